@@ -1,0 +1,58 @@
+# Everything happens in .venv; nothing is installed outside of it, and no target needs root.
+# Another interpreter: make test PYTHON=python3.13 VENV=.venv313
+
+PYTHON ?= python3
+VENV ?= .venv
+# Tests mostly wait (for commits, for signals), so there are more workers than cores.
+JOBS ?= 4
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench coverage lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# One step: an environment that matches uv.lock. Its stamp makes a second run install nothing.
+$(READY): pyproject.toml uv.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(UV_SYNC)
+	@touch $@
+
+demo: $(READY)  ## see it work
+	$(BIN)/python -m examples.demo
+
+test: $(READY)  ## run every test, on real servers
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## format, and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## measure
+	$(BIN)/python -m benchmarks
+
+coverage: $(READY)  ## run every test and show the branches that none of them takes
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+lock: $(READY)  ## resolve the dependencies anew
+	$(BIN)/uv lock --upgrade
+
+clean:  ## remove caches and build output (the environment stays)
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache htmlcov dist build .coverage .coverage.*
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
