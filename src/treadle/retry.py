@@ -1,0 +1,214 @@
+"""The retry policy: how often, and how long between.
+
+`Retry` is the whole policy and, given as an override, only the fields that were written:
+`Retry(attempts=5)` at enqueue changes the attempts of the type's policy and leaves its delays
+alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random as random_module
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, fields
+from typing import Final, TypeAlias, TypeVar, cast
+
+from .clock import Clock, SystemClock
+from .errors import Abort, InputError
+from .timing import MAX_DURATION, Duration, seconds
+
+T = TypeVar("T")
+
+Backoff: TypeAlias = Callable[[int], Duration]
+Draw: TypeAlias = Callable[[], float] | random_module.Random
+OnError: TypeAlias = Callable[[Exception], object | Awaitable[object]]
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset()
+
+_DEFAULTS: Final = {
+    "attempts": 3,
+    "base": 1.0,
+    "factor": 2.0,
+    "max": 30.0,
+    "jitter": 0.5,
+    "backoff": None,
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retry:
+    """How failed attempts are repeated.
+
+    attempts: how many in all, the first included; None for no limit.
+    base, factor, max: the wait before retry n is `base * factor ** (n - 1)`, at most `max`.
+    jitter: up to this share of the wait, at random, is taken off, so that a crowd spreads out.
+    backoff: a curve of one's own, `fn(n) -> seconds`, used as it is: no `max`, no jitter. It is
+        code, so it belongs on a type or an app, not on a stored item.
+
+    Two policies are equal when they behave alike, whichever fields were written.
+    """
+
+    attempts: int | None
+    base: float
+    factor: float
+    max: float
+    jitter: float
+    backoff: Backoff | None
+    given: frozenset[str] = field(compare=False, repr=False)
+
+    def __init__(
+        self,
+        attempts: int | _Unset | None = UNSET,
+        base: Duration | _Unset = UNSET,
+        factor: float | _Unset = UNSET,
+        max: Duration | _Unset = UNSET,
+        jitter: float | _Unset = UNSET,
+        backoff: Backoff | _Unset | None = UNSET,
+    ) -> None:
+        written = {
+            "attempts": attempts,
+            "base": base,
+            "factor": factor,
+            "max": max,
+            "jitter": jitter,
+            "backoff": backoff,
+        }
+        for name, value in written.items():
+            object.__setattr__(
+                self, name, _DEFAULTS[name] if value is UNSET else _CHECKS[name](value, name)
+            )
+        object.__setattr__(
+            self, "given", frozenset(name for name, value in written.items() if value is not UNSET)
+        )
+
+    @property
+    def overrides(self) -> dict[str, object]:
+        """The fields that were written: `Retry(**retry.overrides)` is this policy again."""
+        return {
+            item.name: getattr(self, item.name) for item in fields(self) if item.name in self.given
+        }
+
+    def merge(self, override: Retry | None) -> Retry:
+        """This policy, with the fields that `override` wrote taking the place of its own."""
+        if override is None or not override.given:
+            return self
+        return Retry(**{**self.overrides, **override.overrides})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    def exhausted(self, attempt: int) -> bool:
+        """Whether attempt number `attempt` (1 = the first) was the last one allowed."""
+        return self.attempts is not None and attempt >= self.attempts
+
+    def delay(self, n: int, random: Draw = random_module.random) -> float:
+        """Seconds to wait before retry `n` (1 = the first retry)."""
+        if n < 1:
+            raise InputError(f"retry n={n!r}: retries are counted from 1", parameters=("n",))
+        if self.backoff is not None:
+            return seconds(self.backoff(n), field="backoff")
+        draw = random.random if isinstance(random, random_module.Random) else random
+        return min(self._grown(n), self.max) * (1 - self.jitter * draw())
+
+    def _grown(self, n: int) -> float:
+        if self.base == 0:
+            return 0.0
+        try:
+            return self.base * self.factor ** (n - 1)
+        except OverflowError:
+            return math.inf
+
+
+async def retry_call(
+    fn: Callable[[], Awaitable[T]],
+    retry: Retry | None = None,
+    *,
+    on: OnError | None = None,
+    clock: Clock | None = None,
+    random: Draw = random_module.random,
+) -> T:
+    """Await `fn()`, again and again as `retry` says, and return its value or raise its last error.
+
+    `on(error)`, plain or async, is asked after each failure: False stops there, a number is the
+    least wait in seconds, anything else leaves it to the policy. `Abort` stops too, raising its
+    cause if that is an exception. Cancellation is never retried.
+    """
+    policy, clock = retry or Retry(), clock or SystemClock()
+    attempt = 1
+    while True:
+        try:
+            return await fn()
+        except Abort as abort:
+            if isinstance(abort.cause, BaseException):
+                raise abort.cause from abort.cause.__cause__
+            raise
+        except Exception as error:
+            least = await _least_wait(on, error)
+            if least is None or policy.exhausted(attempt):
+                raise
+        await clock.sleep(max(least, policy.delay(attempt, random)))
+        attempt += 1
+
+
+async def _least_wait(on: OnError | None, error: Exception) -> float | None:
+    answer = on(error) if on is not None else None
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if answer is False:
+        return None
+    return (
+        seconds(answer, field="on")
+        if isinstance(answer, int | float) and answer is not True
+        else 0.0
+    )
+
+
+def _checked_attempts(value: object, name: str) -> int | None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise _refused(name, value, "must be a whole number, 1 or more, or None for no limit")
+    return value
+
+
+def _checked_seconds(value: object, name: str) -> float:
+    return seconds(cast("Duration", value), field=name)
+
+
+def _checked_factor(value: object, name: str) -> float:
+    return _checked_number(value, name, low=0.0, high=MAX_DURATION)
+
+
+def _checked_jitter(value: object, name: str) -> float:
+    return _checked_number(value, name, low=0.0, high=1.0)
+
+
+def _checked_number(value: object, name: str, *, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise _refused(name, value, f"must be a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def _checked_backoff(value: object, name: str) -> Backoff | None:
+    if value is not None and not callable(value):
+        raise _refused(name, value, "must be a function of n, the number of the retry")
+    return cast("Backoff | None", value)
+
+
+def _refused(name: str, value: object, problem: str) -> InputError:
+    return InputError(f"Retry({name}={value!r}): {name} {problem}", parameters=(name,))
+
+
+_CHECKS: Final[dict[str, Callable[[object, str], object]]] = {
+    "attempts": _checked_attempts,
+    "base": _checked_seconds,
+    "factor": _checked_factor,
+    "max": _checked_seconds,
+    "jitter": _checked_jitter,
+    "backoff": _checked_backoff,
+}

@@ -1,0 +1,78 @@
+"""Durations and instants: what callers may give, and the one form the engine works with.
+
+Callers give a `Duration` (seconds or `timedelta`) or an `Instant` (aware `datetime` or epoch
+seconds). Inside, both are `float` seconds. Whatever a store could not hold or compare (NaN,
+infinity, naive datetimes, the year 30,000) is refused here, by the name of the option it was given
+for.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from .errors import InputError
+
+Duration: TypeAlias = float | int | timedelta
+Instant: TypeAlias = datetime | float | int
+
+# The years 1 and 9999, past which datetime cannot show an instant. Stores hold more, but nobody
+# means it.
+MIN_INSTANT = -62_135_596_800.0
+MAX_INSTANT = 253_402_300_799.0
+MAX_DURATION = MAX_INSTANT
+
+
+def seconds(value: Duration, *, field: str = "duration", allow_negative: bool = False) -> float:
+    """`value` as finite seconds, zero or more."""
+    number = (
+        value.total_seconds()
+        if isinstance(value, timedelta)
+        else _number(value, field, "seconds or a timedelta")
+    )
+    if number < 0 and not allow_negative:
+        raise _refused(field, value, "must not be negative")
+    if abs(number) > MAX_DURATION:
+        raise _refused(field, value, "is longer than 8,000 years")
+    return number
+
+
+def instant(value: Instant, *, field: str = "instant") -> float:
+    """`value` as epoch seconds. The past is allowed: a deadline may have gone by."""
+    if isinstance(value, datetime):
+        return _timestamp(value, field)
+    number = _number(value, field, "epoch seconds or an aware datetime")
+    if not MIN_INSTANT <= number <= MAX_INSTANT:
+        raise _refused(field, value, "is outside the years 1 to 9999")
+    return number
+
+
+def to_datetime(epoch: float) -> datetime:
+    """The instant as an aware `datetime` in UTC, as events and states show it."""
+    return datetime.fromtimestamp(epoch, UTC)
+
+
+def _timestamp(value: datetime, field: str) -> float:
+    if value.utcoffset() is None:
+        raise _refused(
+            field, value, "has no time zone: use datetime.now(UTC), or value.astimezone()"
+        )
+    return value.timestamp()
+
+
+def _number(value: object, field: str, wanted: str) -> float:
+    # bool is an int to Python, but delay=True is a mistake.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused(field, value, f"must be {wanted}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _refused(field, "an integer of hundreds of digits", "is too large") from None
+    if not math.isfinite(number):
+        raise _refused(field, value, "must be finite")
+    return number
+
+
+def _refused(field: str, value: object, problem: str) -> InputError:
+    return InputError(f"{field}={value!r} {problem}", parameters=(field,))
