@@ -6,9 +6,11 @@ VENV ?= .venv
 # Tests mostly wait (for commits, for signals), so there are more workers than cores.
 JOBS ?= 4
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or later: make PYTHON=...')
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
@@ -19,12 +21,14 @@ help:  ## list the targets
 
 # One step: an environment that matches uv.lock. Its stamp makes a second run install nothing.
 $(READY): pyproject.toml uv.lock
+	@test -x $(BIN)/python || $(PYTHON) -c "$(NEW_ENOUGH)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
 	$(UV_SYNC)
 	@touch $@
 
 demo: $(READY)  ## see it work
+	@test -f examples/demo.py || { echo "examples/demo.py is not written yet" >&2; exit 1; }
 	$(BIN)/python -m examples.demo
 
 test: $(READY)  ## run every test, on real servers
@@ -42,7 +46,8 @@ format: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)  ## measure
-	$(BIN)/python -m benchmarks
+	@test -f benchmarks/__main__.py || { echo "benchmarks are not written yet" >&2; exit 1; }
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes
 	$(BIN)/coverage erase

@@ -4,8 +4,8 @@ Servers outlive the process that starts them (any worker of pytest-xdist may be 
 one), so something else has to tell when they are no longer wanted. That is a lock: the process that
 began the run holds `alive` until it ends, in whatever way it ends. When it ends well it removes the
 directory itself. When it is killed, the keeper that stands beside the servers (keeper.py) gets the
-lock and removes the directory instead. When all of it is killed at once, `sweep` at the start of the
-next run finds a directory whose lock is free.
+lock and removes the directory instead. When all of it is killed at once, `sweep` at the start of
+the next run finds a directory whose lock is free.
 
 The lock is `lockf` and not `flock`: a child forked by a test must not keep its dead parent's lock.
 """

@@ -1,0 +1,7 @@
+"""What a type checker makes of the public names. Checked by pyright and mypy, never run."""
+
+from typing import assert_type
+
+import treadle
+
+assert_type(treadle.__version__, str)
