@@ -64,9 +64,7 @@ class TreadleError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _rebuild(
-    cls: type[TreadleError], args: tuple[Any, ...], state: Mapping[str, Any]
-) -> TreadleError:
+def _rebuild(cls: type[TreadleError], args: tuple[Any, ...], state: Mapping[str, Any]) -> TreadleError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -102,12 +100,24 @@ class InputError(TreadleError, ValueError):
     `parameters` names the arguments or options at fault; `work_type` the type called, if any.
     """
 
-    def __init__(
-        self, message: str, *, parameters: Sequence[str] = (), work_type: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, parameters: Sequence[str] = (), work_type: str | None = None) -> None:
         super().__init__(message)
         self.parameters = tuple(parameters)
         self.work_type = work_type
+
+    @classmethod
+    def of(cls, field: str, value: object, problem: str) -> InputError:
+        """`field=value problem`, the value shown short."""
+        return InputError(f"{field}={shown(value)} {problem}", parameters=(field,))
+
+
+def shown(value: object) -> str:
+    """`repr` for messages: never long, and never raising (`repr` of a 5,000-digit int does)."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  a user's class may raise anything
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class CronError(InputError):
@@ -211,7 +221,7 @@ class DuplicateIdError(ConflictError):
 
 class AlreadyEnded(ConflictError):
     def __init__(self, id: str, status: str) -> None:
-        super().__init__(f"item {id!r} has already ended ({status}): requeue it to run it again")
+        super().__init__(f"item {id!r} has ended ({status}): requeue it to run it again")
         self.id = id
         self.status = status
 
@@ -220,9 +230,7 @@ class NotTriggerable(ConflictError):
     """Only scheduled items can be run early; none of the ids given with this one was triggered."""
 
     def __init__(self, id: str, status: str) -> None:
-        super().__init__(
-            f"item {id!r} is {status}: only scheduled items can be triggered, and nothing was"
-        )
+        super().__init__(f"item {id!r} is {status}: only scheduled items can be triggered, and nothing was")
         self.id = id
         self.status = status
 
@@ -287,9 +295,7 @@ class GroupFailed(WorkFailed):
 class WorkCancelled(WorkFailed):
     """The awaited item was cancelled."""
 
-    def __init__(
-        self, id: str, type: str, attempts: int = 0, *, group_id: str | None = None
-    ) -> None:
+    def __init__(self, id: str, type: str, attempts: int = 0, *, group_id: str | None = None) -> None:
         super().__init__(id, type, attempts=attempts, reason="cancelled", group_id=group_id)
 
 
@@ -315,9 +321,7 @@ class DeadlineExceeded(TreadleError):
     """The deadline passed before the item succeeded: it is dead, whatever attempts it had left."""
 
     def __init__(self, id: str, deadline: float) -> None:
-        super().__init__(
-            f"item {id!r} passed its deadline: allow more with deadline= or expires_in="
-        )
+        super().__init__(f"item {id!r} passed its deadline: allow more with deadline= or expires_in=")
         self.id = id
         self.deadline = deadline
 

@@ -57,9 +57,9 @@ def generate_id() -> str:
 def check_id(value: object, *, field: str = "id") -> str:
     """`value`, if it may be an id."""
     if not isinstance(value, str):
-        raise _refused(field, value, "must be a str")
+        raise InputError.of(field, value, "must be a str")
     if not _ID.fullmatch(value):
-        raise _refused(field, value, "must be 1 to 128 characters of A-Z a-z 0-9 _ . : -")
+        raise InputError.of(field, value, "must be 1 to 128 characters of A-Z a-z 0-9 _ . : -")
     return value
 
 
@@ -70,24 +70,18 @@ def check_name(value: object, *, field: str) -> str:
     it and show it, and a log line holds it whole.
     """
     if not isinstance(value, str):
-        raise _refused(field, value, "must be a str")
+        raise InputError.of(field, value, "must be a str")
     if not value:
-        raise _refused(field, value, "must not be empty")
+        raise InputError.of(field, value, "must not be empty")
     if not value.isprintable() and _CONTROL_OR_SURROGATE.search(value):
-        raise _refused(field, value, "must not hold control characters or lone surrogates")
+        raise InputError.of(field, value, "must not hold control characters or lone surrogates")
     if _utf8_length(value) > MAX_NAME_BYTES:
-        raise _refused(field, value, f"is longer than {MAX_NAME_BYTES} bytes")
+        raise InputError.of(field, value, f"is longer than {MAX_NAME_BYTES} bytes")
     return value
 
 
 def _utf8_length(value: str) -> int:
     return len(value) if value.isascii() else len(value.encode())
-
-
-def _refused(field: str, value: object, problem: str) -> InputError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return InputError(f"{field} {shown} {problem}", parameters=(field,))
 
 
 def _generator(now: Callable[[], float], random: RandomBits) -> IdGenerator:

@@ -84,9 +84,7 @@ class Retry:
             "backoff": backoff,
         }
         for name, value in written.items():
-            object.__setattr__(
-                self, name, _DEFAULTS[name] if value is UNSET else _CHECKS[name](value, name)
-            )
+            object.__setattr__(self, name, _DEFAULTS[name] if value is UNSET else _CHECKS[name](value, name))
         object.__setattr__(
             self, "given", frozenset(name for name, value in written.items() if value is not UNSET)
         )
@@ -94,9 +92,7 @@ class Retry:
     @property
     def overrides(self) -> dict[str, object]:
         """The fields that were written: `Retry(**retry.overrides)` is this policy again."""
-        return {
-            item.name: getattr(self, item.name) for item in fields(self) if item.name in self.given
-        }
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name in self.given}
 
     def merge(self, override: Retry | None) -> Retry:
         """This policy, with the fields that `override` wrote taking the place of its own."""
@@ -111,7 +107,7 @@ class Retry:
     def delay(self, n: int, random: Draw = random_module.random) -> float:
         """Seconds to wait before retry `n` (1 = the first retry)."""
         if n < 1:
-            raise InputError(f"retry n={n!r}: retries are counted from 1", parameters=("n",))
+            raise InputError.of("n", n, "must be 1 or more: retries are counted from 1")
         if self.backoff is not None:
             return seconds(self.backoff(n), field="backoff")
         draw = random.random if isinstance(random, random_module.Random) else random
@@ -163,16 +159,12 @@ async def _least_wait(on: OnError | None, error: Exception) -> float | None:
         answer = await answer
     if answer is False:
         return None
-    return (
-        seconds(answer, field="on")
-        if isinstance(answer, int | float) and answer is not True
-        else 0.0
-    )
+    return seconds(answer, field="on") if isinstance(answer, int | float) and answer is not True else 0.0
 
 
 def _checked_attempts(value: object, name: str) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
-        raise _refused(name, value, "must be a whole number, 1 or more, or None for no limit")
+        raise InputError.of(name, value, "must be a whole number, 1 or more, or None for no limit")
     return value
 
 
@@ -190,18 +182,14 @@ def _checked_jitter(value: object, name: str) -> float:
 
 def _checked_number(value: object, name: str, *, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise _refused(name, value, f"must be a number from {low:g} to {high:g}")
+        raise InputError.of(name, value, f"must be a number from {low:g} to {high:g}")
     return float(value)
 
 
 def _checked_backoff(value: object, name: str) -> Backoff | None:
     if value is not None and not callable(value):
-        raise _refused(name, value, "must be a function of n, the number of the retry")
+        raise InputError.of(name, value, "must be a function of n, the number of the retry")
     return cast("Backoff | None", value)
-
-
-def _refused(name: str, value: object, problem: str) -> InputError:
-    return InputError(f"Retry({name}={value!r}): {name} {problem}", parameters=(name,))
 
 
 _CHECKS: Final[dict[str, Callable[[object, str], object]]] = {

@@ -32,9 +32,9 @@ def seconds(value: Duration, *, field: str = "duration", allow_negative: bool = 
         else _number(value, field, "seconds or a timedelta")
     )
     if number < 0 and not allow_negative:
-        raise _refused(field, value, "must not be negative")
+        raise InputError.of(field, value, "must not be negative")
     if abs(number) > MAX_DURATION:
-        raise _refused(field, value, "is longer than 8,000 years")
+        raise InputError.of(field, value, "is longer than 8,000 years")
     return number
 
 
@@ -44,7 +44,7 @@ def instant(value: Instant, *, field: str = "instant") -> float:
         return _timestamp(value, field)
     number = _number(value, field, "epoch seconds or an aware datetime")
     if not MIN_INSTANT <= number <= MAX_INSTANT:
-        raise _refused(field, value, "is outside the years 1 to 9999")
+        raise InputError.of(field, value, "is outside the years 1 to 9999")
     return number
 
 
@@ -55,24 +55,18 @@ def to_datetime(epoch: float) -> datetime:
 
 def _timestamp(value: datetime, field: str) -> float:
     if value.utcoffset() is None:
-        raise _refused(
-            field, value, "has no time zone: use datetime.now(UTC), or value.astimezone()"
-        )
+        raise InputError.of(field, value, "has no time zone: use datetime.now(UTC), or value.astimezone()")
     return value.timestamp()
 
 
 def _number(value: object, field: str, wanted: str) -> float:
     # bool is an int to Python, but delay=True is a mistake.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused(field, value, f"must be {wanted}")
+        raise InputError.of(field, value, f"must be {wanted}")
     try:
         number = float(value)
     except OverflowError:
-        raise _refused(field, "an integer of hundreds of digits", "is too large") from None
+        raise InputError.of(field, value, "is too large") from None
     if not math.isfinite(number):
-        raise _refused(field, value, "must be finite")
+        raise InputError.of(field, value, "must be finite")
     return number
-
-
-def _refused(field: str, value: object, problem: str) -> InputError:
-    return InputError(f"{field}={value!r} {problem}", parameters=(field,))

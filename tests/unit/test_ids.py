@@ -1,0 +1,127 @@
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from treadle.errors import InputError
+from treadle.ids import check_id, check_name, generate_id, id_generator, set_id_generator
+from treadle.testing import ManualClock
+
+
+@pytest.fixture
+def default_generator() -> Iterator[None]:
+    yield
+    set_id_generator(None)
+
+
+def test_ids_are_valid_and_distinct() -> None:
+    made = {generate_id() for _ in range(20_000)}
+    assert len(made) == 20_000
+    assert {len(check_id(each)) for each in made} == {32}
+
+
+def test_ids_sort_by_age() -> None:
+    clock = ManualClock()
+    generate = id_generator(clock, random.Random(1))
+    made: list[str] = []
+    for _ in range(100):
+        made.append(generate())
+        clock.advance(0.000_01)
+    assert made == sorted(made)
+
+
+def test_same_seeds_same_ids() -> None:
+    first, second = (id_generator(ManualClock(), random.Random(7)) for _ in range(2))
+    assert [first() for _ in range(5)] == [second() for _ in range(5)]
+
+
+def test_a_seed_set_by_the_application_does_not_repeat_ids() -> None:
+    tails = set[str]()
+    for _ in range(2):
+        random.seed(0)
+        tails.add(generate_id()[13:])
+    assert len(tails) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writable, generate_id()[13:].encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writable)
+    with os.fdopen(readable) as answer:
+        assert answer.read() != generate_id()[13:]
+
+
+@pytest.mark.usefixtures("default_generator")
+def test_ids_at_mint_can_come_from_elsewhere() -> None:
+    set_id_generator(lambda: "order:42")
+    assert generate_id() == "order:42"
+    set_id_generator(None)
+    assert len(generate_id()) == 32
+
+
+@pytest.mark.usefixtures("default_generator")
+def test_a_generator_of_bad_ids_is_told_so() -> None:
+    set_id_generator(lambda: "two words")
+    with pytest.raises(InputError, match="generated id='two words'"):
+        generate_id()
+
+
+@pytest.mark.parametrize("good", ["a", "A-Z_0.9:x", "0" * 128])
+def test_good_ids(good: str) -> None:
+    assert check_id(good) == good
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a\n", "é", "a/b", "x" * 129, "\x00", None, 5, b"a"])
+def test_bad_ids_are_refused_by_name(bad: Any) -> None:
+    with pytest.raises(InputError, match=r"^after=") as caught:
+        check_id(bad, field="after")
+    assert caught.value.parameters == ("after",)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "default",
+        "main.<locals>.add",
+        "order 42/eu",
+        "žluťoučký 🐎",
+        "x" * 255,
+        "é" * 127,
+        "\u200d",
+        "a\u2028b",
+    ],
+)
+def test_good_names(good: str) -> None:
+    assert check_name(good, field="key") == good
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ("", "empty"),
+        ("a\x00b", "control"),
+        ("a\nb", "control"),
+        ("\x7f", "control"),
+        ("\x85", "control"),
+        ("\ud800", "surrogates"),
+        ("x" * 256, "255 bytes"),
+        ("é" * 128, "255 bytes"),
+        (None, "must be a str"),
+        (b"key", "must be a str"),
+    ],
+)
+def test_bad_names_are_refused_by_field(bad: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        check_name(bad, field="tenant")
+    assert caught.value.parameters == ("tenant",)
+    assert str(caught.value).startswith("tenant=")
+    str(caught.value).encode()  # a message must be printable itself
