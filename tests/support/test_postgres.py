@@ -57,10 +57,7 @@ class OtherRun:
 async def test_a_database_is_empty_and_real(postgres_url: str) -> None:
     connection = await asyncpg.connect(postgres_url)
     try:
-        assert (
-            await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
-            == 0
-        )
+        assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
         await connection.execute("CREATE TABLE mark (id int)")
     finally:
         await connection.close()

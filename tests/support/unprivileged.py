@@ -27,6 +27,4 @@ def give(path: Path) -> None:
 
 def reachable(path: Path) -> bool:
     """Whether `account` may pass through `path` and everything above it."""
-    return account() is None or all(
-        step.stat().st_mode & stat.S_IXOTH for step in [path, *path.parents]
-    )
+    return account() is None or all(step.stat().st_mode & stat.S_IXOTH for step in [path, *path.parents])
