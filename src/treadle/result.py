@@ -1,0 +1,248 @@
+"""Result: what a handler wants to happen next, as plain data.
+
+Three kinds, made by the context: a `value`, a `queue` of more work, and `void`; any of them may be
+followed by `.next` links. Nothing happens until the handler has returned it: `treadle.plan` says
+what the engine has to do then.
+
+The type parameters are structural: `Result[S, G]`, S the item's own value, G what the group may end
+up with. `ctx.queue(fetch("a"), add(1, 2))` is `Result[None, str | int]`, and `.next(...)` widens G.
+The overloads exist for mypy, which infers `object` for arguments of different types where pyright
+infers their union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, TypeAlias, Union, overload
+
+import msgspec
+from typing_extensions import TypeIs, TypeVar, Unpack
+
+from .condition import AtLeast, When
+from .errors import InputError
+from .minted import G_co, Items, Queueable, S_co, Work
+from .options import NEXT_OPTIONS, NextOptions, check_options, check_when
+
+G1 = TypeVar("G1")
+G2 = TypeVar("G2")
+G3 = TypeVar("G3")
+G4 = TypeVar("G4")
+G5 = TypeVar("G5")
+G6 = TypeVar("G6")
+G7 = TypeVar("G7")
+G8 = TypeVar("G8")
+
+Kind: TypeAlias = Literal["value", "queue", "void"]
+Node: TypeAlias = Union[Work[Any, Any], "Result[Any, Any]"]
+
+
+class Link(msgspec.Struct, frozen=True, eq=False):
+    """One `.next`: `items` are released when what stands before them meets `when`."""
+
+    items: tuple[Node, ...]
+    when: When
+    options: dict[str, Any]
+
+
+class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
+    """What a handler wants to happen next. Made by `ctx.result`, `ctx.queue` and `ctx.void`."""
+
+    kind: Kind
+    value: Any = None
+    final: bool = False
+    append: Callable[[Any], Any] | None = None
+    items: tuple[Node, ...] = ()
+    options: dict[str, Any] = {}
+    """Checked options for the works among `items`; nested Results have their own."""
+    links: tuple[Link, ...] = ()
+
+    @overload
+    def next(
+        self, a: Items[G1], /, *, when: When = ..., **options: Unpack[NextOptions]
+    ) -> Result[S_co, G_co | G1]: ...
+    @overload
+    def next(
+        self, a: Items[G1], b: Items[G2], /, *, when: When = ..., **options: Unpack[NextOptions]
+    ) -> Result[S_co, G_co | G1 | G2]: ...
+    @overload
+    def next(
+        self, a: Items[G1], b: Items[G2], c: Items[G3], /, *, when: When = ..., **options: Unpack[NextOptions]
+    ) -> Result[S_co, G_co | G1 | G2 | G3]: ...
+    @overload
+    def next(
+        self,
+        a: Items[G1],
+        b: Items[G2],
+        c: Items[G3],
+        d: Items[G4],
+        /,
+        *,
+        when: When = ...,
+        **options: Unpack[NextOptions],
+    ) -> Result[S_co, G_co | G1 | G2 | G3 | G4]: ...
+    @overload
+    def next(
+        self,
+        a: Items[G1],
+        b: Items[G2],
+        c: Items[G3],
+        d: Items[G4],
+        e: Items[G5],
+        /,
+        *,
+        when: When = ...,
+        **options: Unpack[NextOptions],
+    ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5]: ...
+    @overload
+    def next(
+        self,
+        a: Items[G1],
+        b: Items[G2],
+        c: Items[G3],
+        d: Items[G4],
+        e: Items[G5],
+        f: Items[G6],
+        /,
+        *,
+        when: When = ...,
+        **options: Unpack[NextOptions],
+    ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6]: ...
+    @overload
+    def next(
+        self,
+        a: Items[G1],
+        b: Items[G2],
+        c: Items[G3],
+        d: Items[G4],
+        e: Items[G5],
+        f: Items[G6],
+        g: Items[G7],
+        /,
+        *,
+        when: When = ...,
+        **options: Unpack[NextOptions],
+    ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6 | G7]: ...
+    @overload
+    def next(
+        self,
+        a: Items[G1],
+        b: Items[G2],
+        c: Items[G3],
+        d: Items[G4],
+        e: Items[G5],
+        f: Items[G6],
+        g: Items[G7],
+        h: Items[G8],
+        /,
+        *,
+        when: When = ...,
+        **options: Unpack[NextOptions],
+    ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6 | G7 | G8]: ...
+    @overload
+    def next(
+        self, *works: Items[G1], when: When = ..., **options: Unpack[NextOptions]
+    ) -> Result[S_co, G_co | G1]: ...
+    def next(
+        self, *works: Items[Any], when: When = "all_success", **options: Unpack[NextOptions]
+    ) -> Result[Any, Any]:
+        """Run `works` when what stands before them has met `when`; `options` are theirs.
+
+        What stands before them: the works of the previous link (or of `ctx.queue`), with those of
+        nested Results and of their links, but not what their handlers go on to queue. After
+        `ctx.result` and `ctx.void` it is this item. An empty link changes nothing for the next one.
+
+        It extends this Result and returns it: chain on, or return the original, as you like.
+        """
+        nodes = flatten(works, ".next")
+        for node in nodes:
+            self._check_follower(node)
+        if isinstance(when, AtLeast):
+            check_when(when, len(self._frontier()))
+        else:
+            check_when(when, 1)
+        self.links += (Link(nodes, when, check_options(options, ".next", NEXT_OPTIONS)),)
+        return self
+
+    def parts(self) -> Iterator[Node]:
+        """What it is directly made of, in the order written."""
+        yield from self.items
+        for link in self.links:
+            yield from link.items
+
+    def _frontier(self) -> Sequence[object]:
+        """What the next link would wait for."""
+        for link in reversed(self.links):
+            if ids := cohort(link.items):
+                return ids
+        return cohort(self.items) if self.kind == "queue" else (self,)
+
+    def _check_follower(self, node: Node) -> None:
+        for part in walk(node):
+            if part is self:
+                raise InputError(".next: a Result cannot be followed by itself")
+            if isinstance(part, Work):
+                continue
+            if part.kind != "queue":
+                raise InputError(
+                    f".next takes works and queues of works, not ctx.{_MAKERS[part.kind]}: "
+                    "return that from the handler of a work, and queue the work"
+                )
+            if part.options.get("after"):
+                raise InputError(
+                    ".next takes no queue that has after=: it waits for the works before it",
+                    parameters=("after",),
+                )
+
+    def __repr__(self) -> str:
+        shown = repr(self.value) if self.kind == "value" else ", ".join(map(repr, self.items))
+        chain = "".join(f".next({', '.join(map(repr, link.items))})" for link in self.links)
+        return f"ctx.{_MAKERS[self.kind]}({shown}){chain}"
+
+
+def is_result(value: object) -> TypeIs[Result[Any, Any]]:
+    return isinstance(value, Result)
+
+
+_MAKERS: dict[Kind, str] = {"value": "result", "queue": "queue", "void": "void"}
+
+
+def flatten(items: Iterable[Items[Any]], where: str) -> tuple[Node, ...]:
+    """The works and Results in `items`, sequences opened, in order."""
+    nodes: list[Node] = []
+    for item in items:
+        if _is_node(item):
+            nodes.append(item)
+        elif isinstance(item, Sequence) and not isinstance(item, str | bytes):
+            nodes.extend(flatten(item, where))
+        else:
+            raise TypeError(f"{where} takes works, Results and sequences of them, {_hint(item)}")
+    return tuple(nodes)
+
+
+def _is_node(item: object) -> TypeIs[Node]:
+    return isinstance(item, Work | Result)
+
+
+def _hint(item: object) -> str:
+    # Imported here: work types stand above Results.
+    from .work import WorkType
+
+    if isinstance(item, WorkType):
+        return f"not the work type {item.name!r} itself: call it, as in {item.__name__}(...)"
+    return f"not {type(item).__name__}: {item!r:.80}"
+
+
+def cohort(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The ids of the works in `nodes`, those of nested Results and of their links included."""
+    return tuple(part.id for node in nodes for part in walk(node) if isinstance(part, Work))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """`node` and all it is made of, in the order written."""
+    # A stack of its own: handlers may nest deeper than Python recurses.
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, Result):
+            stack.extend(reversed(tuple(node.parts())))
