@@ -1,7 +1,10 @@
 """The server that the other tests stand on."""
 
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,18 +33,20 @@ run.end()
 
 
 class OtherRun:
-    """The run above."""
+    """The run above, in a place of its own: no other run may sweep it."""
 
-    def __init__(self, *servers: str) -> None:
+    def __init__(self, home: Path, *servers: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", OTHER_RUN, *servers],
             cwd=PROJECT,
+            env={**os.environ, "TMPDIR": str(home)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self.process.stdout is not None
         self.directory = Path(self.process.stdout.readline().strip())
+        assert self.directory.parent == home
 
     def end(self) -> None:
         self.process.communicate()
@@ -52,6 +57,14 @@ class OtherRun:
 
     def pid(self, file: str) -> int:
         return int((self.directory / file).read_text().split()[0])
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Unlike `tmp_path`, a directory that the server can reach, and a short name for its socket."""
+    with tempfile.TemporaryDirectory(prefix="treadle-home-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 async def test_a_database_is_empty_and_real(postgres_url: str) -> None:
@@ -103,23 +116,23 @@ def test_sqlalchemy_takes_the_url(postgres_url: str) -> None:
     engine.dispose()
 
 
-def test_a_run_that_needs_no_server_starts_none() -> None:
-    run = OtherRun()
+def test_a_run_that_needs_no_server_starts_none(home: Path) -> None:
+    run = OtherRun(home)
     assert [path.name for path in run.directory.iterdir()] == ["alive"]
     run.end()
     assert not run.directory.exists()
 
 
-def test_a_run_that_ends_leaves_nothing_behind() -> None:
-    run = OtherRun("postgres")
+def test_a_run_that_ends_leaves_nothing_behind(home: Path) -> None:
+    run = OtherRun(home, "postgres")
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     run.end()
     assert not server.is_running()
     assert not run.directory.exists()
 
 
-def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
-    run = OtherRun("postgres")
+def test_a_run_that_is_killed_leaves_nothing_behind(home: Path) -> None:
+    run = OtherRun(home, "postgres")
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     keeper = psutil.Process(run.pid("keeper.pid"))
     run.kill()
@@ -127,13 +140,13 @@ def test_a_run_that_is_killed_leaves_nothing_behind() -> None:
     assert not run.directory.exists()
 
 
-def test_a_run_killed_with_its_keeper_is_swept_by_the_next() -> None:
-    run, living = OtherRun("postgres"), OtherRun()
+def test_a_run_killed_with_its_keeper_is_swept_by_the_next(home: Path) -> None:
+    run, living = OtherRun(home, "postgres"), OtherRun(home)
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     psutil.Process(run.pid("keeper.pid")).kill()
     run.kill()
     assert server.is_running()
-    OtherRun().end()
+    OtherRun(home).end()
     assert not server.is_running()
     assert not run.directory.exists()
     assert living.directory.exists()
