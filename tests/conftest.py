@@ -3,12 +3,15 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.keeper import start_postgres
-from tests.support.postgres import Postgres
 from tests.support.run import Run
+
+if TYPE_CHECKING:
+    from tests.support.databases import Postgres
 
 RUN = pytest.StashKey[Run]()
 
@@ -33,8 +36,10 @@ def run_directory() -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres(run_directory: Path) -> Iterator[Postgres]:
+def postgres(run_directory: Path) -> "Iterator[Postgres]":
     """A PostgreSQL server: the one of `TREADLE_TEST_POSTGRES`, or one that the whole run shares."""
+    from tests.support.databases import Postgres  # a driver that few tests need
+
     url = os.environ.get("TREADLE_TEST_POSTGRES")
     server = Postgres(url) if url else Postgres.throwaway(start_postgres(run_directory))
     with server:
@@ -42,7 +47,7 @@ def postgres(run_directory: Path) -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def postgres_url(postgres: Postgres) -> Iterator[str]:
+def postgres_url(postgres: "Postgres") -> Iterator[str]:
     """The URL of an empty PostgreSQL database that is this test's own."""
     with postgres.database() as url:
         yield url

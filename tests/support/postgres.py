@@ -8,18 +8,13 @@ import os
 import shutil
 import signal
 import subprocess
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import psutil
-import psycopg
-from psycopg import sql
 
+from tests.support.process import wait_until_ended
 from tests.support.unprivileged import give, identity, reachable
 
 # The wheel's directories by version; TREADLE_TEST_PG_VERSION chooses.
@@ -34,50 +29,6 @@ SETTINGS = {
 CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
-class Postgres:
-    """A server, and fresh databases on it."""
-
-    def __init__(self, url: str, *, strategy: str = "WAL_LOG") -> None:
-        self.url = url
-        self._strategy = sql.Identifier(strategy)
-        self._admin = psycopg.connect(url, autocommit=True)
-
-    @classmethod
-    def throwaway(cls, url: str) -> "Postgres":
-        """A server without fsync, where copying the files is the faster way to a new database."""
-        return cls(url, strategy="FILE_COPY")
-
-    def __enter__(self) -> "Postgres":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._admin.close()
-
-    @contextmanager
-    def database(self, template: str = "template0") -> Iterator[str]:
-        """The URL of a new database, dropped at the end, whoever is still connected to it."""
-        name = f"treadle_{uuid.uuid4().hex[:16]}"
-        self._create(name, template)
-        try:
-            yield urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
-        finally:
-            self._drop(name)
-
-    def _create(self, name: str, template: str) -> None:
-        create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}")
-        names = (sql.Identifier(name), sql.Identifier(template), self._strategy)
-        self._admin.execute(create.format(*names))
-
-    def _drop(self, name: str) -> None:
-        drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
-        self._admin.execute(drop.format(sql.Identifier(name)))
-
-
 def start(run: Path) -> str:
     """Start a server in the directory of a run; its URL."""
     programs, data = _programs(run), _data(run)
@@ -88,11 +39,7 @@ def start(run: Path) -> str:
         *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
         *("--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"),
     )
-    _execute(
-        programs / "pg_ctl",
-        *("start", "--wait", "--pgdata", data, "--log", data / "log"),
-        *("--options", _options(data)),
-    )
+    _serve(programs / "pg_ctl", data)
     return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
 
 
@@ -101,7 +48,16 @@ def stop(run: Path) -> None:
     server = _running(run)
     if server is not None:
         server.send_signal(signal.SIGQUIT)
-        server.wait(timeout=30)
+        wait_until_ended(server)
+
+
+def _serve(pg_ctl: Path, data: Path) -> None:
+    log = data / "log"
+    try:
+        _execute(pg_ctl, "start", "--wait", "--pgdata", data, "--log", log, "--options", _options(data))
+    except RuntimeError as error:
+        error.add_note(log.read_text() if log.exists() else "it wrote no log")
+        raise
 
 
 def _running(run: Path) -> psutil.Process | None:

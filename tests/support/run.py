@@ -13,7 +13,7 @@ The lock is `lockf` and not `flock`: a child forked by a test must not keep its 
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -67,7 +67,7 @@ def sweep() -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Generator[None]:
     """One process at a time."""
     with path.open("a") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
@@ -81,7 +81,7 @@ def wait_for_end(directory: Path) -> None:
 
 
 @contextmanager
-def _claimed(alive: Path) -> Iterator[bool]:
+def _claimed(alive: Path) -> Generator[bool]:
     """Whether the owner is gone; if so, hold its lock meanwhile."""
     try:
         file = alive.open("r+")

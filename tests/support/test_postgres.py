@@ -14,8 +14,9 @@ import psycopg
 import pytest
 import sqlalchemy
 
+from tests.support.databases import Postgres
 from tests.support.keeper import PROJECT
-from tests.support.postgres import Postgres
+from tests.support.process import ended, wait_until_ended
 
 # A run of its own, in a process that can be killed: prints its directory, then waits.
 OTHER_RUN = """
@@ -127,7 +128,7 @@ def test_a_run_that_ends_leaves_nothing_behind(home: Path) -> None:
     run = OtherRun(home, "postgres")
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     run.end()
-    assert not server.is_running()
+    assert ended(server)
     assert not run.directory.exists()
 
 
@@ -136,7 +137,8 @@ def test_a_run_that_is_killed_leaves_nothing_behind(home: Path) -> None:
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     keeper = psutil.Process(run.pid("keeper.pid"))
     run.kill()
-    assert psutil.wait_procs([server, keeper], timeout=30)[1] == []
+    wait_until_ended(server)
+    wait_until_ended(keeper)
     assert not run.directory.exists()
 
 
@@ -145,9 +147,9 @@ def test_a_run_killed_with_its_keeper_is_swept_by_the_next(home: Path) -> None:
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     psutil.Process(run.pid("keeper.pid")).kill()
     run.kill()
-    assert server.is_running()
+    assert not ended(server)
     OtherRun(home).end()
-    assert not server.is_running()
+    assert ended(server)
     assert not run.directory.exists()
     assert living.directory.exists()
     living.end()
