@@ -32,6 +32,7 @@ CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "of
 def start(run: Path) -> str:
     """Start a server in the directory of a run; its URL."""
     programs, data = _programs(run), _data(run)
+    shutil.rmtree(data, ignore_errors=True)  # what an attempt that failed may have left
     data.mkdir(mode=0o700)
     give(data)
     _execute(
