@@ -1,7 +1,23 @@
 """What a test needs: time that only moves when told to, and the contract suites every backend
 passes.
+
+`BackendContract` and `Subject` need pytest and pytest-asyncio: `pip install treadle[testing]`.
 """
+
+from typing import TYPE_CHECKING
 
 from .clock import ManualClock
 
-__all__ = ["ManualClock"]
+if TYPE_CHECKING:
+    from .contract import BackendContract, Subject
+
+__all__ = ["BackendContract", "ManualClock", "Subject"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazily: a ManualClock is of use without pytest.
+    if name not in ("BackendContract", "Subject"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import contract
+
+    return getattr(contract, name)
