@@ -188,7 +188,7 @@ class Context:
             It runs as part of the settlement and may run more than once, so it is quick and pure.
         """
         if append is not None and not callable(append):
-            raise InputError(f"append={append!r} must be a function", parameters=("append",))
+            raise InputError.of("append", append, "must be a function")
         return self._made(Result("value", value, final, append))
 
     @overload

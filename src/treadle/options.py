@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 
 from .condition import When, need
 from .errors import Defer, InputError
+from .events import Event
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
 from .minted import Work
@@ -117,7 +118,7 @@ class TypeOptions(TypedDict, total=False):
     """How many of this type run at once, and in which order (see `treadle.doers`)."""
     codec: Any
     """How arguments and results of this type are written: anything with `encode` and `decode`."""
-    on_event: Callable[[Any], object] | None
+    on_event: Callable[[Event], object] | None
     on_failure: Callable[[Exception, Any], Literal["retry", "abort"] | Defer | None] | None
     log_context: Callable[[Input], Mapping[str, Any]] | None
     """What `ctx.log` adds to every record, from the arguments."""
@@ -252,11 +253,6 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 
-def refused(name: str, value: object, problem: str) -> InputError:
-    """The error for an option whose value will not do."""
-    return InputError(f"{name}={value!r} {problem}", parameters=(name,))
-
-
 def _duration(value: Any, name: str) -> float:
     return seconds(value, field=name)
 
@@ -264,7 +260,7 @@ def _duration(value: Any, name: str) -> float:
 def _positive(value: Any, name: str) -> float:
     number = seconds(value, field=name)
     if number == 0:
-        raise refused(name, value, "must be more than zero")
+        raise InputError.of(name, value, "must be more than zero")
     return number
 
 
@@ -278,21 +274,21 @@ def _name(value: Any, name: str) -> str:
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise refused(name, value, "must be True or False")
+        raise InputError.of(name, value, "must be True or False")
     return value
 
 
 def _priority(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refused(name, value, "must be a whole number")
+        raise InputError.of(name, value, "must be a whole number")
     if not -(2**31) <= value < 2**31:
-        raise refused(name, value, "does not fit in 32 bits")
+        raise InputError.of(name, value, "does not fit in 32 bits")
     return value
 
 
 def _retry(value: Any, name: str) -> Retry:
     if not isinstance(value, Retry):
-        raise refused(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
+        raise InputError.of(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
     return value
 
 
@@ -310,7 +306,7 @@ def _stored_retry(value: Any, name: str) -> Retry:
 def _key_scope(value: Any, name: str) -> Literal["open", "any"] | float:
     if isinstance(value, str):
         if value not in ("open", "any"):
-            raise refused(name, value, "must be 'open', 'any' or a duration")
+            raise InputError.of(name, value, "must be 'open', 'any' or a duration")
         return "open" if value == "open" else "any"
     return seconds(value, field=name)
 
@@ -321,13 +317,13 @@ def _after(value: Any, name: str) -> tuple[str, ...]:
     try:
         ids = [_id_of(each, name) for each in given]
     except TypeError:
-        raise refused(name, value, "must be works, handles or ids, as in after=[a, b]") from None
+        raise InputError.of(name, value, "must be works, handles or ids, as in after=[a, b]") from None
     return tuple(dict.fromkeys(ids))
 
 
 def _id_of(value: Any, name: str) -> str:
     if not isinstance(value, str) and not hasattr(value, "id"):
-        raise refused(name, value, "must be a work, a handle or an id")
+        raise InputError.of(name, value, "must be a work, a handle or an id")
     return check_id(value if isinstance(value, str) else value.id, field=name)
 
 
@@ -340,7 +336,7 @@ def _compensation(value: Any, name: str) -> Compensation:
     from .work import WorkType
 
     if not isinstance(value, Work | WorkType):
-        raise refused(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
+        raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
     return cast("Compensation", value)
 
 
@@ -350,19 +346,19 @@ def _anything(value: Any, _name: str) -> Any:
 
 def _function(value: Any, name: str) -> Any:
     if not callable(value):
-        raise refused(name, value, "must be a function")
+        raise InputError.of(name, value, "must be a function")
     return value
 
 
 def _codec(value: Any, name: str) -> Any:
     if not callable(getattr(value, "encode", None)) or not callable(getattr(value, "decode", None)):
-        raise refused(name, value, "must have the methods encode(value) and decode(data)")
+        raise InputError.of(name, value, "must have the methods encode(value) and decode(data)")
     return value
 
 
 def _run_in(value: Any, name: str) -> Any:
     if value not in ("loop", "thread", "process"):
-        raise refused(name, value, "must be 'loop', 'thread' or 'process'")
+        raise InputError.of(name, value, "must be 'loop', 'thread' or 'process'")
     return value
 
 

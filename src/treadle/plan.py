@@ -98,6 +98,8 @@ def _steps(result: Result[Any, Any], gate: _Gate, self_id: str) -> Iterator[_Ste
     """
     for node in result.items:
         yield node, result.options, gate
+    if not result.links:
+        return
     before = cohort(result.items) if result.kind == "queue" else (self_id,)
     for link in result.links:
         if before:
@@ -107,12 +109,12 @@ def _steps(result: Result[Any, Any], gate: _Gate, self_id: str) -> Iterator[_Ste
         before = cohort(link.items) or before
 
 
-def unreturned(created: Sequence[Result[Any, Any]], returned: object) -> Sequence[Result[Any, Any]]:
+def unreturned(created: Sequence[Result[Any, Any]], returned: object) -> list[Result[Any, Any]]:
     """Those of `created` that `returned` is not, and is not made of."""
     if not is_result(returned):
-        return created
+        return list(created)
     if len(created) == 1 and created[0] is returned:
-        return ()
+        return []
     reached = {id(part) for part in walk(returned)}
     return [result for result in created if id(result) not in reached]
 

@@ -1,0 +1,124 @@
+"""Context: the facts of the lease, and the questions that the engine answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.works import make_context
+from treadle.context import Context, ContextServices
+from treadle.errors import InputError
+from treadle.item import ItemState, Lease
+
+
+class Services:
+    """Answers like an engine that knows one item."""
+
+    worker_id = "worker-1"
+    resources = "pool"
+    keep = 60.0
+
+    def __init__(self) -> None:
+        self.claims: list[tuple[str, str, float]] = []
+
+    async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
+        known = ItemState(id="a", type="t", status="success", tenant=tenant)
+        return [known if id == "a" else None for id in ids]
+
+    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
+        return [(tenant, id, return_exceptions) for id in ids]
+
+    async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
+        self.claims.append((lease.tenant, key, ttl))
+        return True
+
+    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+        @asynccontextmanager
+        async def begin() -> AsyncIterator[str]:
+            yield f"transaction of {ctx.id}"
+
+        return begin()
+
+
+def lease(**facts: Any) -> Lease:
+    known = {"id": "self", "tenant": "acme", "token": 1, "type": "t", "input": b"", "attempt": 2}
+    return Lease(**{**known, "group_id": "root", **facts})
+
+
+def test_facts() -> None:
+    ctx = make_context(
+        attempt=3, parent="p", after=("a", "b"), tenant="acme", workflow="w", workflow_type="wt", deadline=1e9
+    )
+    assert (ctx.id, ctx.type, ctx.group_id, ctx.attempt) == ("self", "test.flow", "root", 3)
+    assert (ctx.parent, ctx.dependencies, ctx.tenant) == ("p", ("a", "b"), "acme")
+    assert (ctx.workflow, ctx.workflow_type) == ("w", "wt")
+    assert ctx.deadline == datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+    assert make_context().deadline is None
+    assert repr(ctx) == "<Context of test.flow self, attempt 3>"
+
+
+def test_facts_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        make_context().attempt = 1  # type: ignore[misc]
+
+
+def test_extra_and_interrupt_are_the_same_each_time() -> None:
+    ctx = make_context()
+    ctx.extra["user"] = 1
+    assert ctx.extra == {"user": 1}
+    ctx.interrupt.set("stopping")
+    assert ctx.interrupt.reason == "stopping"
+
+
+async def test_questions_go_to_the_engine() -> None:
+    services: ContextServices = Services()
+    ctx = Context(lease(), services)
+    assert (ctx.worker_id, ctx.resources) == ("worker-1", "pool")
+    states = await ctx.states(["b", "a"])
+    assert [state and state.tenant for state in states] == [None, "acme"]
+    assert await ctx.results(["a"]) == [("acme", "a", False)]
+    assert await ctx.results(["a"], return_exceptions=True) == [("acme", "a", True)]
+    async with ctx.transaction() as tx:
+        assert tx == "transaction of self"
+
+
+async def test_claims_are_held_for_keep_unless_told() -> None:
+    services = Services()
+    ctx = Context(lease(), services)
+    assert await ctx.claim("once")
+    assert await ctx.claim("twice", ttl=timedelta(minutes=2))
+    assert services.claims == [("acme", "once", 60.0), ("acme", "twice", 120.0)]
+
+
+@pytest.mark.parametrize(
+    ("key", "ttl", "message"),
+    [("", None, "key='' must not be empty"), ("k", -1, "ttl=-1 must not be negative")],
+)
+async def test_bad_claims(key: str, ttl: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        await Context(lease(), Services()).claim(key, ttl)
+
+
+def test_log_records_carry_the_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    ctx = Context(lease(workflow="w"), Services(), lambda: {"order": 42})
+    with caplog.at_level(logging.INFO, "treadle"):
+        ctx.log.info("charged %s", "x")
+        ctx.log.info("again", extra={"order": 43})
+    first, second = caplog.records
+    assert (first.name, first.getMessage()) == ("treadle", "charged x")
+    fields = [first.__dict__[name] for name in ("id", "type", "attempt", "tenant", "workflow", "order")]
+    assert fields == ["self", "t", 2, "acme", "w", 42]
+    assert second.__dict__["order"] == 43
+
+
+def test_log_fields_are_asked_for_once_and_late() -> None:
+    asked: list[int] = []
+    ctx = Context(lease(), Services(), lambda: asked.append(1) or {})
+    assert asked == []
+    assert ctx.log is ctx.log
+    assert asked == [1]

@@ -1,0 +1,217 @@
+"""Plans: what a returned Result comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.works import make_context, make_work
+from treadle.condition import at_least
+from treadle.errors import DuplicateIdError
+from treadle.plan import Plan, fold, needs_old, plan, unreturned
+
+a, b, c, d, e = (make_work(id) for id in "abcde")
+
+
+def gates(planned: Plan) -> dict[str, tuple[tuple[str, ...], Any]]:
+    return {child.work.id: (child.after, child.when) for child in planned.children}
+
+
+def values(planned: Plan) -> list[Any]:
+    return [contribution.value for contribution in planned.contributions]
+
+
+class TestValues:
+    def test_a_plain_value_is_a_result(self) -> None:
+        planned = plan(5, "self")
+        assert (planned.value, values(planned), planned.children) == (5, [5], ())
+
+    @pytest.mark.parametrize("falsy", [0, "", [], False])
+    def test_a_falsy_value_is_a_value(self, falsy: Any) -> None:
+        assert values(plan(falsy, "self")) == [falsy]
+
+    def test_none_is_void(self) -> None:
+        for returned in (None, make_context().void()):
+            planned = plan(returned, "self")
+            assert (planned.value, planned.contributions, planned.children) == (None, (), ())
+
+    def test_an_explicit_none_contributes(self) -> None:
+        assert values(plan(make_context().result(None), "self")) == [None]
+
+    def test_a_queue_has_no_value_of_its_own(self) -> None:
+        ctx = make_context()
+        planned = plan(ctx.queue(a, ctx.result("done", final=True)), "self")
+        assert planned.value is None
+        assert [(x.value, x.final) for x in planned.contributions] == [("done", True)]
+
+    def test_a_value_with_links_is_still_the_value(self) -> None:
+        planned = plan(make_context().result(5).next(a), "self")
+        assert (planned.value, values(planned)) == (5, [5])
+
+    def test_contributions_keep_their_order(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(ctx.result(1), ctx.queue(ctx.result(2)), ctx.result(3))
+        assert values(plan(root, "self")) == [1, 2, 3]
+
+
+class TestFold:
+    def test_the_last_one_stands(self) -> None:
+        ctx = make_context()
+        contributions = plan(ctx.queue(ctx.result(1), ctx.result(2)), "self").contributions
+        assert not needs_old(contributions)
+        assert fold(contributions, 9) == (2, False)
+
+    def test_append_sees_the_old_value(self) -> None:
+        ctx = make_context()
+        contributions = plan(ctx.result(4, append=lambda old: (old or 0) + 4), "self").contributions
+        assert needs_old(contributions)
+        assert fold(contributions, None) == (4, False)
+        assert fold(contributions, 6) == (10, False)
+
+    def test_append_after_a_value_folds_from_it(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(ctx.result(1), ctx.result(2, append=lambda old: (old or 0) + 2))
+        contributions = plan(root, "self").contributions
+        assert not needs_old(contributions)
+        assert fold(contributions, 100) == (3, False)
+
+    def test_final_folds_then_locks(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(ctx.result(1, final=True, append=lambda old: (old or 0) + 1), ctx.result(7))
+        assert fold(plan(root, "self").contributions, 5) == (6, True)
+
+    def test_no_contributions(self) -> None:
+        assert not needs_old(())
+        assert fold((), 5) == (5, False)
+
+
+class TestGates:
+    def test_children_are_free(self) -> None:
+        planned = plan(make_context().queue(b, [a]), "self")
+        assert gates(planned) == {"b": ((), "all_success"), "a": ((), "all_success")}
+        assert [child.work.id for child in planned.children] == ["b", "a"], "in the order written"
+
+    def test_a_link_waits_for_the_link_before(self) -> None:
+        planned = plan(make_context().queue(a, b).next(c, when="all_done").next(d, e), "self")
+        assert gates(planned) == {
+            "a": ((), "all_success"),
+            "b": ((), "all_success"),
+            "c": (("a", "b"), "all_done"),
+            "d": (("c",), "all_success"),
+            "e": (("c",), "all_success"),
+        }
+
+    def test_nested_results_and_their_links_belong_to_the_cohort(self) -> None:
+        ctx = make_context()
+        planned = plan(ctx.queue(a, ctx.queue(b).next(c)).next(d, when=at_least(2)), "self")
+        assert gates(planned) == {
+            "a": ((), "all_success"),
+            "b": ((), "all_success"),
+            "c": (("b",), "all_success"),
+            "d": (("a", "b", "c"), at_least(2)),
+        }
+
+    @pytest.mark.parametrize("kind", ["result", "void"])
+    def test_after_a_value_or_void_the_cohort_is_this_item(self, kind: str) -> None:
+        ctx = make_context()
+        root = ctx.result(5) if kind == "result" else ctx.void()
+        planned = plan(root.next(a).next(b), "self")
+        assert gates(planned) == {"a": (("self",), "all_success"), "b": (("a",), "all_success")}
+
+    def test_an_empty_cohort_is_met_at_once(self) -> None:
+        ctx = make_context()
+        assert gates(plan(ctx.queue().next(a), "self")) == {"a": ((), "all_success")}
+        assert gates(plan(ctx.queue([]).next(a, when=at_least(1)), "self")) == {"a": ((), "all_success")}
+
+    def test_an_empty_link_is_seen_through(self) -> None:
+        planned = plan(make_context().queue(a).next([]).next(b, when="all_done"), "self")
+        assert gates(planned)["b"] == (("a",), "all_done")
+
+    def test_a_nested_queue_stands_behind_its_link(self) -> None:
+        ctx = make_context()
+        planned = plan(ctx.queue(a).next(ctx.queue(b).next(c), when="all_done"), "self")
+        assert gates(planned)["b"] == (("a",), "all_done")
+        assert gates(planned)["c"] == (("b",), "all_success")
+
+    def test_an_empty_nested_queue_does_not_open_the_gate(self) -> None:
+        ctx = make_context()
+        planned = plan(ctx.queue(a).next(ctx.queue().next(b), when="all_done"), "self")
+        assert gates(planned)["b"] == (("a",), "all_done")
+
+    def test_links_of_nested_values_wait_for_this_item(self) -> None:
+        ctx = make_context()
+        planned = plan(ctx.queue(a, ctx.result(1).next(b)).next(c), "self")
+        assert gates(planned)["b"] == (("self",), "all_success")
+        assert gates(planned)["c"] == (("a", "b"), "all_success")
+
+
+class TestOptions:
+    def test_they_apply_to_the_works_named_there(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(a, ctx.queue(b, priority=2), priority=1).next(c, priority=3)
+        options = {child.work.id: child.options["priority"] for child in plan(root, "self").children}
+        assert options == {"a": 1, "b": 2, "c": 3}
+
+    def test_after_on_the_queue_is_the_gate(self) -> None:
+        planned = plan(make_context().queue(a, after=[b, "x"], when="all_done"), "self")
+        assert gates(planned) == {"a": (("b", "x"), "all_done")}
+
+    def test_the_gate_is_among_the_options(self) -> None:
+        planned = plan(make_context().queue(a).next(b, delay=5), "self")
+        assert planned.children[1].options == {"delay": 5.0, "after": ("a",), "when": "all_success"}
+
+
+class TestBadTrees:
+    @pytest.mark.parametrize("where", ["same call", "nested", "link"])
+    def test_one_work_in_two_places(self, where: str) -> None:
+        ctx = make_context()
+        root = {
+            "same call": lambda: ctx.queue(a, a),
+            "nested": lambda: ctx.queue(a, ctx.queue(a)),
+            "link": lambda: ctx.queue(a).next(a),
+        }[where]()
+        with pytest.raises(DuplicateIdError, match="'a' was already submitted"):
+            plan(root, "self")
+
+    def test_one_result_in_two_places(self) -> None:
+        ctx = make_context()
+        shared = ctx.queue(a)
+        with pytest.raises(DuplicateIdError):
+            plan(ctx.queue(shared, shared), "self")
+
+    def test_deeper_than_python_recurses(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(a)
+        for n in range(3000):
+            root = ctx.queue(make_work(str(n)), root)
+        assert len(plan(root, "self").children) == 3001
+        assert unreturned(ctx.created, root) == []
+
+
+class TestUnreturned:
+    def test_all_that_is_part_of_the_root_was_returned(self) -> None:
+        ctx = make_context()
+        nested, linked = ctx.queue(b), ctx.queue(c)
+        root = ctx.queue(a, [nested]).next(linked).next(d)
+        assert unreturned(ctx.created, root) == []
+
+    def test_chaining_and_returning_the_original_is_returning_it(self) -> None:
+        ctx = make_context()
+        root = ctx.queue(a)
+        root.next(b)
+        assert unreturned(ctx.created, root) == []
+        assert gates(plan(root, "self"))["b"] == (("a",), "all_success")
+
+    def test_the_one_that_was_forgotten(self) -> None:
+        ctx = make_context()
+        forgotten, root = ctx.queue(a), ctx.queue(b)
+        assert unreturned(ctx.created, root) == [forgotten]
+
+    def test_a_plain_value_returns_none_of_them(self) -> None:
+        ctx = make_context()
+        forgotten = ctx.queue(a)
+        assert unreturned(ctx.created, 5) == [forgotten]
+
+    def test_nothing_made_nothing_lost(self) -> None:
+        assert unreturned([], 5) == []

@@ -1,0 +1,111 @@
+"""Results: what may be written, and what is refused where it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.works import make_context, make_work
+from treadle.condition import at_least
+from treadle.errors import InputError
+
+a, b, c = make_work("a"), make_work("b"), make_work("c")
+
+
+def test_the_three_kinds() -> None:
+    ctx = make_context()
+    value, queue, void = ctx.result(5, final=True), ctx.queue(a, [b, (c,)], delay=2), ctx.void()
+    assert (value.kind, value.value, value.final, value.append) == ("value", 5, True, None)
+    assert (queue.kind, queue.items, queue.options) == ("queue", (a, b, c), {"delay": 2.0})
+    assert (void.kind, void.items, void.links) == ("void", (), ())
+    assert ctx.created == [value, queue, void]
+
+
+def test_next_extends_the_result_it_is_called_on() -> None:
+    result = make_context().queue(a)
+    assert result.next(b) is result
+    result.next(c, when="all_done", priority=3)
+    first, second = result.links
+    assert (first.items, first.when, first.options) == ((b,), "all_success", {})
+    assert (second.items, second.when, second.options) == ((c,), "all_done", {"priority": 3})
+
+
+def test_two_results_are_never_equal() -> None:
+    ctx = make_context()
+    assert ctx.void() != ctx.void()
+
+
+def test_repr_reads_as_it_was_written() -> None:
+    ctx = make_context()
+    assert repr(ctx.result(5)) == "ctx.result(5)"
+    assert repr(ctx.void()) == "ctx.void()"
+    assert repr(ctx.queue(a, ctx.result(1)).next(b)) == (
+        "ctx.queue(<Work test.work() a>, ctx.result(1)).next(<Work test.work() b>)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (5, "ctx.queue takes works, Results and sequences of them, not int: 5"),
+        ("abc", "not str: 'abc'"),
+        ({"a": 1}, "not dict: {'a': 1}"),
+        (None, "not NoneType: None"),
+        ([a, [5]], "not int: 5"),
+    ],
+)
+def test_queue_takes_works(item: Any, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make_context().queue(item)
+    assert message in str(caught.value)
+
+
+def test_bad_options_are_refused_where_they_are_written() -> None:
+    ctx = make_context()
+    with pytest.raises(InputError, match="delay=nan must be finite"):
+        ctx.queue(a, delay=float("nan"))
+    with pytest.raises(InputError, match="priority=0.5 must be a whole number"):
+        ctx.queue(a).next(b, priority=0.5)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="ctx.queue has no option 'prio': did you mean 'priority'?"):
+        ctx.queue(a, prio=1)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="append=5 must be a function"):
+        ctx.result(1, append=5)  # type: ignore[call-overload]
+    assert ctx.created == [ctx.created[0]], "what was refused was not made"
+
+
+def test_next_refuses_a_condition_that_can_never_be_met() -> None:
+    ctx = make_context()
+    with pytest.raises(ValueError, match=r"at_least\(3\) of 2 can never be met"):
+        ctx.queue(a, b).next(c, when=at_least(3))
+    with pytest.raises(ValueError, match=r"at_least\(2\) of 1 can never be met"):
+        ctx.result(1).next(c, when=at_least(2))
+    with pytest.raises(ValueError, match=r"at_least\(2\) of 1 can never be met"):
+        ctx.queue(a, b).next(c).next(make_work("d"), when=at_least(2))
+    with pytest.raises(ValueError, match="when='some': must be 'all_success'"):
+        ctx.queue(a).next(b, when="some")  # type: ignore[call-overload]
+
+
+def test_the_condition_counts_nested_results_and_their_links() -> None:
+    ctx = make_context()
+    ctx.queue(a, ctx.queue(b).next(c)).next(make_work("d"), when=at_least(3))
+
+
+def test_a_value_cannot_wait() -> None:
+    ctx = make_context()
+    with pytest.raises(InputError, match=r"not ctx\.result: return that from the handler of a work"):
+        ctx.queue(a).next(ctx.result(1))
+    with pytest.raises(InputError, match=r"\.next takes works and queues of works, not ctx\.void"):
+        ctx.queue(a).next(ctx.queue(b, ctx.void()))
+    with pytest.raises(InputError, match=r"\.next takes no queue that has after="):
+        ctx.queue(a).next(ctx.queue(b, after=["x"]))
+
+
+def test_a_result_cannot_follow_itself() -> None:
+    ctx = make_context()
+    result = ctx.queue(a)
+    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+        result.next(result)
+    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+        result.next(ctx.queue(b, ctx.queue(result)))
+    assert result.links == ()
