@@ -6,6 +6,9 @@ import pytest
 
 from treadle.backend import Backend
 
+from .children import Children, KeyedChildren, RefusedChildren
+from .folding import Endings, Folds, Values
+from .gates import Doom, Gates
 from .keys import Keys
 from .life import Refusals, Scheduling, Submitting
 from .settling import Fencing, Kinds, Poison
@@ -21,6 +24,14 @@ class BackendContract(
     Kinds,
     Fencing,
     Poison,
+    Gates,
+    Doom,
+    Children,
+    RefusedChildren,
+    KeyedChildren,
+    Values,
+    Endings,
+    Folds,
 ):
     """Subclass it with one fixture, `subject`, that yields a `Subject`: an empty store for each case."""
 
