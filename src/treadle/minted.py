@@ -7,7 +7,7 @@ Minting runs nothing and stores nothing. The id is given here and then, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import msgspec
 from typing_extensions import TypeVar
@@ -29,8 +29,10 @@ class Queueable(Generic[Q_co]):
     __slots__ = ()
 
 
-Items: TypeAlias = Union[Queueable[Q], "Sequence[Items[Q]]"]
-"""A Work, a Result, or sequences of them, nested as you like."""
+# Two deep for checkers, not recursive: text is a sequence of text is a sequence of text, and mypy would
+# take it for works.
+Items: TypeAlias = Queueable[Q] | Sequence[Queueable[Q] | Sequence[Queueable[Q]]]
+"""A Work, a Result, or sequences of them."""
 
 
 class Work(

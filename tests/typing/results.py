@@ -1,0 +1,94 @@
+"""The algebra of Results: exact unions of what the group may end up with."""
+
+from typing import assert_type
+
+from tests.typing.definitions import Receipt, add, flow, notify, resize, send
+from treadle.condition import at_least
+from treadle.context import Context
+from treadle.minted import Work
+from treadle.result import Result
+
+
+def values(ctx: Context) -> None:
+    assert_type(ctx.void(), Result[None, None])
+    assert_type(ctx.result(5), Result[int, int])
+    assert_type(ctx.result([1], final=True), Result[list[int], list[int]])
+    assert_type(ctx.result(None), Result[None, None])
+
+
+def folds(ctx: Context) -> None:
+    def gather(old: list[int] | None) -> list[int]:
+        return [*(old or []), 1]
+
+    assert_type(ctx.result(1, append=lambda old: (old or 0) + 1), Result[int, int])
+    assert_type(ctx.result(1, append=gather), Result[int, list[int]])
+
+
+def queues(ctx: Context) -> None:
+    assert_type(ctx.queue(), Result[None, None])
+    assert_type(ctx.queue(add(1, 2)), Result[None, int])
+    assert_type(ctx.queue(send("a"), add(1, 2)), Result[None, Receipt | int])
+    assert_type(ctx.queue(send("a"), add(1, 2), resize("p")), Result[None, Receipt | int | bytes])
+    assert_type(
+        ctx.queue(add(1, 2), notify("a"), send("a"), resize("p"), delay=5, priority=3),
+        Result[None, int | None | Receipt | bytes],
+    )
+    assert_type(ctx.queue(flow(["a"])), Result[None, int | Receipt])
+
+
+def eight_and_more(ctx: Context) -> None:
+    one, two, three, four = add(1, 2), send("a"), resize("p"), notify("a")
+    assert_type(
+        ctx.queue(one, two, three, four, one, two, three, four), Result[None, int | Receipt | bytes | None]
+    )
+    assert_type(ctx.queue(one, one, one, one, one, one, one, one, one, one), Result[None, int])
+
+
+def sequences(ctx: Context, works: list[Work[int, int]]) -> None:
+    assert_type(ctx.queue(works), Result[None, int])
+    assert_type(ctx.queue(*works), Result[None, int])
+    assert_type(ctx.queue([add(n, n) for n in range(3)]), Result[None, int])
+    assert_type(ctx.queue(*[add(n, n) for n in range(3)], lane="a"), Result[None, int])
+    assert_type(ctx.queue([add(n, n) for n in range(3)], send("a")), Result[None, int | Receipt])
+    assert_type(ctx.queue((add(1, 2), add(3, 4))), Result[None, int])
+    assert_type(ctx.queue([[add(1, 2)], [add(3, 4), add(5, 6)]]), Result[None, int])
+
+
+def nested(ctx: Context) -> None:
+    inner = ctx.queue(add(1, 2)).next(resize("p"))
+    assert_type(inner, Result[None, int | bytes])
+    assert_type(ctx.queue(send("a"), inner), Result[None, Receipt | int | bytes])
+    assert_type(ctx.queue(send("a"), ctx.result(1.5, final=True)), Result[None, Receipt | float])
+
+
+def links(ctx: Context, works: list[Work[int, int]]) -> None:
+    assert_type(ctx.queue(send("a")).next(add(1, 2)), Result[None, Receipt | int])
+    assert_type(ctx.queue(send("a")).next(add(1, 2), resize("p")), Result[None, Receipt | int | bytes])
+    assert_type(ctx.queue(send("a")).next(add(1, 2)).next(resize("p")), Result[None, Receipt | int | bytes])
+    assert_type(ctx.queue(send("a")).next(works, when="all_done", delay=3), Result[None, Receipt | int])
+    assert_type(ctx.queue(send("a")).next(*works, when=at_least(1, of="done")), Result[None, Receipt | int])
+    assert_type(ctx.queue(send("a")).next(ctx.queue(add(1, 2))), Result[None, Receipt | int])
+    assert_type(ctx.result("own").next(add(1, 2)), Result[str, str | int])
+    assert_type(ctx.void().next(add(1, 2)), Result[None, int | None])
+
+
+# A list of different works: pyright infers the union, mypy only from what the handler declares.
+
+
+def mixed_sequence(
+    ctx: Context, works: list[Work[int, int] | Work[Receipt, Receipt]]
+) -> Result[None, int | Receipt]:
+    return ctx.queue(works) if works else ctx.queue([add(1, 2), send("a")])
+
+
+def mixed_link(
+    ctx: Context, works: list[Work[int, int] | Work[Receipt, Receipt]]
+) -> Result[None, int | Receipt]:
+    return ctx.queue(add(1, 2)).next(*works)
+
+
+# A Result of fewer types stands in for one of more.
+
+
+def narrower(ctx: Context) -> Result[None, int | str | bytes]:
+    return ctx.queue(add(1, 2))

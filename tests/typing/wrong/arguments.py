@@ -1,0 +1,34 @@
+"""Calls that the signature of the work type does not allow. The lines at fault are marked."""
+
+from tests.typing.declarations import embed
+from tests.typing.definitions import add, configured, mail, nothing, resize, send
+from treadle.define import work
+
+add("1", 2)  # E: wrong type
+add(1)  # E: missing
+add()  # E: missing
+add(1, 2, 3)  # E: too many
+add(1, c=2)  # E: unknown keyword
+add(1, b="2")  # E: wrong type, by keyword
+resize("a", 100)  # E: keyword-only
+send()  # E: missing, and it is not the Context
+send(None, "you")  # E: the Context is not an argument
+nothing(1)  # E: takes nothing
+mail(5)  # E: wrong type, with options on the decorator
+configured("1")  # E: wrong type
+embed(["hello"])  # E: one input, not a list
+embed(5)  # E: wrong type
+add(1, 2).result()  # E: a Work is not a handle
+number: int = add(1, 2)  # E: minting runs nothing
+
+
+@work(nmae="x")  # E: unknown option
+def misnamed() -> None: ...
+
+
+@work(retry=5)  # E: not a Retry
+def misvalued() -> None: ...
+
+
+@work(run_in="fiber")  # E: not a place
+def misplaced() -> None: ...
