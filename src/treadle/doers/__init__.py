@@ -17,7 +17,24 @@ in the store; a doer orders only what it holds itself.
 
 from __future__ import annotations
 
+from .balanced import balanced
 from .base import BaseDoer, Doer, Permits, Task, managed
+from .concurrency import concurrency
+from .oldest import oldest
+from .priority import priority
+from .rate_limited import rate_limited
 from .unlimited import unlimited
 
-__all__ = ["BaseDoer", "Doer", "Permits", "Task", "managed", "unlimited"]
+__all__ = [
+    "BaseDoer",
+    "Doer",
+    "Permits",
+    "Task",
+    "balanced",
+    "concurrency",
+    "managed",
+    "oldest",
+    "priority",
+    "rate_limited",
+    "unlimited",
+]

@@ -190,8 +190,9 @@ class AdaptedDoer(BaseDoer):
         except Exception as error:  # noqa: BLE001  reported, never lost
             self._report(error)
         finally:
-            # The doer may count the slot as free only when its own task ends, right after this.
-            get_running_loop().call_soon(self._tell_free)
+            # The doer's own task ends after this one, and its callbacks run a turn later: tell after those.
+            loop = get_running_loop()
+            loop.call_soon(loop.call_soon, self._tell_free)
 
 
 class _Handed:

@@ -1,0 +1,25 @@
+"""So many at once, over the whole fleet."""
+
+from __future__ import annotations
+
+from treadle.ids import check_name
+
+from .base import Doer, whole
+from .gated import GatedDoer
+from .limits import Per, Rule, check_per
+
+
+def concurrency(
+    limit: int, *, per: Per = None, inner: Doer | None = None, name: str | None = None
+) -> GatedDoer:
+    """Run at most `limit` tasks at once, counted by the store for all workers together: with
+    `concurrency(1, per="lane")` the work of a lane runs one after the other, wherever it runs.
+
+    per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
+    inner: the doer that runs what may start (default: `unlimited()`); may be another limit.
+    name: doers with the same name count together. Default: each work type for itself.
+    """
+    check_per(per)
+    if name is not None:
+        check_name(name, field="name")
+    return GatedDoer([Rule(whole(limit, "limit"), 1.0, "slots", per, name)], inner)

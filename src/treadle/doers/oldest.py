@@ -1,0 +1,20 @@
+"""At most so many at once, the oldest first."""
+
+from __future__ import annotations
+
+from .bounded import BoundedDoer, Order, SortedLine
+
+
+class OldestLine(SortedLine):
+    __slots__ = ()
+
+    def order(self, priority: int, queued_at: float) -> Order:
+        return (queued_at,)
+
+
+def oldest(max: int, *, buffer: int = 0) -> BoundedDoer:
+    """Run at most `max` at once in this process; of those it holds, the one queued first goes first.
+
+    buffer: how many more to claim ahead. See `treadle.doers.bounded` for why that is 0.
+    """
+    return BoundedDoer(max, buffer, OldestLine())

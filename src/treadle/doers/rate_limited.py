@@ -1,0 +1,44 @@
+"""So many starts per so many seconds, over the whole fleet."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.errors import InputError
+from treadle.ids import check_name
+from treadle.timing import Duration, seconds
+
+from .base import Doer, whole
+from .gated import GatedDoer
+from .limits import Per, Rule, check_per
+
+ALGORITHMS = ("token_bucket", "fixed_window", "sliding_window")
+
+
+def rate_limited(
+    limit: int,
+    window: Duration = 1.0,
+    algorithm: Literal["token_bucket", "fixed_window", "sliding_window"] = "token_bucket",
+    *,
+    per: Per = None,
+    inner: Doer | None = None,
+    name: str | None = None,
+) -> GatedDoer:
+    """Start at most `limit` tasks per `window` seconds, counted by the store for all workers together.
+
+    algorithm: `token_bucket` lets an unused share be made up for in a burst of up to `limit`;
+        `fixed_window` counts from the first start; `sliding_window` smooths what two windows in a row allow.
+    per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
+    inner: the doer that runs what may start (default: `unlimited()`). Another limit may stand here: they are
+        checked together, and none is charged for what another denied.
+    name: doers with the same name, limit and window count together. Default: each work type for itself.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InputError.of("algorithm", algorithm, f"must be one of {', '.join(ALGORITHMS)}")
+    check_per(per)
+    length = seconds(window, field="window")
+    if length <= 0:
+        raise InputError.of("window", window, "must be more than 0 seconds")
+    if name is not None:
+        check_name(name, field="name")
+    return GatedDoer([Rule(whole(limit, "limit"), length, algorithm, per, name)], inner)

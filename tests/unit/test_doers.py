@@ -1,0 +1,467 @@
+"""Doers that bound one process: who starts, in which order, and that nothing is lost on the way."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from treadle import doers
+from treadle.doers import BaseDoer, Task, balanced, managed, oldest, priority, unlimited
+from treadle.doers.balanced import BalancedLine
+from treadle.doers.bounded import Entry
+from treadle.errors import InputError
+
+
+class Crowd:
+    """Tasks that run until they are told to end, and a log of how they started."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.peak = 0
+        self._gates: dict[str, asyncio.Event] = {}
+        self._running = 0
+
+    def task(self, name: str) -> Task:
+        async def run() -> None:
+            self.started.append(name)
+            self._running += 1
+            self.peak = max(self.peak, self._running)
+            await self._gate(name).wait()
+            self._running -= 1
+
+        return run
+
+    async def end(self, *names: str) -> None:
+        for name in names or list(self.started):
+            self._gate(name).set()
+        await turns()
+
+    def _gate(self, name: str) -> asyncio.Event:
+        return self._gates.setdefault(name, asyncio.Event())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def done() -> None:
+    return
+
+
+# ------------------------------------------------------------------------------------------- every doer
+
+EVERY: list[Callable[[], BaseDoer]] = [unlimited, lambda: balanced(2), lambda: priority(2), lambda: oldest(2)]
+
+
+@pytest.mark.parametrize("make", EVERY)
+async def test_idle_returns_at_once_when_there_is_nothing(make: Callable[[], BaseDoer]) -> None:
+    await asyncio.wait_for(make().idle(), 5)
+
+
+@pytest.mark.parametrize("make", EVERY)
+async def test_all_that_is_submitted_runs_and_idle_waits_for_it(make: Callable[[], BaseDoer]) -> None:
+    doer, ran = make(), list[int]()
+
+    def task(n: int) -> Task:
+        async def run() -> None:
+            await asyncio.sleep(0)
+            ran.append(n)
+
+        return run
+
+    for n in range(20):
+        doer.submit(task(n), lane="", priority=0, queued_at=0.0)
+    await doer.idle()
+    assert sorted(ran) == list(range(20))
+
+
+@pytest.mark.parametrize("make", EVERY)
+async def test_what_a_task_raises_is_reported_and_frees_its_slot(make: Callable[[], BaseDoer]) -> None:
+    doer, errors = make(), list[Exception]()
+    doer.on_error(errors.append)
+
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    room = doer.available()
+    for _ in range(5):
+        doer.submit(broken)
+    await doer.idle()
+    assert [str(error) for error in errors] == ["boom"] * 5
+    assert doer.available() == room
+
+
+async def test_without_a_callback_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    doer = unlimited()
+    doer.submit(broken)
+    await doer.idle()
+    assert [(record.name, record.levelno) for record in caplog.records] == [("treadle", logging.ERROR)]
+    assert "boom" in caplog.text
+
+
+async def test_callbacks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    doer = priority(1)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("hook")
+
+    doer.on_free(broken)
+    doer.on_error(broken)
+    for _ in range(3):
+        doer.submit(done)
+    await doer.idle()
+    assert doer.available() == 1
+    assert "hook" in caplog.text
+
+
+async def test_running_tasks_are_kept_alive() -> None:
+    import gc
+
+    crowd, doer = Crowd(), unlimited()
+    doer.submit(crowd.task("a"))
+    await turns()
+    gc.collect()
+    await crowd.end("a")
+    await asyncio.wait_for(doer.idle(), 5)
+
+
+async def test_a_task_cancelled_before_its_first_step_does_not_hang_idle() -> None:
+    doer = unlimited()
+    before = asyncio.all_tasks()
+    doer.submit(done)
+    (task,) = asyncio.all_tasks() - before
+    task.cancel()
+    await asyncio.wait_for(doer.idle(), 5)
+
+
+def test_arguments_are_checked() -> None:
+    for make in (
+        lambda: unlimited(0),
+        lambda: balanced(0),
+        lambda: priority(True),
+        lambda: oldest(2.5),  # type: ignore[arg-type]
+        lambda: balanced(1, buffer=-1),
+    ):
+        with pytest.raises(InputError, match="must be a whole number"):
+            make()
+
+
+# -------------------------------------------------------------------------------------------- unlimited
+
+
+async def test_unlimited_always_offers_its_batch() -> None:
+    crowd, doer = Crowd(), unlimited(batch=3)
+    for n in range(10):
+        doer.submit(crowd.task(str(n)))
+    await turns()
+    assert (doer.available(), crowd.peak) == (3, 10)
+    assert unlimited().available() == 500
+    await crowd.end()
+    await doer.idle()
+
+
+# ---------------------------------------------------------------------------------------------- bounded
+
+
+async def test_at_most_max_run_at_once() -> None:
+    crowd, doer = Crowd(), priority(2)
+    for n in range(5):
+        doer.submit(crowd.task(str(n)))
+    await turns()
+    assert (crowd.peak, len(crowd.started), doer.available()) == (2, 2, 0)
+    while len(crowd.started) < 5:
+        await crowd.end()
+    await crowd.end()
+    await doer.idle()
+    assert crowd.peak == 2
+
+
+async def test_available_counts_what_is_held() -> None:
+    crowd, doer = Crowd(), oldest(2, buffer=2)
+    assert doer.available() == 4
+    for n in range(2):
+        doer.submit(crowd.task(str(n)))
+    assert doer.available() == 2
+    for n in range(2, 6):
+        doer.submit(crowd.task(str(n)))
+    assert doer.available() == 0, "it never refuses, but offers nothing more"
+    while len(crowd.started) < 6:
+        await crowd.end()
+    await crowd.end()
+    await doer.idle()
+    assert doer.available() == 4
+
+
+async def test_a_slot_that_frees_is_told_and_one_that_is_filled_again_is_not() -> None:
+    crowd, doer, told = Crowd(), priority(1), list[int]()
+    doer.on_free(lambda: told.append(doer.available()))
+    doer.submit(crowd.task("a"))
+    doer.submit(crowd.task("b"))
+    await turns()
+    await crowd.end("a")
+    assert (crowd.started, told) == (["a", "b"], [])
+    await crowd.end("b")
+    assert told == [1]
+
+
+async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
+    """In which order a doer with one slot, taken, starts the others."""
+    crowd = Crowd()
+    doer.submit(crowd.task("first"), lane="-")
+    for n, options in enumerate(waiting):
+        doer.submit(crowd.task(options.pop("name", str(n))), **options)
+    while len(crowd.started) <= len(waiting):
+        await crowd.end()
+    await crowd.end()
+    await doer.idle()
+    return crowd.started[1:]
+
+
+async def test_priority_goes_by_priority_then_age_then_turn() -> None:
+    waiting = [
+        {"name": "low new", "priority": 1, "queued_at": 9.0},
+        {"name": "low old", "priority": 1, "queued_at": 1.0},
+        {"name": "high", "priority": 5, "queued_at": 99.0},
+        {"name": "low old too", "priority": 1, "queued_at": 1.0},
+    ]
+    assert await order_of(priority(1, buffer=10), waiting) == ["high", "low old", "low old too", "low new"]
+
+
+async def test_oldest_goes_by_age_then_turn() -> None:
+    waiting = [
+        {"name": "new", "priority": 9, "queued_at": 9.0},
+        {"name": "old", "priority": 1, "queued_at": 1.0},
+        {"name": "old too", "priority": 5, "queued_at": 1.0},
+    ]
+    assert await order_of(oldest(1, buffer=10), waiting) == ["old", "old too", "new"]
+
+
+async def test_balanced_breaks_ties_by_priority_then_age_then_turn() -> None:
+    waiting = [
+        {"name": "c", "lane": "c", "priority": 1, "queued_at": 2.0},
+        {"name": "b", "lane": "b", "priority": 1, "queued_at": 1.0},
+        {"name": "b too", "lane": "b2", "priority": 1, "queued_at": 1.0},
+        {"name": "a", "lane": "a", "priority": 5, "queued_at": 9.0},
+    ]
+    assert await order_of(balanced(1, buffer=10), waiting) == ["a", "b", "b too", "c"]
+
+
+async def test_balanced_gives_the_slot_to_the_lane_that_runs_the_fewest() -> None:
+    crowd, doer = Crowd(), balanced(2, buffer=10)
+    for name in ("a1", "a2", "a3", "b1"):
+        doer.submit(crowd.task(name), lane=name[0], priority=9 if name == "a3" else 0)
+    await turns()
+    await crowd.end("a1")
+    assert crowd.started == ["a1", "a2", "b1"]
+    await crowd.end("a2")
+    assert crowd.started == ["a1", "a2", "b1", "a3"]
+    await crowd.end("b1", "a3")
+    await doer.idle()
+
+
+async def test_balanced_tells_equal_lanes_of_two_tenants_apart() -> None:
+    crowd, doer = Crowd(), balanced(2, buffer=10)
+    for tenant, name in (("t", "a1"), ("t", "a2"), ("t", "a3"), ("u", "b1")):
+        doer.submit(crowd.task(name), lane="same", tenant=tenant)
+    await turns()
+    await crowd.end("a1")
+    assert crowd.started[-1] == "b1"
+    await crowd.end("a2", "a3", "b1")
+    await crowd.end()
+    await doer.idle()
+
+
+async def test_what_has_not_started_can_be_taken_back() -> None:
+    for doer in (balanced(1), priority(1), oldest(1)):
+        crowd = Crowd()
+        tasks = [crowd.task(str(n)) for n in range(4)]
+        for task in tasks:
+            doer.submit(task, lane="a")
+        await turns()
+        assert doer.cancel_pending() == tasks[1:]
+        assert doer.cancel_pending() == []
+        await crowd.end("0")
+        await doer.idle()
+        assert crowd.started == ["0"]
+        doer.submit(crowd.task("again"))
+        await crowd.end("again")
+        await doer.idle()
+    assert unlimited().cancel_pending() == []
+
+
+# ----------------------------------------------------------- the balanced line against the plain rule
+
+
+class PlainLine:
+    """The rule as it is written, by looking at everybody."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Entry] = []
+        self.running: dict[tuple[str, str], int] = {}
+
+    def pop(self) -> Entry:
+        entry = min(self.waiting, key=lambda each: (self.running.get(each.lane, 0), each.order))
+        self.waiting.remove(entry)
+        return entry
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
+    draw = random.Random(seed)
+    line, plain, running = BalancedLine(), PlainLine(), list[tuple[str, str]]()
+    for seq in range(600):
+        move = draw.random()
+        if move < 0.5:
+            lane = ("t", str(draw.randrange(5)))
+            order = (*line.order(draw.randrange(3), float(draw.randrange(3))), seq)
+            entry = Entry(order, done, lane)
+            line.push(entry)
+            plain.waiting.append(entry)
+        elif move < 0.8 and len(line):
+            entry = line.pop()
+            assert entry is plain.pop()
+            line.started(entry.lane)
+            plain.running[entry.lane] = plain.running.get(entry.lane, 0) + 1
+            running.append(entry.lane)
+        elif running:
+            lane = running.pop(draw.randrange(len(running)))
+            line.ended(lane)
+            plain.running[lane] -= 1
+        assert len(line) == len(plain.waiting)
+
+
+def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
+    line = BalancedLine()
+    for n in range(10_000):
+        lane = ("t", str(n % 3) if n < 5000 else str(n))
+        line.push(Entry((0, 0.0, n), done, lane))
+        line.push(Entry((0, 0.0, n + 0.5), done, ("t", "deep")))
+        popped = line.pop()
+        line.started(popped.lane)
+        line.ended(popped.lane)
+    assert len(line._ranks) <= 2 * len(line._lanes) + 65
+    line.clear()
+    assert (len(line), len(line._lanes)) == (0, 0)
+
+
+# -------------------------------------------------------------------------------- doers of users' own
+
+
+class Own:
+    """The smallest doer that a user might write: one at a time, last come first served."""
+
+    def __init__(self) -> None:
+        self.stack: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.seen: list[tuple[str, int, float]] = []
+        self.current: asyncio.Task[None] | None = None
+
+    def available(self) -> int:
+        return 2 - len(self.stack) - (self.current is not None)
+
+    def submit(self, task: Task, lane: str, priority: int, queued_at: float) -> None:
+        if lane == "refused":
+            raise RuntimeError("no")
+        self.seen.append((lane, priority, queued_at))
+        self.stack.append(task)
+        self.next()
+
+    def next(self, _: object = None) -> None:
+        if self.current is None or self.current.done():
+            self.current = asyncio.ensure_future(self.stack.pop()()) if self.stack else None
+            if self.current is not None:
+                self.current.add_done_callback(self.next)
+
+    async def idle(self) -> None:
+        while self.current is not None:
+            await asyncio.wait([self.current])
+            await asyncio.sleep(0)
+
+
+async def test_a_doer_of_ones_own_runs_reports_and_tells_of_room() -> None:
+    own = Own()
+    doer, errors, told = managed(own), list[Exception](), list[int]()
+    doer.on_error(errors.append)
+    doer.on_free(lambda: told.append(doer.available()))
+
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    doer.submit(broken, lane="l", priority=3, queued_at=4.0, tenant="t")
+    await doer.idle()
+    await turns()
+    assert own.seen == [("l", 3, 4.0)]
+    assert [str(error) for error in errors] == ["boom"]
+    assert told == [2]
+
+
+async def test_what_a_doer_of_ones_own_has_not_started_can_be_taken_back() -> None:
+    crowd, doer = Crowd(), managed(Own())
+    tasks = [crowd.task(name) for name in "abc"]
+    for task in tasks:
+        doer.submit(task)
+    await turns()
+    assert doer.cancel_pending() == tasks[1:]
+    await crowd.end("a")
+    await doer.idle()
+    assert crowd.started == ["a"], "called later, they do nothing"
+
+
+async def test_a_refusal_goes_through_to_the_engine() -> None:
+    doer = managed(Own())
+    with pytest.raises(RuntimeError, match="no"):
+        doer.submit(done, lane="refused")
+    assert doer.cancel_pending() == []
+
+
+async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself() -> None:
+    seen = list[str]()
+    callbacks = list[Callable[[], None]]()
+
+    class Tenants:
+        def available(self) -> int:
+            return 1
+
+        def submit(self, task: Task, *, tenant: str, **_: object) -> None:
+            seen.append(tenant)
+
+        async def idle(self) -> None: ...
+
+        def on_free(self, callback: Callable[[], None]) -> None:
+            callbacks.append(callback)
+
+    doer, told = managed(Tenants()), list[None]()
+    doer.on_free(lambda: told.append(None))
+    doer.submit(done, tenant="acme")
+    callbacks[0]()
+    assert (seen, told) == (["acme"], [None])
+
+
+def test_our_own_doers_are_not_wrapped() -> None:
+    doer = unlimited()
+    assert managed(doer) is doer
+
+
+def test_what_is_no_doer_is_refused_by_name() -> None:
+    class Half:
+        def available(self) -> int:
+            return 1
+
+    with pytest.raises(InputError, match="has no method submit"):
+        managed(Half())  # type: ignore[arg-type]
+
+
+def test_the_names_are_there() -> None:
+    assert [name for name in doers.__all__ if not hasattr(doers, name)] == []
+
+
+def test_built_in_doers_satisfy_the_protocol() -> None:
+    for make in EVERY:
+        doer: doers.Doer = make()
+        assert doer.available() > 0
