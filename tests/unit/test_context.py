@@ -28,10 +28,10 @@ class Services:
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
         known = ItemState(id="a", type="t", status="success", tenant=tenant)
-        return [known if id == "a" else None for id in ids]
+        return [known if each == "a" else None for each in ids]
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
-        return [(tenant, id, return_exceptions) for id in ids]
+        return [(tenant, each, return_exceptions) for each in ids]
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         self.claims.append((lease.tenant, key, ttl))

@@ -116,13 +116,13 @@ class TestChecks:
         assert check(after="abc")["after"] == ("abc",)
 
     def test_unknown_names_are_told_what_is_close(self) -> None:
-        with pytest.raises(TypeError, match="enqueue has no option 'dealy': did you mean 'delay'?"):
+        with pytest.raises(TypeError, match=r"enqueue has no option 'dealy': did you mean 'delay'\?"):
             check(dealy=5)
         with pytest.raises(TypeError, match="enqueue has no option 'xyz': it takes after, deadline, delay"):
             check(xyz=5)
 
     def test_each_place_has_its_own(self) -> None:
-        with pytest.raises(TypeError, match="ctx.queue has no option 'tx'"):
+        with pytest.raises(TypeError, match=r"ctx\.queue has no option 'tx'"):
             check_options({"tx": object()}, "ctx.queue")
         with pytest.raises(
             TypeError, match=r"\.next has no option 'after': it waits for the works before it"

@@ -11,7 +11,7 @@ from treadle.condition import at_least
 from treadle.errors import DuplicateIdError
 from treadle.plan import Plan, fold, needs_old, plan, unreturned
 
-a, b, c, d, e = (make_work(id) for id in "abcde")
+a, b, c, d, e = (make_work(letter) for letter in "abcde")
 
 
 def gates(planned: Plan) -> dict[str, tuple[tuple[str, ...], Any]]:
