@@ -7,12 +7,15 @@ import pytest
 from treadle.backend import Backend
 
 from .children import Children, KeyedChildren, RefusedChildren
+from .claiming import Eligibility, Pauses, Verdicts
 from .folding import Endings, Folds, Values
 from .gates import Doom, Gates
 from .keys import Keys
+from .leasing import Beats, Freed, Orphans, Skipping
 from .life import Refusals, Scheduling, Submitting
 from .settling import Fencing, Kinds, Poison
 from .subject import Subject, missing
+from .turns import Levels, Order, Parking, Turns
 
 
 @pytest.mark.asyncio
@@ -32,6 +35,17 @@ class BackendContract(
     Values,
     Endings,
     Folds,
+    Eligibility,
+    Verdicts,
+    Pauses,
+    Order,
+    Levels,
+    Turns,
+    Parking,
+    Beats,
+    Freed,
+    Orphans,
+    Skipping,
 ):
     """Subclass it with one fixture, `subject`, that yields a `Subject`: an empty store for each case."""
 
