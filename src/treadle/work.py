@@ -62,8 +62,7 @@ class WorkType(Generic[P, S, G]):
         self.options = options
         self.batch = batch
         self._shown = shown
-        self.attached: Handler | None = None if handler is None else self._placed(handler)
-        """The function that carries it out, if this process has it."""
+        self._handler = None if handler is None else self._placed(handler)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Work[S, G]:
         """A Work with these arguments and a fresh id. It runs nothing.
@@ -80,13 +79,22 @@ class WorkType(Generic[P, S, G]):
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The handler itself, to be called directly. DefinitionError if it is declared only."""
-        if self.attached is None:
+        """The handler itself, to be called directly. DefinitionError if the type is only declared."""
+        return self.required_handler.fn
+
+    @property
+    def has_handler(self) -> bool:
+        """Whether this process has the code."""
+        return self._handler is not None
+
+    @property
+    def required_handler(self) -> Handler:
+        if self._handler is None:
             raise DefinitionError(
                 f"{self.name!r} is only declared here: import its handler, or attach one with "
                 f"@{self.__name__}.handler"
             )
-        return self.attached.fn
+        return self._handler
 
     def handler(
         self,
@@ -95,11 +103,11 @@ class WorkType(Generic[P, S, G]):
         /,
     ) -> WorkType[P, S, G]:
         """Attach the function that carries this type out. TypeError if its calls look different."""
-        if self.attached is not None:
-            raise TypeError(f"{self.name!r} has a handler already, {self.attached.fn.__qualname__}")
+        if self._handler is not None:
+            raise TypeError(f"{self.name!r} has a handler already, {self._handler.fn.__qualname__}")
         handler = inspect_handler(fn)
         check_handler(self.name, self._shown, handler)
-        self.attached = self._placed(handler)
+        self._handler = self._placed(handler)
         functools.update_wrapper(self, handler.fn)
         self.__dict__.pop("signature", None)
         return self
@@ -108,7 +116,7 @@ class WorkType(Generic[P, S, G]):
     def run_in(self) -> RunIn:
         """Where the handler runs."""
         chosen: RunIn | None = self.options.get("run_in")
-        is_async = self.attached is not None and self.attached.is_async
+        is_async = self._handler is not None and self._handler.is_async
         return chosen or ("loop" if is_async else "thread")
 
     def _placed(self, handler: Handler) -> Handler:
@@ -118,7 +126,7 @@ class WorkType(Generic[P, S, G]):
             raise TypeError(f"run_in={chosen!r} is for plain functions, and {self.name!r} is async")
         return handler
 
-    def compute_options(self, input: Input) -> dict[str, Any]:
+    def computed_options(self, input: Input) -> dict[str, Any]:
         """What the type's `options(input)` says, checked."""
         compute = self.options.get("options")
         if compute is None:
@@ -132,7 +140,7 @@ class WorkType(Generic[P, S, G]):
         """Its calls. Read when first needed: annotations may name what is defined after it."""
         types = self._shown.annotations()
         # Types are as declared, defaults are the handler's own: a stored call does not hold them.
-        parameters = (self.attached or self._shown).parameters
+        parameters = (self._handler or self._shown).parameters
         return Signature(
             self.name,
             [Parameter(each.name, types[each.name], each.default, each.kind) for each in parameters.values()],
