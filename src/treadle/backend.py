@@ -142,6 +142,12 @@ class Backend(Protocol):
         """Let go of connections, threads and files. Idempotent. A closed backend can be opened again."""
         ...
 
+    def twin(self) -> Backend:
+        """Another backend on the same store, not open yet, for use on another event loop, in another thread:
+        it goes on beating while this one's loop is blocked. Only `open`, `beat` and `close` are asked of it.
+        """
+        ...
+
     # -- the path of work ------------------------------------------------------------------------------
 
     async def submit(

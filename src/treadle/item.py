@@ -21,7 +21,7 @@ import msgspec
 # ---------------------------------------------------------------------------------------------- vocabulary
 
 Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]
-"""The one state an item is in. `blocked` waits for other items, `scheduled` for a time, `ready` for a worker."""
+"""The one state it is in. `blocked` waits for other items, `scheduled` for a time, `ready` for a worker."""
 
 OPEN: frozenset[Status] = frozenset(("blocked", "scheduled", "ready", "running"))
 TERMINAL: frozenset[Status] = frozenset(("success", "dead", "cancelled"))

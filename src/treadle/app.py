@@ -1,0 +1,89 @@
+"""Treadle: a client and a worker in one process, the zero-config way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+from typing_extensions import Unpack
+
+from treadle.backend import Backend
+from treadle.client import Client, ClientSettings
+from treadle.define import Definer
+from treadle.doers import Doer
+from treadle.engine.crew import Backpressure, Lifespan
+from treadle.engine.registry import AnyType
+from treadle.engine.run import Accept, Middleware
+from treadle.item import Lease
+from treadle.sync import SyncClient
+from treadle.timing import Duration
+from treadle.worker import Worker
+
+
+class Treadle(Client):
+    """An app: `async with Treadle("sqlite:///work.db", work=[add]) as app:` submits, runs and waits.
+
+    backend: a URL (see `treadle.connect`) or a Backend. Everything else is as for `Client` and `Worker`.
+    """
+
+    def __init__(
+        self,
+        backend: str | Backend = "memory://",
+        *,
+        work: Iterable[AnyType | ModuleType] = (),
+        tenant: str | None = None,
+        worker_id: str | None = None,
+        queues: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        doer: Doer | None = None,
+        middleware: Sequence[Middleware] = (),
+        accept: Accept | None = None,
+        backpressure: Backpressure | None = None,
+        lifespan: Lifespan | None = None,
+        threads: int = 32,
+        processes: int | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> None:
+        super().__init__(backend, work=work, tenant=tenant, **settings)
+        self.worker = Worker(
+            self,
+            id=worker_id,
+            queues=queues,
+            tenants=tenants if tenant is None else [tenant],
+            doer=doer,
+            middleware=middleware,
+            accept=accept,
+            backpressure=backpressure,
+            lifespan=lifespan,
+            threads=threads,
+            processes=processes,
+        )
+        self.work = Definer(register=self.core.learn)
+        """`@app.work(...)`: define a work type and register it in one go."""
+        self.sync = SyncClient(self)
+        """The same verbs for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
+
+    async def start(self) -> None:
+        """Connect and begin to work. Idempotent."""
+        await self.worker.start()
+
+    async def stop(self, drain: Duration | None = None) -> None:
+        """Stop working (see `Worker.stop`) and let go of the backend. Idempotent."""
+        await self.worker.stop(drain)
+        await self.close()
+
+    async def __aenter__(self) -> Treadle:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def active(self) -> list[Lease]:
+        """The items that this process is running, or about to."""
+        return self.worker.active()
+
+    def stats(self) -> Any:
+        """A flat snapshot of the metrics."""
+        return self.metrics.stats()

@@ -1,0 +1,259 @@
+"""Client: submits work, waits for it, and operates on it. It runs nothing."""
+
+from __future__ import annotations
+
+import functools
+import random as random_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, overload
+
+from typing_extensions import TypedDict, TypeVar, Unpack
+
+from treadle.backend import Backend
+from treadle.clock import Clock
+from treadle.codec import Codec
+from treadle.connect import connect
+from treadle.engine import announce
+from treadle.engine.core import Core
+from treadle.engine.hooks import Hooks, OnError, OnEvent
+from treadle.engine.registry import AnyType
+from treadle.engine.settings import Settings
+from treadle.errors import DuplicateIdError
+from treadle.handle import EnqueueCall, Handle
+from treadle.ids import IdGenerator, check_name
+from treadle.item import DEFAULT_TENANT, Item, Submitted
+from treadle.metrics import Metrics
+from treadle.minted import Work
+from treadle.operate import DeadLetters, Operator
+from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.retry import Retry
+from treadle.timing import Duration, seconds
+
+S = TypeVar("S")
+G = TypeVar("G")
+
+
+class ClientSettings(TypedDict, total=False):
+    """What a client, and so an app, can be set to. Durations are seconds or `timedelta`."""
+
+    poll_interval: Duration
+    """How often to look without having been woken: the safety net."""
+    lease: Duration
+    """How long a worker that gives no sign of life is still believed to live."""
+    heartbeat: Duration
+    """How often a worker gives a sign of life; lease / 5 unless given, lease / 2 at most."""
+    drain: Duration
+    """How long `stop` waits for handlers."""
+    keep: Duration
+    """How long ended items stay readable."""
+    keep_dead: Duration | None
+    """The same for dead ones; None: until someone decides."""
+    retry: Retry
+    strict_return: bool
+    max_payload: int
+    interrupt_grace: Duration
+    """How long a handler that is told to end may go on before it is cancelled."""
+    unknown_type_grace: Duration | None
+    """Dead after waiting so long for a worker that has the type; None: it waits."""
+    unhandled_grace: Duration
+    codec: Codec
+    clock: Clock
+    random: random_module.Random
+    generate_id: IdGenerator
+    on_event: OnEvent | None
+    on_error: OnError | None
+    on_failure: Callable[..., Any] | None
+    registry: Any
+    """A prometheus-client registry to export metrics on."""
+    prefix: str
+    notify: Any
+
+
+class Client(Operator):
+    """Submits and observes. `Client("postgresql://...", work=[add])` needs no handlers: see `work.declare`."""
+
+    def __init__(
+        self,
+        backend: str | Backend = "memory://",
+        *,
+        work: Iterable[AnyType | ModuleType] = (),
+        tenant: str | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> None:
+        core = _core(backend, settings)
+        super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
+        core.learn(*work)
+        self.dead = DeadLetters(self)
+
+    # -- what it knows ---------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Backend:
+        return self.core.backend
+
+    @property
+    def types(self) -> Mapping[str, AnyType]:
+        """The work types it knows, by name."""
+        return self.core.registry.types
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.core.metrics
+
+    @property
+    def submits_to(self) -> str:
+        """The tenant that new items belong to."""
+        return DEFAULT_TENANT if self._tenant is None else self._tenant
+
+    def register(self, *types: AnyType | ModuleType | Iterable[AnyType]) -> None:
+        """Make work types known, or all those in a module. `DuplicateWorkError` for two with one name."""
+        self.core.learn(*types)
+
+    def tenant(self, name: str) -> Client:
+        """A client of the same app that is bound to one tenant; every verb of it is."""
+        return self.bound(check_name(name, field="tenant"))
+
+    def bound(self, tenant: str | None) -> Client:
+        if tenant == self._tenant:
+            return self
+        client = Client.__new__(Client)
+        Operator.__init__(client, self.core, tenant)
+        client.dead = DeadLetters(client)
+        return client
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Finish what is being written and let go of the backend. Idempotent."""
+        await self.core.close()
+
+    async def __aenter__(self) -> Client:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- submitting ------------------------------------------------------------------------------------
+
+    @overload
+    def enqueue(self, work: Work[S, G], /, **options: Unpack[EnqueueOptions]) -> EnqueueCall[S, G]: ...
+    @overload
+    def enqueue(
+        self, work: str, input: Mapping[str, Any] | None = ..., /, **options: Unpack[EnqueueOptions]
+    ) -> EnqueueCall[Any, Any]: ...
+    def enqueue(
+        self,
+        work: Work[Any, Any] | str,
+        input: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueueCall[Any, Any]:
+        """Submit work: `await` gives its handle, and then it is durable; `.result()` and `.group()` submit
+        and wait. By name: `enqueue("math.add", {"a": 1, "b": 2})`.
+
+        Without `await` nothing is submitted, and a warning says so.
+        """
+        minted = self._minted(work, input)
+        checked = check_options(options, "enqueue", ENQUEUE_OPTIONS)
+        return EnqueueCall(self, minted.id, functools.partial(self._submit_one, minted, checked))
+
+    def _minted(self, work: Work[Any, Any] | str, input: Mapping[str, Any] | None) -> Work[Any, Any]:
+        if isinstance(work, Work):
+            return work
+        if isinstance(work, str):
+            return self.core.registry.find(work).mint(input or {})
+        raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
+
+    async def _submit_one(self, work: Work[Any, Any], options: dict[str, Any]) -> Handle[Any, Any]:
+        return (await self._submit([work], options))[0]
+
+    async def enqueue_many(
+        self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
+    ) -> list[Handle[S, G]]:
+        """Submit works in one atomic step, one group each; the options are the same for all."""
+        checked = check_options(options, "enqueue_many", ENQUEUE_OPTIONS)
+        return await self._submit(list(works), checked)
+
+    async def _submit(self, works: Sequence[Work[Any, Any]], options: dict[str, Any]) -> list[Handle[Any, Any]]:
+        if not works:
+            return []
+        await self.connect()
+        tx = options.pop("tx", None)
+        crew = None if tx is not None else self.core.local()
+        items = tuple(
+            self.core.itemizer.item(
+                work, options, tenant=self.submits_to, lease_to=crew.offers(work.type) if crew else None
+            )
+            for work in works
+        )
+        _check_ids(items)
+        submitter = self.core.submitter
+        answers = await (submitter.submit(items) if tx is None else submitter.submit_within(items, tx))
+        if tx is None:
+            self._submitted(items, answers)
+        return [self._handle(answer) for answer in answers]
+
+    def _submitted(self, items: tuple[Item, ...], answers: tuple[Submitted, ...]) -> None:
+        """What follows once they are in the store."""
+        core = self.core
+        stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
+        announce.queued(core, stored, None)
+        leases = tuple(answer.lease for answer in answers if answer.lease is not None)
+        if leases and (crew := core.local()) is not None:
+            crew.take(leases, core.settings.clock.monotonic())
+        if len(leases) < len(stored):
+            core.signals.ready()
+
+    def _handle(self, answer: Submitted) -> Handle[Any, Any]:
+        return Handle(
+            self, answer.id, answer.group_id or answer.id, tenant=self.submits_to, existing=answer.existing
+        )
+
+    def handle(self, id: str) -> Handle[Any, Any]:
+        """A handle for an item that was submitted before, perhaps by another process."""
+        return Handle(self, id, None, tenant=self._tenant)
+
+
+def _check_ids(items: tuple[Item, ...]) -> None:
+    if len(items) > 1:
+        seen: set[str] = set()
+        for item in items:
+            if item.id in seen:
+                raise DuplicateIdError(item.id)
+            seen.add(item.id)
+
+
+_DURATIONS = (
+    "poll_interval",
+    "lease",
+    "heartbeat",
+    "drain",
+    "keep",
+    "keep_dead",
+    "interrupt_grace",
+    "unknown_type_grace",
+    "unhandled_grace",
+)
+
+
+def _core(backend: str | Backend, given: ClientSettings) -> Core:
+    values: dict[str, Any] = dict(given)
+    hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
+    metrics = Metrics(registry=values.pop("registry", None))
+    prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
+    for name in _DURATIONS:
+        if values.get(name) is not None:
+            values[name] = seconds(values[name], field=name)
+    if "lease" in values:
+        values.setdefault("heartbeat", values["lease"] / 5)
+    values = {
+        "random": random_module.Random(),
+        **{name: value for name, value in values.items() if value is not None},
+    }
+    settings = Settings(**values)
+    if isinstance(backend, str):
+        backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
+    return Core(backend, settings, hooks, metrics)
+

@@ -1,0 +1,55 @@
+"""Events that do not belong to one attempt: what was queued, released, cancelled, and groups that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from treadle.events import Cancelled, GroupDone, Queued, Released
+from treadle.item import Effects, Item, ItemState, Lease
+
+from . import values
+from .core import Core
+
+
+def queued(
+    core: Core, items: Iterable[Item], existing: Mapping[str, str] | None, parent: Lease | None = None
+) -> None:
+    """Items that were stored; those that an earlier one answered for were not."""
+    now = core.settings.clock.now()
+    for item in items:
+        if existing and item.id in existing:
+            continue
+        core.metrics.of(item.type).queued_one(now)
+        if core.hooks.listening(item.type):
+            group_id = item.id if parent is None else parent.group_id
+            origin = item.parent or (None if parent is None else parent.id)
+            core.hooks.emit(
+                Queued(item.id, item.type, group_id, item.tenant, 0, origin, item.after, now)
+            )
+
+
+def effects(core: Core, effects: Effects) -> None:
+    now = core.settings.clock.now()
+    for item in effects.released:
+        if core.hooks.listening(item.type):
+            core.hooks.emit(
+                Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, item.after, now)
+            )
+    if core.hooks.on_event is None:
+        return
+    for group in effects.closed:
+        value = values.read(core.registry, group.type, group.value)
+        core.hooks.emit(
+            GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value)
+        )
+
+
+def cancelled(core: Core, items: Iterable[ItemState]) -> None:
+    now = core.settings.clock.now()
+    for item in items:
+        if core.hooks.listening(item.type):
+            core.hooks.emit(
+                Cancelled(
+                    item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, item.after, now
+                )
+            )

@@ -1,0 +1,109 @@
+"""Batch: items of one type that share a call of its handler.
+
+Flushed at `size`, or `max_wait` after the first. Outputs align with inputs by index; an exception in the list
+of outputs fails only its item; a wrong length, or a raise, fails them all, each down its own retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias
+
+from treadle.errors import BadResultError
+
+from .active import Active
+from .bound import Bound
+from .desk import Desk
+from .itemize import PLAIN
+from .run import Runner, outcome
+
+Start: TypeAlias = Callable[[Bound, list[Active], Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+class WrongLength(ValueError):
+    """A batch handler must return one output for each input."""
+
+    def __init__(self, name: str, outputs: int, inputs: int) -> None:
+        super().__init__(f'batch "{name}" returned {outputs} outputs for {inputs} inputs')
+
+
+class Batches:
+    """The buffers of a worker, one per batch type. The type's doer bounds batches in flight."""
+
+    def __init__(self, runner: Runner, desk: Desk, start: Start) -> None:
+        self._runner = runner
+        self._desk = desk
+        self._start = start
+        self._buffers: dict[str, list[Active]] = {}
+
+    def room(self, bound: Bound, batches: int) -> int:
+        """How many more items to claim, given how many batches may start now."""
+        batch = bound.type.batch
+        assert batch is not None
+        return max(0, batches * batch.size - len(self._buffers.get(bound.name, ())))
+
+    def add(self, active: Active) -> None:
+        bound = active.bound
+        batch = bound.type.batch
+        assert batch is not None
+        buffer = self._buffers.setdefault(bound.name, [])
+        buffer.append(active)
+        if len(buffer) >= batch.size:
+            self._flush(bound, buffer)
+        elif len(buffer) == 1:
+            self._runner.alarm.after(batch.max_wait, functools.partial(self._flush, bound, buffer))
+
+    def flush(self) -> None:
+        """Run what has been collected, full or not."""
+        for buffer in list(self._buffers.values()):
+            if buffer:
+                self._flush(buffer[0].bound, buffer)
+
+    def drop(self) -> list[Active]:
+        """Forget what has been collected, and give it back."""
+        actives = [active for buffer in self._buffers.values() for active in buffer]
+        self._buffers.clear()
+        return actives
+
+    def _flush(self, bound: Bound, buffer: list[Active]) -> None:
+        if self._buffers.get(bound.name) is not buffer:
+            return  # it was full before its time was up
+        del self._buffers[bound.name]
+        actives = [active for active in buffer if not active.over]
+        if actives:
+            self._start(bound, actives, functools.partial(self._run, bound, actives))
+
+    async def _run(self, bound: Bound, actives: list[Active]) -> None:
+        # The call is one attempt for all of them. It can be stopped as a whole only: by its timeout, or when
+        # the worker stops. What stops one item (a cancel, a deadline) takes its share of the outcome away.
+        carrier = Active(actives[0].lease, bound, {}, PLAIN, actives[0].received)
+        carrier.task = asyncio.current_task()
+        for active in actives:
+            self._runner.begin(active)
+            active.carrier = carrier
+        inputs = [next(iter(active.input.values())) for active in actives]
+        value, error = await outcome(self._runner.call(carrier, (inputs,), {}))
+        carrier.over = True
+        for active, output in zip(actives, _outputs(bound, len(actives), value, error), strict=True):
+            self._decide(active, carrier, output)
+
+    def _decide(self, active: Active, carrier: Active, output: object) -> None:
+        active.stop = active.stop or carrier.stop
+        error = output if isinstance(output, BaseException) else None
+        decision = self._runner.verdict(active, None if error is not None else output, error)
+        if decision is not None:
+            active.over = True
+            self._desk.decided(active, decision)
+
+
+def _outputs(bound: Bound, count: int, value: object, error: BaseException | None) -> Sequence[object]:
+    """An output or an error for each of `count` inputs."""
+    if error is not None:
+        return [error] * count
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [BadResultError(bound.name, f"a batch returns a list of outputs, not {value!r:.80}")] * count
+    if len(value) != count:
+        return [WrongLength(bound.name, len(value), count)] * count
+    return value

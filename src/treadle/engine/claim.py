@@ -1,0 +1,143 @@
+"""Claim: ask the store for work whenever there is room and reason to.
+
+Reasons: a signal that something is ready, a slot that came free, an item that is due, and the poll as the net.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from treadle.backend import Backend
+from treadle.clock import Clock
+from treadle.errors import BackendError
+from treadle.item import Claim, Demand, Lease
+from treadle.retry import Retry
+
+from .alarm import first_of
+from .hooks import Hooks
+from .tasks import finish
+
+BACKOFF = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
+IDLE_AFTER = 3
+"""So many empty claims in a row and the poll slows down: signals do the work."""
+IDLE_FACTOR = 2.5
+
+
+class Room(Protocol):
+    """What the claimer asks of the worker."""
+
+    def demand(self) -> Demand | None:
+        """What there is room for; None: for nothing, not even verdicts."""
+        ...
+
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None: ...
+
+    async def revive(self) -> None:
+        """The store says that this worker is dead: beat again."""
+        ...
+
+    async def orphaned(self) -> None:
+        """A claim's answer was lost: ask for what it handed out."""
+        ...
+
+    async def pause(self) -> float:
+        """Seconds that back-pressure asks to wait, 0 for none."""
+        ...
+
+
+class Claimer:
+    def __init__(
+        self,
+        backend: Backend,
+        room: Room,
+        clock: Clock,
+        hooks: Hooks,
+        draw: Callable[[], float],
+        *,
+        poll_interval: float,
+    ) -> None:
+        self._backend = backend
+        self._room = room
+        self._clock = clock
+        self._hooks = hooks
+        self._draw = draw
+        self._interval = poll_interval
+        self._wake = asyncio.Event()
+        self._rotation: object = None
+        self._empty = 0
+        self._failures = 0
+        self.idle = asyncio.Event()
+        """Set while there was nothing to claim the last time."""
+
+    def wake(self) -> None:
+        self._empty = 0
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Claim until cancelled."""
+        while True:
+            self._wake.clear()
+            pause = await self._room.pause()
+            if pause > 0:
+                await self._clock.sleep(pause)
+                continue
+            wait = await self.run_once()
+            if wait > 0:
+                await first_of(self._wake, self._clock, wait)
+
+    async def run_once(self) -> float:
+        """One claim, if there is room. How long to wait for a wake before the next; 0 not at all."""
+        demand = self._room.demand()
+        if demand is None:
+            return self._interval
+        sent = self._clock.monotonic()
+        try:
+            claim = await finish(self._claimed(demand, sent))
+        except BackendError as error:
+            return await self._failed(error)
+        self._failures = 0
+        if not claim.alive:
+            await self._room.revive()
+            return 0.0
+        return self._next(claim, demand)
+
+    async def _claimed(self, demand: Demand, sent: float) -> Claim:
+        """The claim, and what it handed out in the worker's hands: a cancellation comes before or after."""
+        claim = await self._backend.claim(msgspec.structs.replace(demand, rotation=self._rotation))
+        self._rotation = claim.rotation
+        self._room.take(claim.leases, sent)
+        return claim
+
+    def _next(self, claim: Claim, demand: Demand) -> float:
+        if claim.leases:
+            self._empty = 0
+            self.idle.clear()
+            return 0.0
+        self._empty += 1
+        if demand.limit:
+            self.idle.set()
+        idle = self._empty > IDLE_AFTER
+        wait = self._interval * IDLE_FACTOR if idle else self._interval
+        return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
+
+    async def _failed(self, error: BackendError) -> float:
+        self._failures += 1
+        self._hooks.report(error, "claim", "could not claim; trying again")
+        wait = BACKOFF.delay(self._failures, self._draw)
+        await self._clock.sleep(wait)
+        try:
+            await self._room.orphaned()
+        except BackendError as again:
+            self._hooks.report(again, "claim", "could not ask for lost claims")
+        return 0.0
+
+
+async def resolved(answer: float | None | Awaitable[float | None]) -> float:
+    """What a hook that may be sync or async answers, in seconds."""
+    value = await answer if inspect.isawaitable(answer) else answer
+    return float(value or 0.0)

@@ -1,0 +1,313 @@
+"""Crew: the stages of one running worker, and the loops that keep them going.
+
+    claim      asks for work        (claim.py)        heart     keeps the lease     (lease.py)
+    dispatch   hands it out         (dispatch.py)     alarm     timeouts, deadlines (alarm.py)
+    run        calls handlers       (run.py)          watchdog  beats when blocked  (lease.py)
+    desk       settles, announces   (desk.py)         prune     forgets the old     (prune.py)
+
+Loops are started here and ended here. One that dies takes the worker with it: a worker that silently stopped
+claiming, or beating, would be worse than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from treadle.clock import SystemClock
+from treadle.context import Context
+from treadle.doers.base import BaseDoer, managed
+from treadle.errors import BackendError
+from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.flow import BackpressureInfo
+from treadle.item import Demand, Lease, Signal
+
+from .active import Active, Stop
+from .bound import Bound
+from .claim import Claimer, resolved
+from .core import Core
+from .desk import Desk
+from .dispatch import Dispatcher
+from .hooks import LOGGER
+from .lease import Heart, Watchdog
+from .prune import Pruner
+from .registry import AnyType
+from .run import CANCEL_GRACE, Accept, Middleware, Runner
+from .services import Services
+from .settle import Release
+from .tasks import Tasks
+
+Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+Backpressure: TypeAlias = Callable[[BackpressureInfo], float | None | Awaitable[float | None]]
+
+
+class Duty(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is set to do."""
+
+    worker: str
+    types: frozenset[str] | None = None
+    queues: tuple[str, ...] | None = None
+    tenants: tuple[str, ...] | None = None
+    doer: BaseDoer
+    middleware: tuple[Middleware, ...] = ()
+    accept: Accept | None = None
+    backpressure: Backpressure | None = None
+    lifespan: Lifespan | None = None
+    threads: int = 32
+    processes: int | None = None
+
+
+class Crew:
+    def __init__(self, core: Core, duty: Duty) -> None:
+        settings = core.settings
+        clock, draw = settings.clock, settings.random.random
+        self._core = core
+        self._duty = duty
+        self._tasks = Tasks(self._died)
+        self._bounds: dict[str, Bound] = {}
+        self._stopping = False
+        self.services = Services(core, duty.worker, self._find)
+        self.desk = Desk(core, self._freed)
+        self.services.settler = self.desk.settler
+        self.runner = Runner(
+            self.desk,
+            self.services,
+            clock,
+            draw,
+            middleware=duty.middleware,
+            accept=duty.accept,
+            decline_delay=settings.poll_interval,
+            interrupt_grace=settings.interrupt_grace,
+            threads=duty.threads,
+            processes=duty.processes,
+        )
+        self.desk.fail = self.runner.failure
+        self.dispatcher = Dispatcher(self.desk, self.runner, self._bounds, duty.doer, settings.codec)
+        self.claimer = Claimer(
+            core.backend, self, clock, core.hooks, draw, poll_interval=settings.poll_interval
+        )
+        self.heart = Heart(
+            core.backend,
+            self,
+            clock,
+            core.hooks,
+            worker=duty.worker,
+            lease=settings.lease,
+            heartbeat=settings.heartbeat,
+            types=lambda: tuple(self._bounds),
+        )
+        self.pruner = Pruner(core.backend, clock, core.hooks)
+        self._watchdog: Watchdog | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self._lifespan = AsyncExitStack()
+        self.failed: asyncio.Future[None] | None = None
+        """Resolves, with an error, when a loop has died."""
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        core, duty = self._core, self._duty
+        if duty.lifespan is not None:
+            self.services.resources = await self._lifespan.enter_async_context(duty.lifespan())
+        self.failed = asyncio.get_running_loop().create_future()
+        self._bind(duty.doer, "app")
+        for type in core.registry.types.values():
+            self.add(type)
+        self._unlisten = core.signals.listen(self._heard)
+        await self.heart.beat()
+        self._start(self.heart.run(), "renew")
+        self._start(self.runner.alarm.run(), "alarm")
+        self._start(self.claimer.run(), "claim")
+        self._start(self.pruner.run(), "prune")
+        self._guard()
+        core.hooks.emit(WorkerStarted(duty.worker, core.settings.clock.now()))
+
+    def _start(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.start(loop, name)
+
+    def _guard(self) -> None:
+        """A blocked loop can only be noticed from outside of it; with a clock of one's own there is none."""
+        settings = self._core.settings
+        if isinstance(settings.clock, SystemClock):
+            self._watchdog = Watchdog(
+                self.heart,
+                self._core.backend.twin,
+                worker=self._duty.worker,
+                lease=settings.lease,
+                heartbeat=settings.heartbeat,
+            )
+            self._watchdog.start()
+
+    def add(self, type: AnyType) -> None:
+        """Run this type too, if it is among this worker's and has a handler."""
+        duty = self._duty
+        wanted = duty.types is None or type.name in duty.types
+        if not wanted or type.attached is None or type.name in self._bounds:
+            return
+        core = self._core
+        doer = duty.doer
+        if "doer" in type.options:
+            doer = managed(type.options["doer"])
+            self._bind(doer, type.name)
+        self._bounds[type.name] = Bound(
+            type, core.itemizer, core.settings, core.metrics.of(type.name), doer
+        )
+        self.claimer.wake()
+
+    def _bind(self, doer: BaseDoer, name: str) -> None:
+        core = self._core
+        doer.bind(core.backend, core.settings.clock, self._duty.worker, name)
+        doer.on_free(self._freed)
+        doer.on_error(lambda error: core.hooks.report(error, "hook", "an attempt's task failed"))
+
+    async def stop(self, drain: float) -> None:
+        core = self._core
+        core.hooks.emit(WorkerStopping(self._duty.worker, core.settings.clock.now()))
+        self._stopping = True
+        await self._end("claim", "prune")
+        self.dispatcher.flush()
+        for active in list(self.desk.held.values()):
+            self.runner.interrupt(active, "stopping")
+        await self._drain(drain)
+        await self._give_back()
+        await self._let_go()
+        core.hooks.emit(WorkerStopped(self._duty.worker, core.settings.clock.now()))
+
+    async def _end(self, *names: str) -> None:
+        await self._tasks.cancel(names)
+
+    async def _drain(self, seconds: float) -> None:
+        """Wait for handlers to end, no longer than that."""
+        idle = asyncio.ensure_future(self._idle())
+        late = asyncio.ensure_future(self._core.settings.clock.sleep(seconds))
+        try:
+            await asyncio.wait({idle, late}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+            late.cancel()
+
+    async def _idle(self) -> None:
+        for doer in {self._duty.doer, *(bound.doer for bound in self._bounds.values())}:
+            await doer.idle()
+        await self.desk.settler.flush()
+
+    async def _give_back(self) -> None:
+        """Release what did not start, and what did not end in time."""
+        self.dispatcher.give_back()
+        unfinished = [active for active in self.desk.held.values() if not active.over]
+        for active in unfinished:
+            if active.task is not None:
+                active.task.cancel()
+        tasks = {active.task for active in unfinished if active.task is not None and not active.task.done()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_GRACE)
+        for active in unfinished:
+            if not active.over:
+                active.over = True
+                self.desk.decided(active, Release())
+        await self.desk.settler.flush()
+
+    async def _let_go(self) -> None:
+        if self._watchdog is not None:
+            await self._watchdog.stop()
+        if self._unlisten is not None:
+            self._unlisten()
+        await self._tasks.cancel()
+        try:
+            await self._core.backend.bury(self._duty.worker)
+        except BackendError as error:
+            LOGGER.warning("could not sign the worker off; its lease will lapse by itself: %s", error)
+        for doer in {self._duty.doer, *(bound.doer for bound in self._bounds.values())}:
+            await doer.close()
+        await self.runner.close()
+        await self._lifespan.aclose()
+
+    def _died(self, error: BaseException, name: str) -> None:
+        # A loop that should have gone on for ever. What it was started for once (`look`) may fail.
+        self._core.hooks.report(error, "claim", f"the worker's {name} loop ended")
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    # -- what the claimer asks -------------------------------------------------------------------------
+
+    def demand(self) -> Demand | None:
+        duty = self._duty
+        empty = Demand(
+            worker=duty.worker,
+            limit=0,
+            queues=duty.queues,
+            tenants=duty.tenants,
+            unknown_grace=self._core.settings.unknown_type_grace,
+        )
+        return self.dispatcher.demand(empty)
+
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        if not self._stopping:
+            self.dispatcher.take(leases, sent)
+            return
+        for lease in leases:
+            self.desk.refuse(lease, Release())
+
+    def offers(self, type: str) -> str | None:
+        """This worker's id, if it could run an item of that type right now: for `skip_queue`."""
+        bound = self._bounds.get(type)
+        if self._stopping or bound is None or bound.type.batch is not None:
+            return None
+        return self._duty.worker if bound.doer.available() > 0 else None
+
+    async def revive(self) -> None:
+        await self.heart.beat()
+
+    async def orphaned(self) -> None:
+        sent = self._core.settings.clock.monotonic()
+        leases = await self._core.backend.orphans(self._duty.worker, self.desk.tokens())
+        self.take(tuple(leases), sent)
+
+    async def pause(self) -> float:
+        if self._duty.backpressure is None:
+            return 0.0
+        info = BackpressureInfo(self._core.metrics, len(self.desk.held))
+        try:
+            return await resolved(self._duty.backpressure(info))
+        except Exception as error:  # noqa: BLE001  reported; pauses one interval
+            self._core.hooks.report(error, "hook", "backpressure failed")
+            return self._core.settings.poll_interval
+
+    # -- what the heart asks ---------------------------------------------------------------------------
+
+    def leases(self) -> Collection[Lease]:
+        return [active.lease for active in self.desk.held.values() if not active.over]
+
+    def lose(self, token: int, why: str) -> None:
+        active = self.desk.held.get(token)
+        if active is not None:
+            self.runner.interrupt(active, cast("Stop", why))
+
+    def lose_all(self, why: str) -> None:
+        for active in list(self.desk.held.values()):
+            self.runner.interrupt(active, cast("Stop", why))
+
+    # -- wakes -----------------------------------------------------------------------------------------
+
+    def _heard(self, signal: Signal) -> None:
+        if signal.ready or signal.everything:
+            self.claimer.wake()
+        if signal.items and any(ref in self.desk.refs for ref in signal.items):
+            self._tasks.start(self._look(), "look")
+
+    async def _look(self) -> None:
+        """Something that runs here has ended, says a signal: ask what became of it."""
+        try:
+            await self.heart.beat()
+        except BackendError as error:
+            self._core.hooks.report(error, "renew")
+
+    def _freed(self) -> None:
+        self.claimer.wake()
+
+    def _find(self, ctx: Context) -> Active | None:
+        return next((active for active in self.desk.held.values() if active.ctx is ctx), None)

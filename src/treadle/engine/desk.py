@@ -1,0 +1,271 @@
+"""Desk: where attempts hand over what they decided, and what happens once it is in the store.
+
+Before the commit: encode the result, build the children, queue the settlement. After it: free the lease,
+count, announce, answer whoever waits here, wake whoever waits elsewhere. Nothing is announced before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from treadle.codec import check_size
+from treadle.errors import LeaseLost as StaleLease
+from treadle.errors import PayloadError
+from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Started, Succeeded, from_lease
+from treadle.item import Closed, GroupState, Item, ItemState, Lease, Outcome, Ref, Settled, Signal
+
+from . import announce, values
+from .active import Active
+from .core import Core
+from .decide import Again, Decision, Die, Succeed, failure_of, undecodable
+from .settle import Entry, Release, Settler
+from .tasks import finish
+
+
+class Undone(Exception):
+    """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+class Desk:
+    """One per worker. It holds every lease that the worker has."""
+
+    def __init__(self, core: Core, on_free: Callable[[], None]) -> None:
+        settings = core.settings
+        self._core = core
+        self._clock = settings.clock
+        self._on_free = on_free
+        self.held: dict[int, Active] = {}
+        """By token: every attempt that is not yet settled for good."""
+        self.refs: dict[Ref, int] = {}
+        """The same by tenant and id."""
+        self._judged: set[int] = set()
+        """Tokens that are being settled without an attempt."""
+        self.settler = Settler(
+            core.backend, self, core.tasks, sleep=settings.clock.sleep, draw=settings.random.random
+        )
+        self.fail: Callable[[Active, BaseException], Decision] | None = None
+
+    # -- before the commit -----------------------------------------------------------------------------
+
+    def take(self, active: Active) -> None:
+        lease = active.lease
+        self.held[lease.token] = active
+        self.refs[lease.tenant, lease.id] = lease.token
+        active.bound.metrics.claimed()
+
+    def tokens(self) -> list[int]:
+        """Every token that this worker knows of."""
+        return [*self.held, *self._judged]
+
+    def _drop(self, lease: Lease) -> Active | None:
+        self._judged.discard(lease.token)
+        active = self.held.pop(lease.token, None)
+        if active is not None and self.refs.get((lease.tenant, lease.id)) == lease.token:
+            del self.refs[lease.tenant, lease.id]
+        return active
+
+    def begun(self, active: Active) -> None:
+        lease = active.lease
+        active.bound.metrics.began(active.store_time(active.started) - lease.due_at)
+        if self._core.hooks.listening(lease.type):
+            self._core.hooks.emit(from_lease(Started, lease, active.store_time(active.started)))
+
+    def decided(self, active: Active, decision: Decision | Release) -> None:
+        self.settler.add(self._entry(active, decision))
+
+    async def decided_within(self, active: Active, decision: Decision | Release) -> None:
+        """Settle inside the handler's own transaction. If the attempt did not succeed, or that cannot be,
+        the transaction is undone and the attempt settles as failed, by itself."""
+        held, active.transaction = active.transaction, None
+        entry = self._entry(active, decision)
+        if not isinstance(entry.decision, Succeed):
+            await held.undo(Undone())
+            self.settler.add(entry)
+            return
+        try:
+            await finish(held.settle(entry))
+        except StaleLease:
+            self.lost(active)
+        except Exception as error:  # noqa: BLE001  the commit failed: so did the attempt
+            self.settler.add(Entry(active.lease, self.failed(active.lease, error), started=active.started))
+
+    def lost(self, active: Active) -> None:
+        """The item is somebody else's: forget it."""
+        if self._drop(active.lease) is None:
+            return
+        active.over = True
+        active.bound.metrics.lost(active.started > 0)
+        if self._core.hooks.listening(active.lease.type):
+            self._core.hooks.emit(from_lease(LeaseLost, active.lease, self._now(active)))
+        self._on_free()
+
+    def refuse(self, lease: Lease, decision: Decision | Release) -> None:
+        """A claimed item that does not come as far as an attempt."""
+        self._judged.add(lease.token)
+        self.settler.add(Entry(lease, decision))
+
+    def classifier_failed(self, error: Exception) -> None:
+        self._core.hooks.report(error, "hook", "a hook of the user's failed")
+
+    def _entry(self, active: Active, decision: Decision | Release) -> Entry:
+        entry = Entry(active.lease, decision, started=active.started)
+        if isinstance(decision, Succeed):
+            try:
+                self._prepare(active, decision, entry)
+            except PayloadError as error:
+                entry.decision = undecodable(error)
+            except Exception as error:  # noqa: BLE001  `options(input)` of a child is the user's code
+                entry.decision = Die("bad_result", failure_of(error), error)
+        return entry
+
+    def _prepare(self, active: Active, decision: Succeed, entry: Entry) -> None:
+        plan = decision.plan
+        settings = self._core.settings
+        if plan.value is not None or plan.contributions:
+            entry.result = active.bound.type.encode_result(plan.value, settings.codec)
+            check_size(entry.result, settings.max_payload, f"the result of {active.lease.type!r}")
+        if not active.stored.compensates:
+            entry.contributions = plan.contributions
+        if plan.children:
+            item = self._core.itemizer.item
+            lease = active.lease
+            entry.children = tuple(
+                item(child.work, child.options, tenant=lease.tenant, parent=lease) for child in plan.children
+            )
+
+    # -- what the settler asks -------------------------------------------------------------------------
+
+    def compensate(self, lease: Lease, died: Die) -> tuple[Item, ...]:
+        try:
+            return self._core.itemizer.compensation(lease, died.reason, str(died.failure))
+        except Exception as error:  # noqa: BLE001  the item must still die
+            self.report(error, f"could not make the compensation of {lease.id}")
+            return ()
+
+    def failed(self, lease: Lease, error: Exception) -> Decision:
+        active = self.held.get(lease.token)
+        if active is None or self.fail is None:
+            return Die("bad_result", failure_of(error), error)
+        return undecodable(error) if isinstance(error, PayloadError) else self.fail(active, error)
+
+    def read_value(self, lease: Lease, value: bytes | None) -> Any:
+        return values.read(self._core.registry, lease.type, value)
+
+    def write_value(self, value: Any) -> bytes:
+        settings = self._core.settings
+        data = settings.codec.encode(value)
+        check_size(data, settings.max_payload, "a group's value")
+        return data
+
+    def report(self, error: BaseException, message: str) -> None:
+        self._core.hooks.report(error, "settle", message)
+
+    # -- after the commit ------------------------------------------------------------------------------
+
+    def settled(self, entries: Sequence[Entry], answer: Settled) -> None:
+        core = self._core
+        items: list[Ref] = []
+        woken = answer.effects.doomed > 0 or bool(answer.effects.released)
+        for entry, outcome in zip(entries, answer.outcomes, strict=True):
+            active = self._drop(entry.lease)
+            if outcome.verb == "stale":
+                self._stale(entry, active, outcome)
+                continue
+            self._count(entry, active)
+            if core.hooks.listening(entry.lease.type):
+                self._announce(entry, active)
+            if isinstance(entry.decision, Succeed | Die):
+                items.append((entry.lease.tenant, entry.lease.id))
+                self._answer(entry)
+            woken = woken or bool(entry.children) or isinstance(entry.decision, Again | Release)
+            if entry.children:
+                announce.queued(core, entry.children, outcome.existing, entry.lease)
+        announce.effects(core, answer.effects)
+        groups = [(closed.tenant, closed.id) for closed in answer.effects.closed]
+        for closed in answer.effects.closed:
+            self._answer_group(closed)
+        core.signals.ended(items, groups)
+        if woken:
+            core.signals.ready()
+        self._on_free()
+
+    def _stale(self, entry: Entry, active: Active | None, outcome: Outcome) -> None:
+        if active is None:
+            return
+        active.bound.metrics.lost(active.started > 0)
+        if self._core.hooks.listening(entry.lease.type):
+            at = self._now(active)
+            self._core.hooks.emit(from_lease(LeaseLost, entry.lease, at, reason=outcome.loss or "taken"))
+
+    def _count(self, entry: Entry, active: Active | None) -> None:
+        metrics = active.bound.metrics if active is not None else self._core.metrics.of(entry.lease.type)
+        lease = entry.lease
+        now = self._clock.monotonic()
+        ran = now - entry.started if entry.started else None
+        total = lease.claimed_at - lease.queued_at + (ran or 0.0)
+        match entry.decision:
+            case Succeed():
+                metrics.succeeded_in(ran, total, lease.attempt)
+            case Die(reason=reason):
+                metrics.died(ran, total, lease.attempt, expired=reason == "expired")
+            case Again(kind=kind):
+                metrics.again(kind, ran)
+            case Release():
+                metrics.released(entry.started > 0)
+
+    def _announce(self, entry: Entry, active: Active | None) -> None:
+        lease, emit = entry.lease, self._core.hooks.emit
+        at = self._now(active) if active is not None else lease.claimed_at
+        match entry.decision:
+            case Succeed(plan=plan):
+                emit(from_lease(Succeeded, lease, at, result=plan.value))
+            case Again(kind="retry", error=error):
+                emit(from_lease(Failed, lease, at, error=error or _unknown(), will_retry=True))
+            case Again(delay=delay, run_at=run_at):
+                emit(from_lease(Deferred, lease, at, run_at=at + delay if run_at is None else run_at))
+            case Die(reason=reason, error=error):
+                if reason == "expired":
+                    emit(from_lease(Expired, lease, at, deadline=lease.deadline or at))
+                elif error is not None:
+                    emit(from_lease(Failed, lease, at, error=error, will_retry=False))
+                emit(from_lease(Dead, lease, at, reason=reason, error=error))
+            case Release():
+                pass
+
+    def _answer(self, entry: Entry) -> None:
+        """Answer whoever waits for this item in this process, without asking the store."""
+        lease = entry.lease
+        ref = (lease.tenant, lease.id)
+        waiting = self._core.waiters.items
+        if ref not in waiting.futures:
+            return
+        state = ItemState(
+            id=lease.id, type=lease.type, status="success", tenant=lease.tenant, group_id=lease.group_id
+        )
+        state.attempt, state.result = lease.attempt, entry.result
+        if isinstance(entry.decision, Die):
+            failure = entry.decision.failure
+            state.status, state.reason = "dead", entry.decision.reason
+            state.error, state.error_type = str(failure), failure.type
+        waiting.answer(ref, state)
+
+    def _answer_group(self, closed: Closed) -> None:
+        """The same for a group that ended with a value; one that did not may have failed: look."""
+        ref = (closed.tenant, closed.id)
+        waiting = self._core.waiters.groups
+        if ref not in waiting.futures:
+            return
+        if closed.value is None:
+            self._core.waiters.receive(Signal(groups=(ref,)))
+            return
+        group = GroupState(id=closed.id, tenant=closed.tenant, type=closed.type, open=0)
+        group.value, group.contributed = closed.value, True
+        waiting.answer(ref, group)
+
+    def _now(self, active: Active) -> float:
+        return active.store_time(self._clock.monotonic())
+
+
+def _unknown() -> Exception:
+    return RuntimeError("the error of this attempt is not known here")

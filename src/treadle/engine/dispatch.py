@@ -1,0 +1,134 @@
+"""Dispatch: from leases to attempts. What can run is handed to its doer, what cannot is settled at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import msgspec
+
+from treadle.codec import Codec
+from treadle.doers.base import BaseDoer, Task
+from treadle.errors import PayloadError
+from treadle.item import Demand, Lease, Ref
+
+from .active import Active
+from .batch import Batches
+from .bound import Bound
+from .decide import judged, undecodable
+from .desk import Desk
+from .itemize import read_stored
+from .run import Runner
+from .settle import Release
+
+PORTION = 500
+"""The most that one claim asks for."""
+UNSETTLED = 4 * PORTION
+"""With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
+
+
+class Dispatcher:
+    def __init__(
+        self, desk: Desk, runner: Runner, bounds: Mapping[str, Bound], doer: BaseDoer, codec: Codec
+    ) -> None:
+        self._desk = desk
+        self._runner = runner
+        self._bounds = bounds
+        self._doer = doer
+        self._codec = codec
+        self._batches = Batches(runner, desk, self._start)
+
+    # -- what there is room for ------------------------------------------------------------------------
+
+    def demand(self, empty: Demand) -> Demand | None:
+        """`empty`, filled in with what could start now."""
+        if len(self._desk.settler) >= UNSETTLED:
+            return None
+        shared = min(self._doer.available(), PORTION)
+        rooms = {name: self._room(bound, shared) for name, bound in self._bounds.items()}
+        own = sum(rooms[name] for name, bound in self._bounds.items() if bound.own_doer)
+        limit = min(shared + own, PORTION)
+        avoid = self._doer.avoid().union(*(b.doer.avoid() for b in self._bounds.values() if b.own_doer))
+        return _filled(empty, limit, rooms, avoid)
+
+    def _room(self, bound: Bound, shared: int) -> int:
+        room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
+        if bound.type.batch is not None:
+            return self._batches.room(bound, room)
+        threads = self._runner.room(bound.run_in)
+        return room if threads is None else min(room, threads)
+
+    # -- what came -------------------------------------------------------------------------------------
+
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        for lease in leases:
+            self._take(lease, sent)
+
+    def _take(self, lease: Lease, sent: float) -> None:
+        if lease.verdict is not None:
+            self._desk.refuse(lease, judged(lease, lease.verdict))
+            return
+        bound = self._bounds.get(lease.type)
+        if bound is None:
+            # Not asked for; whoever has the type will take it.
+            self._desk.refuse(lease, Release())
+            return
+        try:
+            stored = read_stored(lease.options)
+            input = bound.type.decode_input(lease.input, self._codec)
+        except (PayloadError, ValueError) as error:
+            self._desk.refuse(lease, undecodable(error))
+            return
+        active = Active(lease, bound, input, stored, sent)
+        self._desk.take(active)
+        if bound.type.batch is not None:
+            self._batches.add(active)
+        else:
+            self._start(bound, [active], functools.partial(self._runner.run, active))
+
+    def _start(self, bound: Bound, actives: list[Active], task: Task) -> None:
+        """Hand an attempt, or a batch of them, to its doer."""
+        lease = actives[0].lease
+        try:
+            bound.doer.submit(
+                task,
+                lane=lease.lane,
+                priority=lease.priority,
+                queued_at=lease.queued_at,
+                tenant=lease.tenant,
+            )
+        except Exception as error:  # noqa: BLE001  a doer of the user's own
+            self._desk.report(error, f"the doer refused {lease.id}; its lease is given back")
+            for active in actives:
+                self._give_back(active, Release(1.0))
+
+    # -- giving back -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Run what batches have collected."""
+        self._batches.flush()
+
+    def give_back(self) -> None:
+        """Release what has not started: collected for batches, or waiting in a doer."""
+        for active in self._batches.drop():
+            self._give_back(active, Release())
+        for doer in {self._doer, *(bound.doer for bound in self._bounds.values())}:
+            for task in doer.cancel_pending():
+                for active in _attempts(task):
+                    self._give_back(active, Release())
+
+    def _give_back(self, active: Active, release: Release) -> None:
+        if not active.over:
+            active.over = True
+            self._desk.decided(active, release)
+
+
+def _attempts(task: Task) -> list[Active]:
+    """The attempts that a task handed to a doer is for: the last thing that it was made with."""
+    assert isinstance(task, functools.partial)
+    last: Active | list[Active] = task.args[-1]
+    return last if isinstance(last, list) else [last]
+
+
+def _filled(empty: Demand, limit: int, rooms: dict[str, int], avoid: frozenset[Ref]) -> Demand:
+    return msgspec.structs.replace(empty, limit=limit, types=rooms, avoid=avoid)

@@ -1,0 +1,67 @@
+"""What the engine tells its users: events after the commit, and the errors that it swallows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from treadle.events import Event
+
+LOGGER = logging.getLogger("treadle")
+
+Phase: TypeAlias = Literal["claim", "settle", "renew", "schedule", "signal", "hook"]
+OnEvent: TypeAlias = Callable[[Event], object]
+OnError: TypeAlias = Callable[[BaseException, Phase], object]
+
+
+class Hooks:
+    """The user's `on_event` and `on_error`, and those of types. A hook that raises changes nothing."""
+
+    __slots__ = ("_by_type", "on_error", "on_event")
+
+    def __init__(self, on_event: OnEvent | None = None, on_error: OnError | None = None) -> None:
+        self.on_event = on_event
+        self.on_error = on_error
+        self._by_type: dict[str, OnEvent] = {}
+
+    def listen(self, type: str, on_event: OnEvent | None) -> None:
+        if on_event is not None:
+            self._by_type[type] = on_event
+
+    def listening(self, type: str) -> bool:
+        """Whether anybody would see an event of this type: events are built only then."""
+        return self.on_event is not None or type in self._by_type
+
+    def emit(self, event: Event) -> None:
+        """The app's hook first, then the type's."""
+        if self.on_event is not None:
+            self._call(self.on_event, event)
+        own = self._by_type.get(getattr(event, "type", ""))
+        if own is not None:
+            self._call(own, event)
+
+    def _call(self, hook: OnEvent, event: Event) -> None:
+        try:
+            hook(event)
+        except Exception as error:  # noqa: BLE001  a hook changes nothing
+            self.report(error, "hook", f"on_event failed for {type(event).__name__}")
+
+    def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
+        """Log what the engine could not pass on to a caller, and tell `on_error`."""
+        LOGGER.warning("%s: %s: %s", message or phase, type(error).__name__, error, exc_info=error)
+        if self.on_error is None:
+            return
+        try:
+            self.on_error(error, phase)
+        except Exception as own:  # noqa: BLE001  nothing left to tell it to
+            LOGGER.warning("on_error itself failed: %s", own, exc_info=own)
+
+
+def describe(error: BaseException) -> str:
+    """`type: message`, as users read it."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+__all__ = ["LOGGER", "Hooks", "OnError", "OnEvent", "Phase", "describe"]

@@ -1,0 +1,214 @@
+"""Itemize: a Work and its options become an Item, the form in which storage takes new work.
+
+What the engine needs again when the item is claimed (the retry policy, the timeout, the compensation) goes
+along as `Stored`, but only where it differs from what the type says anyway: a worker reads the type's own
+options from its own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.codec import check_size
+from treadle.condition import need
+from treadle.failure import Failure
+from treadle.item import Item, Lease, Reason
+from treadle.minted import Work
+from treadle.options import Compensation, Resolved, resolve
+from treadle.retry import Retry
+from treadle.work import WorkType
+
+from .registry import AnyType, Registry
+from .settings import Settings
+
+
+class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to submit should the item die."""
+
+    type: str
+    input: bytes | None = None
+    """None: the handler is told of the failure, as its only argument, `parameter`."""
+    parameter: str = ""
+
+
+class StoredRetry(msgspec.Struct, frozen=True):
+    base: float
+    factor: float
+    max: float
+    jitter: float
+
+
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an item says for itself. Unset: ask the type."""
+
+    retry: StoredRetry | msgspec.UnsetType = msgspec.UNSET
+    timeout: float | None | msgspec.UnsetType = msgspec.UNSET
+    on_dead: Compensating | None | msgspec.UnsetType = msgspec.UNSET
+    compensates: bool = False
+    """It makes up for a dead item: it adds nothing to the group's value."""
+
+
+PLAIN = Stored()
+_decoder = msgspec.json.Decoder(Stored)
+_encoder = msgspec.json.Encoder()
+
+
+def read_stored(data: bytes) -> Stored:
+    return _decoder.decode(data) if data else PLAIN
+
+
+class Itemizer:
+    def __init__(self, registry: Registry, settings: Settings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._bases: dict[AnyType, Resolved] = {}
+
+    def base(self, type: AnyType) -> Resolved:
+        """What holds for every Work of the type, unless it says otherwise."""
+        base = self._bases.get(type)
+        if base is None:
+            base = self._bases[type] = resolve({"retry": self._settings.retry}, type.options)
+        return base
+
+    def item(
+        self,
+        work: Work[Any, Any],
+        options: Mapping[str, Any],
+        *,
+        tenant: str,
+        parent: Lease | None = None,
+        lease_to: str | None = None,
+    ) -> Item:
+        """`options` are checked. `lease_to` is honoured if the options ask for `skip_queue`."""
+        type = self._registry.meet(work)
+        base = self.base(type)
+        resolved = resolve(type.compute_options(work.input), options, base=base)
+        required, counting = need(resolved.when, len(resolved.after))
+        return Item(
+            id=work.id,
+            type=work.type,
+            input=self._encoded(type, work.input),
+            tenant=tenant,
+            queue=resolved.queue,
+            lane=resolved.lane,
+            priority=resolved.priority,
+            attempts=resolved.retry.attempts,
+            delay=resolved.delay,
+            run_at=resolved.run_at,
+            expires_in=resolved.expires_in,
+            deadline=resolved.deadline,
+            workflow=resolved.workflow or (parent.workflow if parent else None),
+            workflow_type=resolved.workflow_type or (parent.workflow_type if parent else None),
+            after=resolved.after,
+            need=required,
+            counting=counting,
+            key=resolved.key,
+            key_scope=resolved.key_scope,
+            options=b"" if resolved is base and base.on_dead is None else self._stored(resolved, base),
+            keep=type.options.get("keep", self._settings.keep),
+            keep_dead=self._settings.keep_dead,
+            lease_to=lease_to if resolved.skip_queue and _starts_now(resolved) else None,
+        )
+
+    def _encoded(self, type: AnyType, input: dict[str, Any]) -> bytes:
+        data = type.encode_input(input, self._settings.codec)
+        check_size(data, self._settings.max_payload, f"the input of {type.name!r}")
+        return data
+
+    def _stored(self, resolved: Resolved, base: Resolved) -> bytes:
+        stored = Stored(
+            retry=msgspec.UNSET if resolved.retry is base.retry else _stored_retry(resolved.retry),
+            timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
+            # Always said if there is one: whoever settles the item may not have its type.
+            on_dead=self._compensating(resolved.on_dead, base.on_dead),
+        )
+        return b"" if stored == PLAIN else _encoder.encode(stored)
+
+    def _compensating(
+        self, wanted: Compensation | None, default: Compensation | None
+    ) -> Compensating | None | msgspec.UnsetType:
+        if wanted is None:
+            return msgspec.UNSET if default is None else None
+        if isinstance(wanted, WorkType):
+            return Compensating(wanted.name, None, wanted.failure_parameter)
+        return Compensating(wanted.type, self._encoded(self._registry.meet(wanted), wanted.input))
+
+    # -- compensation ----------------------------------------------------------------------------------
+
+    def compensation(self, lease: Lease, reason: Reason, error: str) -> tuple[Item, ...]:
+        """What is to be submitted because the item of this lease died."""
+        wanted = self._wanted(lease)
+        if wanted is None:
+            return ()
+        data = wanted.input
+        if data is None:
+            data = self._told(lease, wanted.parameter, reason, error)
+        return (self._compensation_item(lease, wanted.type, data),)
+
+    def _wanted(self, lease: Lease) -> Compensating | None:
+        stored = read_stored(lease.options).on_dead
+        if stored is not msgspec.UNSET:
+            return stored
+        type = self._registry.get(lease.type)
+        found = None if type is None else self._compensating(self.base(type).on_dead, None)
+        return None if found is msgspec.UNSET else found
+
+    def _told(self, lease: Lease, parameter: str, reason: Reason, error: str) -> bytes:
+        failure = Failure(lease.id, lease.type, self._input_of(lease), error, reason)
+        return self._settings.codec.encode({parameter: _plain(failure)})
+
+    def _input_of(self, lease: Lease) -> dict[str, Any]:
+        try:
+            input = msgspec.json.decode(lease.input)
+        except msgspec.DecodeError:
+            return {}
+        return input if isinstance(input, dict) else {}
+
+    def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
+        type = self._registry.get(name)
+        base = Resolved(retry=self._settings.retry) if type is None else self.base(type)
+        return Item(
+            id=self._settings.generate_id(),
+            type=name,
+            input=data,
+            tenant=lease.tenant,
+            queue=base.queue,
+            lane=base.lane,
+            priority=base.priority,
+            attempts=base.retry.attempts,
+            workflow=lease.workflow,
+            workflow_type=lease.workflow_type,
+            options=_encoder.encode(Stored(compensates=True)),
+            keep=self._settings.keep if type is None else type.options.get("keep", self._settings.keep),
+            keep_dead=self._settings.keep_dead,
+        )
+
+
+def retry_of(stored: Stored, base: Retry) -> Retry:
+    """The policy for an item: its own, or its type's."""
+    own = stored.retry
+    if own is msgspec.UNSET:
+        return base
+    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter)
+
+
+def timeout_of(stored: Stored, base: float | None) -> float | None:
+    return base if stored.timeout is msgspec.UNSET else stored.timeout
+
+
+def _stored_retry(retry: Retry) -> StoredRetry:
+    return StoredRetry(retry.base, retry.factor, retry.max, retry.jitter)
+
+
+def _starts_now(resolved: Resolved) -> bool:
+    return not (resolved.delay or resolved.run_at or resolved.after)
+
+
+def _plain(failure: Failure) -> dict[str, Any]:
+    return {name: getattr(failure, name) for name in ("id", "type", "input", "error", "reason")}
+
+
+__all__ = ["Itemizer", "Stored", "read_stored", "retry_of", "timeout_of"]

@@ -1,0 +1,155 @@
+"""Lease: keep this worker alive in the store, and learn which of its attempts are no longer its own.
+
+One beat, one row, however many items run. The event loop beats; while a handler blocks it, a thread does, on
+a connection of its own. (A C call that holds the GIL stops the thread too: `treadle worker` beats from a
+process of its own.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+import sys
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from treadle.backend import Backend
+from treadle.clock import Clock
+from treadle.errors import BackendError
+from treadle.item import Beat, Lease, Pulse
+
+from .hooks import LOGGER, Hooks
+from .tasks import finish
+
+
+class Holder(Protocol):
+    """What the heart asks of the worker."""
+
+    def leases(self) -> Collection[Lease]: ...
+
+    def lose(self, token: int, why: str) -> None: ...
+
+    def lose_all(self, why: str) -> None: ...
+
+
+class Heart:
+    def __init__(
+        self,
+        backend: Backend,
+        holder: Holder,
+        clock: Clock,
+        hooks: Hooks,
+        *,
+        worker: str,
+        lease: float,
+        heartbeat: float,
+        types: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self._backend = backend
+        self._holder = holder
+        self._clock = clock
+        self._hooks = hooks
+        self._worker = worker
+        self._lease = lease
+        self._heartbeat = heartbeat
+        self._types = types
+        self.last_beat = 0.0
+        """When the last beat that arrived was sent, by the monotonic clock."""
+        self._known = False
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            await self._clock.sleep(self._heartbeat)
+            try:
+                await self.beat()
+            except BackendError as error:
+                self._hooks.report(error, "renew", "could not renew the worker's lease; trying again")
+                self._check()
+
+    async def beat(self) -> None:
+        sent = self._clock.monotonic()
+        beat = Beat(
+            worker=self._worker, lease=self._lease, held=tuple(self._holder.leases()), types=self._types()
+        )
+        pulse = await finish(self._backend.beat(beat))
+        self.last_beat = sent
+        self._heed(pulse)
+
+    def _heed(self, pulse: Pulse) -> None:
+        if pulse.fresh and self._known:
+            self._holder.lose_all("taken")
+        self._known = True
+        for token, why in pulse.lost.items():
+            self._holder.lose(token, why)
+
+    def silence(self) -> float:
+        """Seconds since the last beat that arrived was sent."""
+        return self._clock.monotonic() - self.last_beat
+
+    def _check(self) -> None:
+        """Without a beat for a whole lease, others may have taken over: go no further."""
+        if self.silence() > self._lease:
+            self._holder.lose_all("error")
+
+
+class Watchdog:
+    """A thread that beats in the heart's place while the event loop is blocked, and says who blocks it."""
+
+    def __init__(
+        self, heart: Heart, twin: Callable[[], Backend], *, worker: str, lease: float, heartbeat: float
+    ) -> None:
+        self._heart = heart
+        self._twin = twin
+        self._beat = Beat(worker=worker, lease=lease)
+        self._heartbeat = heartbeat
+        self._over = threading.Event()
+        self._loop_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
+        self._blocked = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._over.set()
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._heartbeat / 2):
+            if self._late():
+                self._report()
+                asyncio.run(self._beat_here())
+            else:
+                self._blocked = False
+
+    def _late(self) -> bool:
+        heart = self._heart
+        return heart.last_beat > 0 and heart.silence() > self._heartbeat * 1.5
+
+    async def _beat_here(self) -> None:
+        """Beat, on a connection of our own, until the loop does so again."""
+        twin = self._twin()
+        try:
+            await twin.open()
+            while self._late() and not self._over.is_set():
+                await twin.beat(self._beat)
+                await asyncio.sleep(self._heartbeat)
+        except BackendError as error:
+            LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
+        finally:
+            await twin.close()
+
+    def _report(self) -> None:
+        if self._blocked:
+            return
+        self._blocked = True
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        LOGGER.warning(
+            "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
+            "thread), or run_in='process'. It is here:\n%s",
+            self._heartbeat * 1.5,
+            stack,
+        )

@@ -1,0 +1,36 @@
+"""Prune: forget what has been kept long enough, in small portions."""
+
+from __future__ import annotations
+
+from treadle.backend import Backend
+from treadle.clock import Clock
+from treadle.errors import BackendError
+
+from .hooks import Hooks
+
+INTERVAL = 30.0
+PORTION = 1000
+
+
+class Pruner:
+    def __init__(self, backend: Backend, clock: Clock, hooks: Hooks) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._hooks = hooks
+
+    async def run(self) -> None:
+        """Prune until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL)
+            try:
+                await self.run_once()
+            except BackendError as error:
+                self._hooks.report(error, "claim", "could not prune; will again")
+
+    async def run_once(self) -> int:
+        total = pruned = await self._backend.prune(PORTION)
+        while pruned >= PORTION:
+            await self._clock.sleep(0)
+            pruned = await self._backend.prune(PORTION)
+            total += pruned
+        return total

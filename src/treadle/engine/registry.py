@@ -1,0 +1,70 @@
+"""The work types that an app knows, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from treadle.codec import Codec
+from treadle.errors import DuplicateWorkError, UnknownWorkError
+from treadle.minted import Work
+from treadle.work import WorkType
+
+AnyType = WorkType[..., Any, Any]
+
+
+class Registry:
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._types: dict[str, AnyType] = {}
+
+    @property
+    def types(self) -> Mapping[str, AnyType]:
+        return MappingProxyType(self._types)
+
+    def add(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
+        """Register types, the types found in modules, or collections of types."""
+        for type in _types_in(given):
+            known = self._types.setdefault(type.name, type)
+            if known is not type:
+                raise DuplicateWorkError(type.name)
+
+    def get(self, name: str) -> AnyType | None:
+        return self._types.get(name)
+
+    def find(self, name: str) -> AnyType:
+        type = self._types.get(name)
+        if type is None:
+            raise UnknownWorkError(name, self._types)
+        return type
+
+    def meet(self, work: Work[Any, Any]) -> AnyType:
+        """The type of a Work that is being enqueued. A type need not be registered to be enqueued, but a
+        name means one type only."""
+        known = self._types.get(work.type)
+        if known is None or known is work.definition:
+            return work.definition
+        if known.attached is not None and work.definition.attached is not None:
+            raise DuplicateWorkError(work.type)
+        # A declaration and the type it declares are one type, seen from two sides.
+        return known
+
+    def read_result(self, type: str, data: bytes | None) -> Any:
+        """A stored result, as the type declares it; by the app's codec alone if the type is not known."""
+        if data is None:
+            return None
+        known = self._types.get(type)
+        return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
+
+
+def _types_in(given: Iterable[AnyType | ModuleType | Iterable[AnyType]]) -> Iterator[AnyType]:
+    for each in given:
+        if isinstance(each, WorkType):
+            yield each
+        elif isinstance(each, ModuleType):
+            yield from (value for value in vars(each).values() if isinstance(value, WorkType))
+        elif isinstance(each, Iterable) and not isinstance(each, str | bytes):
+            yield from _types_in(each)
+        else:
+            raise TypeError(f"register takes work types and modules, not {each!r:.80}: decorate it with @work")

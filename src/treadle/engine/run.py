@@ -1,0 +1,338 @@
+"""Run: one attempt of one item, inside its own task.
+
+    accept -> middleware onion -> handler -> decide -> hand the decision over
+
+Whatever stops an attempt from outside (a timeout, a deadline, a lost lease, a shutdown) does it through
+`interrupt`: the reason is noted, the handler is told, then its task is cancelled. A handler that will not end
+is given up after a grace: it is settled without it, and keeps its slot until it does end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeAlias, cast
+
+from treadle.clock import Clock
+from treadle.context import Context, ContextServices
+from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
+from treadle.flow import AcceptInfo, FailureInfo
+from treadle.interrupt import InterruptReason
+
+from .active import LOST, Active, Stop
+from .alarm import Alarm
+from .decide import Classified, Decision, Die, failure_of, raised, returned
+from .itemize import retry_of, timeout_of
+from .process import ProcessPool
+from .settle import Release
+
+CANCEL_GRACE = 1.0
+"""How long a cancelled handler may take to end before it is settled without it."""
+
+CallNext: TypeAlias = Callable[[], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
+Accept: TypeAlias = Callable[[AcceptInfo], bool | Awaitable[bool]]
+
+
+class Desk(Protocol):
+    """Where a runner hands over what it decided."""
+
+    def begun(self, active: Active) -> None: ...
+
+    def decided(self, active: Active, decision: Decision | Release) -> None: ...
+
+    async def decided_within(self, active: Active, decision: Decision | Release) -> None:
+        """The same, inside the handler's own transaction."""
+        ...
+
+    def lost(self, active: Active) -> None: ...
+
+    def classifier_failed(self, error: Exception) -> None: ...
+
+
+class Runner:
+    def __init__(
+        self,
+        desk: Desk,
+        services: ContextServices,
+        clock: Clock,
+        draw: Callable[[], float],
+        *,
+        middleware: Sequence[Middleware] = (),
+        accept: Accept | None = None,
+        decline_delay: float = 1.0,
+        interrupt_grace: float = 0.0,
+        threads: int = 32,
+        processes: int | None = None,
+    ) -> None:
+        self._desk = desk
+        self._services = services
+        self._clock = clock
+        self._draw = draw
+        self._middleware = tuple(middleware)
+        self._accept = accept
+        self._decline_delay = decline_delay
+        self._grace = interrupt_grace
+        self._threads = threads
+        self._threads_taken = 0
+        self._processes = processes
+        self._executor: ThreadPoolExecutor | None = None
+        self._pool: ProcessPool | None = None
+        self.alarm = Alarm(clock)
+
+    # -- one attempt -----------------------------------------------------------------------------------
+
+    async def run(self, active: Active) -> None:
+        active.task = asyncio.current_task()
+        if active.stop is not None:
+            self._stopped(active)
+            return
+        if self._accept is not None and not await self._accepted(active):
+            return
+        self.begin(active)
+        decision = await self._decide(active)
+        if decision is not None and not active.over:
+            await self._hand_over(active, decision)
+
+    def begin(self, active: Active) -> None:
+        active.started = self._clock.monotonic()
+        self._desk.begun(active)
+        self._watch(active)
+
+    async def _hand_over(self, active: Active, decision: Decision | Release) -> None:
+        active.over = True
+        if active.transaction is None:
+            self._desk.decided(active, decision)
+        else:
+            await self._desk.decided_within(active, decision)
+
+    async def _decide(self, active: Active) -> Decision | Release | None:
+        """How the attempt ended; None if that is nobody's business any more."""
+        value, error = await outcome(self._invoke(active))
+        return self.verdict(active, value, error)
+
+    def verdict(self, active: Active, value: Any, error: BaseException | None) -> Decision | Release | None:
+        """What it comes to that the handler returned `value`, or raised `error`; None as for `_decide`."""
+        if active.over:
+            return None
+        if active.stop is not None and _overrides(active.stop, error):
+            return self._interrupted(active)
+        if error is not None:
+            return self._failed(active, error)
+        created = active.ctx.created if active.ctx is not None else ()
+        return returned(active.lease, value, created, active.bound.strict)
+
+    def _failed(self, active: Active, error: BaseException) -> Decision | None:
+        if isinstance(error, LeaseLost) and error.id == active.lease.id:
+            self._desk.lost(active)
+            return None
+        return self.failure(active, error)
+
+    def failure(self, active: Active, error: BaseException) -> Decision:
+        """What an attempt that failed with `error` comes to."""
+        return raised(
+            active.lease,
+            error,
+            functools.partial(self._classify, active),
+            retry_of(active.stored, active.bound.retry),
+            active.store_time(self._clock.monotonic()),
+            self._draw,
+        )
+
+    def _classify(self, active: Active, error: BaseException) -> Classified:
+        if active.bound.on_failure is None:
+            return None
+        lease = active.lease
+        try:
+            return active.bound.on_failure(
+                error, FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
+            )
+        except Exception as own:  # noqa: BLE001  a throwing classifier means retry
+            self._desk.classifier_failed(own)
+            return None
+
+    # -- calling the handler ---------------------------------------------------------------------------
+
+    def _invoke(self, active: Active) -> Awaitable[Any]:
+        bound = active.bound
+        if bound.wants_context or self._middleware:
+            active.ctx = Context(active.lease, self._services, self._log_fields(active))
+            if self._middleware:
+                return self._onion(active, 0, [])
+        return self._call(active)
+
+    def _log_fields(self, active: Active) -> Callable[[], Any] | None:
+        log_context = active.bound.log_context
+        return None if log_context is None else functools.partial(log_context, active.input)
+
+    async def _onion(self, active: Active, layer: int, seen: list[Any]) -> Any:
+        """Middlewares around the handler. One that returns None leaves the handler's value as it is, so
+        that forgetting to pass it on loses nothing."""
+        if layer == len(self._middleware):
+            seen.append(await self._call(active))
+            return seen[-1]
+        assert active.ctx is not None
+        value = await self._middleware[layer](
+            active.ctx, functools.partial(self._onion, active, layer + 1, seen)
+        )
+        return seen[-1] if value is None and seen else value
+
+    def _call(self, active: Active) -> Awaitable[Any]:
+        args, kwargs = active.bound.type.arguments(active.input)
+        if active.bound.wants_context:
+            args = (active.ctx, *args)
+        return self.call(active, args, kwargs)
+
+    def call(self, active: Active, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+        """Call the handler where its type says."""
+        bound = active.bound
+        if bound.is_async and bound.run_in == "loop":
+            return cast("Coroutine[Any, Any, Any]", bound.fn(*args, **kwargs))
+        if bound.run_in == "process":
+            return self._in_process(active, args, kwargs)
+        if bound.run_in == "thread":
+            return self._in_thread(active, args, kwargs)
+        return _on_loop(bound.fn, args, kwargs)
+
+    async def _in_thread(self, active: Active, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A thread cannot be stopped: the attempt may be settled early, the slot stays taken."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="treadle")
+        call = functools.partial(contextvars.copy_context().run, active.bound.fn, *args, **kwargs)
+        self._threads_taken += 1
+        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if active.stop is not None and not active.over:
+                self._stopped(active)
+            await _ended(future)
+            raise
+        finally:
+            self._threads_taken -= 1
+
+    async def _in_process(self, active: Active, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._pool is None:
+            self._pool = ProcessPool(self._processes)
+        return await self._pool.run(active.bound.fn, args, kwargs, name=active.bound.name)
+
+    def room(self, run_in: str) -> int | None:
+        """How many more handlers of that kind can start now; None: no bound here."""
+        if run_in == "thread":
+            return max(0, self._threads - self._threads_taken)
+        return None
+
+    # -- stopping an attempt ---------------------------------------------------------------------------
+
+    def _watch(self, active: Active) -> None:
+        lease = active.lease
+        timeout = timeout_of(active.stored, active.bound.timeout)
+        if timeout is not None:
+            self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
+        if lease.deadline is not None:
+            left = lease.deadline - active.store_time(self._clock.monotonic())
+            self.alarm.after(left, functools.partial(self.interrupt, active, "deadline"))
+
+    def interrupt(self, active: Active, reason: Stop) -> None:
+        """Stop an attempt. The first reason stays, except that `stopping` gives way to any other."""
+        if active.over or active.stop not in (None, "stopping"):
+            return
+        active.stop = reason
+        if active.ctx is not None and reason != "timeout":
+            active.ctx.interrupt.set(cast("InterruptReason", reason))
+        if reason == "stopping":
+            return
+        if self._grace and reason != "timeout":
+            self.alarm.after(self._grace, functools.partial(self.cancel, active))
+        else:
+            self.cancel(active)
+
+    def cancel(self, active: Active) -> None:
+        """Cancel the handler's task, and give it up if it will not end."""
+        if active.over or active.task is None:
+            return
+        active.task.cancel()
+        self.alarm.after(CANCEL_GRACE, functools.partial(self._stopped, active))
+
+    def _stopped(self, active: Active) -> None:
+        """Settle an attempt that is being stopped, whatever its handler still does."""
+        if active.over or active.transaction is not None:
+            return
+        decision = self._interrupted(active)
+        active.over = True
+        if decision is not None:
+            self._desk.decided(active, decision)
+
+    def _interrupted(self, active: Active) -> Decision | Release | None:
+        lease = active.lease
+        match active.stop:
+            case "timeout":
+                timeout = timeout_of(active.stored, active.bound.timeout) or 0.0
+                return self.failure(active, AttemptTimeout(lease.id, timeout))
+            case "deadline":
+                late = DeadlineExceeded(lease.id, lease.deadline or 0.0)
+                return Die("expired", failure_of(late), late)
+            case "stopping" | "error" | None:
+                return Release()
+            case _:
+                self._desk.lost(active)
+                return None
+
+    # -- before and after ------------------------------------------------------------------------------
+
+    async def _accepted(self, active: Active) -> bool:
+        lease = active.lease
+        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, active.input)
+        assert self._accept is not None
+        try:
+            answer = self._accept(info)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # noqa: BLE001  reported; the item is not this worker's to lose
+            self._desk.classifier_failed(error)
+            answer = False
+        if not answer:
+            active.over = True
+            self._desk.decided(active, Release(self._decline_delay))
+        return bool(answer)
+
+    async def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+
+async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What a handler returned, or what it raised: also SystemExit and friends, since the worker goes on."""
+    try:
+        return await call, None
+    except BaseException as error:  # noqa: BLE001
+        return None, error
+
+
+def _overrides(stop: Stop, error: BaseException | None) -> bool:
+    """Whether a reason to stop beats what the handler itself came back with: a shutdown does only if the
+    handler did not come back by itself."""
+    return stop in LOST or stop in ("timeout", "deadline") or isinstance(error, asyncio.CancelledError)
+
+
+async def _on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = fn(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _ended(future: asyncio.Future[Any]) -> None:
+    """Wait for a thread, whatever it comes back with."""
+    while not future.done():
+        await asyncio.wait({future})
+    if not future.cancelled():
+        future.exception()
+
+

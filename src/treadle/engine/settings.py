@@ -1,0 +1,50 @@
+"""What an app, a client or a worker is set to: one struct, defaults in one place."""
+
+from __future__ import annotations
+
+import random as random_module
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from treadle.clock import Clock, SystemClock
+from treadle.codec import Codec, default_codec
+from treadle.errors import InputError
+from treadle.ids import IdGenerator, generate_id
+from treadle.retry import Retry
+
+MAX_PAYLOAD = 1024 * 1024
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is decided once, when the app is made. Durations are seconds."""
+
+    poll_interval: float = 1.0
+    lease: float = 10.0
+    heartbeat: float = 2.0
+    drain: float = 5.0
+    keep: float = 86400.0
+    keep_dead: float | None = None
+    retry: Retry = Retry()
+    strict_return: bool = True
+    max_payload: int = MAX_PAYLOAD
+    interrupt_grace: float = 0.0
+    unknown_type_grace: float | None = None
+    unhandled_grace: float = 0.1
+    on_failure: Callable[..., Any] | None = None
+    codec: Codec = default_codec
+    clock: Clock = SystemClock()
+    random: random_module.Random = random_module.Random()
+    generate_id: IdGenerator = generate_id
+
+    def __post_init__(self) -> None:
+        if self.heartbeat > self.lease / 2:
+            raise InputError(
+                f"heartbeat={self.heartbeat:g} is more than half of lease={self.lease:g}: "
+                "a single late beat would lose every item that the worker runs",
+                parameters=("heartbeat",),
+            )
+        for name in ("poll_interval", "lease", "heartbeat"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name}={getattr(self, name)!r} must be more than zero", parameters=(name,))

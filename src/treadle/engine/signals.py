@@ -1,0 +1,118 @@
+"""Wake-ups between processes: what came in is handed on, what happened here is told to others.
+
+Lossy by contract: every listener also polls. In this process nothing depends on a signal coming back: local
+listeners are told directly, without I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from treadle.backend import Backend
+from treadle.item import Ref, Signal
+
+from .hooks import Hooks
+from .tasks import Tasks
+
+MANY = 256
+"""More ids than this in one signal are not named: `everything` says it all."""
+
+
+class Listener(Protocol):
+    def __call__(self, signal: Signal) -> None: ...
+
+
+class Signals:
+    """One subscription per process, and one publisher that merges what piles up while it is publishing."""
+
+    def __init__(self, backend: Backend, hooks: Hooks, tasks: Tasks) -> None:
+        self._backend = backend
+        self._hooks = hooks
+        self._tasks = tasks
+        self._listeners: list[Listener] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._ready = False
+        self._items: list[Ref] = []
+        self._groups: list[Ref] = []
+        self._asking: list[Ref] = []
+        self._awaited: list[Ref] = []
+        self._publishing = False
+        self._enabled = False
+
+    async def open(self) -> None:
+        self._enabled = True
+        if self._unsubscribe is None:
+            self._unsubscribe = await self._backend.subscribe(self._receive)
+
+    def close(self) -> None:
+        self._enabled = False
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def _receive(self, signal: Signal) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener(signal)
+            except Exception as error:  # noqa: BLE001  one listener's trouble is not another's
+                self._hooks.report(error, "signal")
+
+    # -- telling others --------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """There may be something to claim: here at once, elsewhere as soon as it is published."""
+        self._receive(Signal(ready=True))
+        self._ready = True
+        self._publish()
+
+    def ended(self, items: list[Ref], groups: list[Ref], *, here: bool = False) -> None:
+        """These items and groups have ended, or are gone. `here`: this process has to be told as well."""
+        if not items and not groups:
+            return
+        if here:
+            self._receive(Signal(items=tuple(items), groups=tuple(groups)))
+        self._items += items
+        self._groups += groups
+        self._publish()
+
+    def ask(self, groups: list[Ref]) -> None:
+        self._asking += groups
+        self._publish()
+
+    def answer(self, groups: list[Ref]) -> None:
+        self._awaited += groups
+        self._publish()
+
+    def _publish(self) -> None:
+        if self._enabled and not self._publishing:
+            self._publishing = True
+            self._tasks.start(self._run(), "signals")
+
+    async def _run(self) -> None:
+        try:
+            while (signal := self._take()) is not None:
+                await self._backend.publish(signal)
+        finally:
+            self._publishing = False
+
+    def _take(self) -> Signal | None:
+        if not (self._ready or self._items or self._groups or self._asking or self._awaited):
+            return None
+        many = len(self._items) + len(self._groups) > MANY
+        signal = Signal(
+            ready=self._ready,
+            items=() if many else tuple(self._items),
+            groups=() if many else tuple(self._groups),
+            everything=many,
+            asking=tuple(self._asking[:MANY]),
+            awaited=tuple(self._awaited[:MANY]),
+        )
+        self._ready = False
+        for pending in (self._items, self._groups, self._asking, self._awaited):
+            pending.clear()
+        return signal

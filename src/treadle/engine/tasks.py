@@ -1,0 +1,69 @@
+"""Background tasks with an owner: strong references, errors reported, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """The tasks that one object started. Whoever owns it ends them with `cancel` or waits with `join`."""
+
+    __slots__ = ("_on_error", "_tasks")
+
+    def __init__(self, on_error: Callable[[BaseException, str], None]) -> None:
+        self._on_error = on_error
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"treadle {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error, task.get_name().removeprefix("treadle "))
+
+    async def cancel(self, names: Collection[str] | None = None) -> None:
+        """End the tasks of these names, or all."""
+        tasks = [
+            task
+            for task in self._tasks
+            if task is not asyncio.current_task()
+            and (names is None or task.get_name().removeprefix("treadle ") in names)
+        ]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def join(self) -> None:
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run to the end even if the caller is cancelled, then pass the cancellation on.
+
+    Cancelling a commit says nothing about whether it happened. A bare `shield` would return to the caller
+    while it is still under way.
+    """
+    task = asyncio.ensure_future(coroutine)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if not task.done():
+                cancelled = error
+        except BaseException:  # noqa: BLE001  it is in the task, and raised below
+            break
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
+        raise cancelled
+    return task.result()

@@ -1,0 +1,180 @@
+"""One table of everything this process waits for.
+
+n awaited handles cost one subscription and one batched look, not n polls. A waiter is answered by the first
+of: the settlement in this very process (no I/O), a signal that names it (one look for all that were named),
+the poll (one look for all that wait, less and less often while nothing comes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from treadle.backend import Backend
+from treadle.clock import Clock
+from treadle.errors import BackendError, NotFound
+from treadle.item import GroupState, ItemState, Ref, Signal
+
+from .alarm import first_of
+from .hooks import Hooks
+from .tasks import Tasks
+
+T = TypeVar("T")
+
+SLOWEST = 8
+"""The poll slows down to every so many intervals: signals do the work, it is only the net."""
+
+
+class Waiting(Generic[T]):
+    """The futures that wait for items, or for groups."""
+
+    __slots__ = ("expected", "futures", "unseen")
+
+    def __init__(self) -> None:
+        self.futures: dict[Ref, list[asyncio.Future[T]]] = {}
+        self.unseen: set[Ref] = set()
+        """Refs to look at now: never looked at yet, or named by a signal."""
+        self.expected: set[Ref] = set()
+        """Refs that are being submitted: not to be looked at before they exist."""
+
+    def add(self, ref: Ref, expected: bool) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.futures.setdefault(ref, []).append(future)
+        (self.expected if expected else self.unseen).add(ref)
+        return future
+
+    def confirm(self, ref: Ref) -> bool:
+        """It exists now. Whether a signal has named it meanwhile."""
+        self.expected.discard(ref)
+        return ref in self.unseen
+
+    def discard(self, ref: Ref, future: asyncio.Future[T]) -> None:
+        futures = self.futures.get(ref)
+        if futures is None:
+            return
+        if future in futures:
+            futures.remove(future)
+        if not futures:
+            del self.futures[ref]
+            self.unseen.discard(ref)
+            self.expected.discard(ref)
+
+    def chosen(self, *, everything: bool) -> list[Ref]:
+        """What to look at now."""
+        refs = [ref for ref in (self.futures if everything else self.unseen) if ref not in self.expected]
+        self.unseen.difference_update(refs)
+        return refs
+
+    def answer(self, ref: Ref, value: T) -> None:
+        self.unseen.discard(ref)
+        for future in self.futures.pop(ref, ()):
+            if not future.done():
+                future.set_result(value)
+
+    def refuse(self, ref: Ref, error: Exception) -> None:
+        self.unseen.discard(ref)
+        for future in self.futures.pop(ref, ()):
+            if not future.done():
+                future.set_exception(error)
+
+    def named(self, refs: tuple[Ref, ...]) -> None:
+        self.unseen.update(ref for ref in refs if ref in self.futures)
+
+
+class Waiters:
+    def __init__(
+        self, backend: Backend, clock: Clock, hooks: Hooks, tasks: Tasks, poll_interval: float
+    ) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._hooks = hooks
+        self._tasks = tasks
+        self._interval = poll_interval
+        self._look = asyncio.Event()
+        self._looking = False
+        self.items: Waiting[ItemState] = Waiting()
+        self.groups: Waiting[GroupState] = Waiting()
+
+    def item(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[ItemState]:
+        """Resolves when the item has ended. `expected`: it is about to be submitted, see `confirm`."""
+        return self._add(self.items, ref, expected)
+
+    def group(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[GroupState]:
+        return self._add(self.groups, ref, expected)
+
+    def confirm(self, ref: Ref) -> None:
+        """What was expected has been submitted."""
+        if self.items.confirm(ref) | self.groups.confirm(ref):
+            self._look.set()
+
+    def _add(self, waiting: Waiting[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
+        future = waiting.add(ref, expected)
+        if not expected:
+            self._look.set()
+        if not self._looking:
+            self._looking = True
+            self._tasks.start(self._run(), "wait")
+        return future
+
+    def receive(self, signal: Signal) -> None:
+        """A signal from anywhere: look at what it names, if someone here waits for it."""
+        if signal.everything:
+            self.items.unseen.update(self.items.futures)
+            self.groups.unseen.update(self.groups.futures)
+        else:
+            self.items.named(signal.items)
+            self.groups.named(signal.groups)
+        if self.items.unseen or self.groups.unseen:
+            self._look.set()
+
+    def waited(self, groups: tuple[Ref, ...]) -> list[Ref]:
+        """Which of these groups somebody here waits for."""
+        return [ref for ref in groups if ref in self.groups.futures]
+
+    async def _run(self) -> None:
+        """Look whenever there is a reason to, and poll, for as long as anybody waits."""
+        interval = self._interval
+        try:
+            while self.items.futures or self.groups.futures:
+                named = await first_of(self._look, self._clock, interval)
+                self._look.clear()
+                answered = await self._look_at(
+                    self.items.chosen(everything=not named), self.groups.chosen(everything=not named)
+                )
+                interval = self._interval if answered else min(interval * 2, self._interval * SLOWEST)
+        finally:
+            self._looking = False
+
+    async def _look_at(self, items: list[Ref], groups: list[Ref]) -> bool:
+        if not items and not groups:
+            return False
+        try:
+            ended = await self._backend.ended(items, groups)
+        except BackendError as error:
+            self._hooks.report(error, "signal", "could not look at what is waited for; will again")
+            return False
+        for ref, item in ended.items.items():
+            self.items.answer(ref, item)
+        for ref, group in ended.groups.items():
+            self.groups.answer(ref, group)
+        for ref in ended.missing:
+            self._refuse(ref)
+        return bool(ended.items or ended.groups)
+
+    def _refuse(self, ref: Ref) -> None:
+        self.items.refuse(ref, NotFound(ref[1]))
+        self.groups.refuse(ref, NotFound(ref[1]))
+
+
+async def within(
+    future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]
+) -> T:
+    """The future's value, or the error that `late` makes once `timeout` seconds have passed."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await future
+    except TimeoutError:
+        if future.done() and not future.cancelled():
+            raise
+        raise late() from None

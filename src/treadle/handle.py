@@ -1,0 +1,189 @@
+"""Handle: a submitted item, from wherever it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Generic
+
+from typing_extensions import TypeVar
+
+from treadle.engine.outcome import group_value_of, value_of
+from treadle.engine.services import decoded
+from treadle.engine.wait import within
+from treadle.errors import NotFound, WaitTimeout
+from treadle.item import GroupState, ItemState, Ref
+from treadle.timing import Duration, seconds
+
+if TYPE_CHECKING:
+    from treadle.client import Client
+
+S = TypeVar("S")
+G = TypeVar("G", default=S)
+
+
+class Handle(Generic[S, G]):
+    """A submitted item. `await handle` waits for its whole group; `.result()` for the item alone."""
+
+    __slots__ = ("_client", "_group_id", "existing", "id", "tenant")
+
+    def __init__(
+        self, client: Client, id: str, group_id: str | None, *, tenant: str | None, existing: bool = False
+    ) -> None:
+        self._client = client
+        self._group_id = group_id
+        self.id = id
+        self.tenant = tenant
+        self.existing = existing
+        """An earlier item with the same key answered: nothing new was stored."""
+
+    @property
+    def group_id(self) -> str:
+        """The group it belongs to: the id of its root item."""
+        return self.id if self._group_id is None else self._group_id
+
+    async def result(self, timeout: Duration | None = None) -> S:
+        """The item's own value, once it has succeeded.
+
+        Raises `WorkFailed` if it died, `WorkCancelled`, `NotFound`; `WaitTimeout` after `timeout` seconds,
+        which leaves the work as it is.
+        """
+        await self._client.connect()
+        ref = await self._ref()
+        future = self._client.core.waiters.item(ref)
+        return await self.until_item(ref, future, timeout)
+
+    async def group(self, timeout: Duration | None = None) -> G:
+        """The value of the whole group, once every member has ended.
+
+        Raises `GroupFailed` if nobody contributed a value and a member died; otherwise as `result`.
+        """
+        await self._client.connect()
+        ref = await self._group_ref()
+        future = self._client.core.waiters.group(ref)
+        return await self.until_group(ref, future, timeout)
+
+    def __await__(self) -> Generator[Any, None, G]:
+        return self.group().__await__()
+
+    async def state(self) -> ItemState:
+        """The item as it stands. `NotFound` if there is none."""
+        await self._client.connect()
+        core = self._client.core
+        (state,) = await core.backend.get([self.id], tenant=self.tenant)
+        if state is None:
+            raise NotFound(self.id)
+        return decoded(core, state)
+
+    async def cancel(self) -> None:
+        """End the item and its open descendants; a running handler is aborted."""
+        await self._client.bound(self.tenant).cancel([self.id])
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    async def until_item(
+        self, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None
+    ) -> Any:
+        core = self._client.core
+        try:
+            state = await within(future, *self._late(timeout))
+        finally:
+            core.waiters.items.discard(ref, future)
+        return value_of(core.registry, state, NotFound(self.id))
+
+    async def until_group(
+        self, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
+    ) -> Any:
+        core = self._client.core
+        try:
+            group = await within(future, *self._late(timeout))
+        finally:
+            core.waiters.groups.discard(ref, future)
+        return group_value_of(core.registry, group)
+
+    def _late(self, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:
+        limit = None if timeout is None else seconds(timeout, field="timeout")
+        return limit, lambda: WaitTimeout(self.id, limit or 0.0)
+
+    async def _ref(self) -> Ref:
+        if self.tenant is None:
+            await self._attach()
+        return (self.tenant or "", self.id)
+
+    async def _group_ref(self) -> Ref:
+        if self.tenant is None or self._group_id is None:
+            await self._attach()
+        return (self.tenant or "", self.group_id)
+
+    async def _attach(self) -> None:
+        """Learn what a handle made from a bare id does not know."""
+        state = await self.state()
+        self.tenant, self._group_id = state.tenant, state.group_id
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id}>"
+
+
+class EnqueueCall(Generic[S, G]):
+    """An enqueue that has not happened yet: await it for a durable `Handle`, or wait at once for a value.
+
+    handle = await app.enqueue(add(1, 2))
+    total = await app.enqueue(add(1, 2)).result()
+    """
+
+    __slots__ = ("_client", "_id", "_submit", "_used")
+
+    def __init__(
+        self, client: Client, id: str, submit: Callable[[], Coroutine[Any, Any, Handle[S, G]]]
+    ) -> None:
+        self._client = client
+        self._id = id
+        self._submit = submit
+        self._used = False
+
+    def __await__(self) -> Generator[Any, None, Handle[S, G]]:
+        self._used = True
+        return self._submit().__await__()
+
+    async def result(self, timeout: Duration | None = None) -> S:
+        """Submit, and wait for the item's own value."""
+        self._used = True
+        await self._client.connect()
+        waiters = self._client.core.waiters
+        ref = (self._client.submits_to, self._id)
+        # Registered before it is submitted: no look at the store is needed to know that it has not ended.
+        future = waiters.item(ref, expected=True)
+        try:
+            handle = await self._submit()
+            if handle.existing:
+                return await handle.result(timeout)
+            waiters.confirm(ref)
+            return await handle.until_item(ref, future, timeout)
+        finally:
+            waiters.items.discard(ref, future)
+
+    async def group(self, timeout: Duration | None = None) -> G:
+        """Submit, and wait for the value of the whole group."""
+        self._used = True
+        await self._client.connect()
+        waiters = self._client.core.waiters
+        ref = (self._client.submits_to, self._id)
+        future = waiters.group(ref, expected=True)
+        try:
+            handle = await self._submit()
+            if handle.existing:
+                return await handle.group(timeout)
+            waiters.confirm(ref)
+            return await handle.until_group(ref, future, timeout)
+        finally:
+            waiters.groups.discard(ref, future)
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(
+                f"enqueue of {self._id} was never awaited: nothing was submitted",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )

@@ -1,0 +1,135 @@
+"""Worker: claims what it has handlers for, runs it, and settles it.
+
+    claim -> dispatch -> run -> decide -> settle
+      ^                                     |
+      '------------- wake ------------------'        and beats, beside all of it
+
+The stages live in `treadle.engine`; `treadle.engine.crew` puts them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from treadle.client import Client
+from treadle.doers import Doer, unlimited
+from treadle.doers.base import managed
+from treadle.engine.crew import Backpressure, Crew, Duty, Lifespan
+from treadle.engine.registry import AnyType
+from treadle.engine.run import Accept, Middleware
+from treadle.ids import check_name
+from treadle.item import Lease
+from treadle.timing import Duration, seconds
+
+
+class Worker:
+    """Runs the work types of its client that have handlers.
+
+    id: its name in the store; random unless given. Two live workers must not share one.
+    types: only these; default all that the client knows and that have a handler.
+    queues, tenants: only these; default all, fairly.
+    doer: how many run at once, and in which order (see `treadle.doers`).
+    middleware: `async def m(ctx, call_next)`, around each attempt, the first outermost.
+    accept: asked before each attempt; False leaves the item to another worker.
+    backpressure: asked before each claim; seconds to wait.
+    lifespan: an async context manager around the worker's life; what it yields is `ctx.resources`.
+    threads, processes: how many sync handlers run at once in threads, and in processes.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        id: str | None = None,
+        types: Iterable[AnyType | str] | None = None,
+        queues: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        doer: Doer | None = None,
+        middleware: Sequence[Middleware] = (),
+        accept: Accept | None = None,
+        backpressure: Backpressure | None = None,
+        lifespan: Lifespan | None = None,
+        threads: int = 32,
+        processes: int | None = None,
+    ) -> None:
+        core = client.core
+        self.client = client
+        self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
+        self._core = core
+        self._duty = Duty(
+            worker=self.id,
+            types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
+            queues=_names(queues, "queues"),
+            tenants=_names(tenants, "tenants"),
+            doer=managed(doer if doer is not None else unlimited()),
+            middleware=tuple(middleware),
+            accept=accept,
+            backpressure=backpressure,
+            lifespan=lifespan,
+            threads=threads,
+            processes=processes,
+        )
+        self._crew: Crew | None = None
+        client.core.employ(self)
+
+    @property
+    def running(self) -> bool:
+        return self._crew is not None
+
+    @property
+    def crew(self) -> Crew | None:
+        """The engine of this worker while it runs."""
+        return self._crew
+
+    async def start(self) -> None:
+        """Begin to claim. Idempotent."""
+        if self._crew is not None:
+            return
+        await self._core.connect()
+        crew = self._crew = Crew(self._core, self._duty)
+        try:
+            await crew.start()
+        except BaseException:
+            self._crew = None
+            raise
+
+    async def stop(self, drain: Duration | None = None) -> None:
+        """Claim nothing more, give handlers `drain` seconds to end, then give back what they were running,
+        so that another worker starts at once. Idempotent."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
+            await crew.stop(grace)
+
+    async def run(self, until: asyncio.Event | None = None) -> None:
+        """Work until the event is set, or until cancelled, or until the engine fails; then stop."""
+        await self.start()
+        assert self._crew is not None and self._crew.failed is not None
+        waiting = asyncio.ensure_future((until or asyncio.Event()).wait())
+        try:
+            await asyncio.wait({waiting, self._crew.failed}, return_when=asyncio.FIRST_COMPLETED)
+            if self._crew.failed.done():
+                self._crew.failed.result()
+        finally:
+            waiting.cancel()
+            await self.stop()
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def active(self) -> list[Lease]:
+        """The items in this worker's hands."""
+        return [] if self._crew is None else [active.lease for active in self._crew.desk.held.values()]
+
+
+def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        raise TypeError(f"{field} takes a list of names, as in {field}=[{given!r}]")
+    return tuple(check_name(name, field=field) for name in given)
