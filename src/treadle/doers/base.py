@@ -91,12 +91,16 @@ class BaseDoer(ABC):
     def bind(self, permits: Permits, clock: Clock, worker: str, name: str = "app") -> None:
         """Say where fleet-wide limits are kept, before the first submit. `name` tells the limits of
         one doer from those of another, and is the same in every process: the work type's, or `app`.
+        A doer of several types is bound by the first; a doer serves one worker at a time.
         """
         return
 
     async def close(self) -> None:
-        """Stop what the doer itself has under way with the store. Tasks that run are left alone."""
-        return
+        """The worker is done with it: forget its callbacks, stop what is under way with the store. Tasks
+        that run are left alone. It may be bound again.
+        """
+        self._on_error.clear()
+        self._on_free.clear()
 
     def on_error(self, callback: OnError) -> None:
         """Tell `callback` of what a task raised, or a store. Without one it is logged."""

@@ -47,7 +47,6 @@ class GatedDoer(BaseDoer):
             rules, inner = (*rules, *inner.rules), inner.inner
         self.rules: tuple[Rule, ...] = check_rules(rules)
         self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
-        self.inner.on_free(self._inner_freed)
         self._store: tuple[Permits, Clock, str] | None = None
         self._gate = Gate(self.rules, "app")
         self._seq = count()
@@ -99,6 +98,8 @@ class GatedDoer(BaseDoer):
         return self._gate.shut_lanes()
 
     def bind(self, permits: Permits, clock: Clock, worker: str, name: str = "app") -> None:
+        if self._store is not None and self._store[0] is permits and self._store[2] == worker:
+            return
         if self._store is not None:
             raise LifecycleError(
                 f"this doer already serves worker {self._store[2]!r}: make one for each worker"
@@ -107,6 +108,7 @@ class GatedDoer(BaseDoer):
         self._gate = Gate(self.rules, name)
         self._returns = Returns()
         self.inner.bind(permits, clock, worker, name)
+        self.inner.on_free(self._inner_freed)
 
     async def close(self) -> None:
         """Slots not given back yet are the store's to free, with the worker's lease."""
@@ -115,7 +117,9 @@ class GatedDoer(BaseDoer):
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
+        self._timer = self._give_again_at = None
         await self.inner.close()
+        await super().close()
 
     def on_error(self, callback: OnError) -> None:
         super().on_error(callback)
