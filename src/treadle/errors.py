@@ -27,6 +27,7 @@
     ├── WorkFailed                  the awaited item ended without a value
     │   ├── GroupFailed               the awaited group did
     │   └── WorkCancelled             somebody cancelled it
+    ├── RemoteError                 an exception of another process, read back without its class
     ├── WaitTimeout                 the wait was too long, the work goes on (also TimeoutError)
     ├── AttemptTimeout              one attempt ran longer than `timeout` (also TimeoutError)
     ├── DeadlineExceeded            the item's whole life ran longer than `deadline`
@@ -297,6 +298,18 @@ class WorkCancelled(WorkFailed):
 
     def __init__(self, id: str, type: str, attempts: int = 0, *, group_id: str | None = None) -> None:
         super().__init__(id, type, attempts=attempts, reason="cancelled", group_id=group_id)
+
+
+class RemoteError(TreadleError):
+    """An exception that was stored, and whose class is not built in: its name and its message.
+
+    Code is never imported to read data, so `error_type` is a name: `shop.errors.OutOfStock`.
+    """
+
+    def __init__(self, error_type: str, error: str = "") -> None:
+        super().__init__(f"{error_type}: {error}" if error else error_type)
+        self.error_type = error_type
+        self.error = error
 
 
 class WaitTimeout(TreadleError, TimeoutError):

@@ -37,6 +37,7 @@ EXAMPLES: list[TreadleError] = [
     errors.WorkFailed("id-1", "mail.send", "no route", "OSError", 3, "exhausted"),
     errors.GroupFailed("id-2", "mail.send", "no route", "OSError", 3, group_id="id-1"),
     errors.WorkCancelled("id-1", "mail.send", 1),
+    errors.RemoteError("shop.OutOfStock", "no tea"),
     errors.WaitTimeout("id-1", 0.5),
     errors.AttemptTimeout("id-1", 30),
     errors.DeadlineExceeded("id-1", 1_700_000_000.0),

@@ -1,0 +1,92 @@
+"""Classes that msgspec does not know itself: how they are written, and how they are read.
+
+Pydantic models are known by their methods, so that pydantic is never imported here.
+"""
+
+from __future__ import annotations
+
+import typing
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from pathlib import PurePath
+from typing import Any, Final, Protocol
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+# Classes that `str` writes and that their own constructor reads.
+_TEXT: Final = (
+    PurePath,
+    Fraction,
+    ZoneInfo,
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+
+_to_json = msgspec.json.Encoder().encode
+
+
+class Model(Protocol):
+    """The part of `pydantic.BaseModel` that is used."""
+
+    def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool) -> Any: ...
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Any: ...
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes) -> Any: ...
+
+
+def bare(cls: Any) -> type:
+    """The class itself, without what is in its brackets: `isinstance` takes no `Iterable[int]`."""
+    origin = typing.get_origin(cls) or cls
+    return origin if isinstance(origin, type) else object
+
+
+def is_model(cls: Any) -> bool:
+    return hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump")
+
+
+def is_known(cls: Any) -> bool:
+    """Whether `write` and `read` can do with this class what msgspec cannot."""
+    return is_model(cls) or issubclass(bare(cls), _TEXT)
+
+
+def write(value: Any) -> Any:
+    """An instance as JSON-native values. Raises NotImplementedError, as msgspec asks of a hook."""
+    if is_model(value):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, _TEXT):
+        return str(value)
+    # Of str, int and float, msgspec takes only the classes themselves.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    raise NotImplementedError(f"{type(value).__qualname__} has no form in JSON")
+
+
+def read(cls: Any, value: Any) -> Any:
+    """An instance of `cls` from what `write` made of it. Raises TypeError or ValueError."""
+    if is_model(cls) and not isinstance(value, cls):
+        return _read_model(cls, value)
+    if isinstance(value, bare(cls)):
+        return value
+    if issubclass(bare(cls), _TEXT) and isinstance(value, str):
+        return cls(value)
+    raise TypeError(f"Expected `{bare(cls).__name__}`, got `{type(value).__name__}`")
+
+
+def _read_model(cls: type[Model], value: Any) -> Any:
+    try:
+        # From JSON first: a strict model takes text for a datetime from JSON only.
+        return cls.model_validate_json(_to_json(value))
+    except ValueError:
+        return cls.model_validate(value)

@@ -1,0 +1,250 @@
+"""A value of a declared type as a tree that any codec can write.
+
+Where a type is declared the tree holds JSON-native values (a dataclass becomes a dict, a datetime
+a text): the type will tell what they were. Where nothing is declared (`Any`), or a class that only
+the codec may know, it holds the value as it is, and what becomes of it is up to the codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec import inspect as info
+
+from . import hooks
+from .refused import Refused
+
+Lower: TypeAlias = Callable[[Any], Any]
+
+_SCALARS: Final = (info.IntType, info.FloatType, info.BoolType, info.StrType, info.NoneType)
+
+_Series: TypeAlias = info.ListType | info.SetType | info.FrozenSetType | info.VarTupleType
+_Fields: TypeAlias = info.StructType | info.DataclassType | info.TypedDictType
+
+
+class Member(Protocol):
+    """What a Choice needs of a shape."""
+
+    type: Any
+
+    def check(self, value: Any) -> Any: ...
+
+    def lower(self, checked: Any) -> Any: ...
+
+    def lift(self, tree: Any) -> Any: ...
+
+
+class Choice:
+    """Stands in a type for a union that msgspec cannot tell apart (`A | B`, `str | UUID`, ...).
+
+    Each such union is a subclass of its own. A value is written as `[name of the member, value]`.
+    """
+
+    members: ClassVar[Mapping[str, Member]]
+
+    @classmethod
+    def check(cls, value: Any) -> Any:
+        return cls._pick(value)[1]
+
+    @classmethod
+    def lower(cls, value: Any) -> list[Any]:
+        name, checked = cls._pick(value)
+        return [name, cls.members[name].lower(checked)]
+
+    @classmethod
+    def lift(cls, tree: Any) -> Any:
+        name, lowered = tree
+        if name not in cls.members:
+            raise ValueError(f"Expected one of `{' | '.join(cls.members)}`, got {name!r}")
+        return cls.members[name].lift(lowered)
+
+    @classmethod
+    def _pick(cls, value: Any) -> tuple[str, Any]:
+        """The member that takes this value: the one of its very class first, a base of it later."""
+        for name, member in sorted(cls.members.items(), key=lambda entry: entry[1].type is not type(value)):
+            try:
+                return name, member.check(value)
+            except Refused:
+                continue
+        raise TypeError(f"Expected one of `{' | '.join(cls.members)}`, got `{type(value).__name__}`")
+
+
+def parts(root: info.Type) -> Iterator[info.Type]:
+    """Every type inside `root`, itself included, each once: declared types may be recursive."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            waiting.extend(_children(node))
+            yield node
+
+
+def _children(node: info.Type) -> list[info.Type]:
+    match node:
+        case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
+            return [node.item_type]
+        case info.TupleType():
+            return list(node.item_types)
+        case info.DictType():
+            return [node.key_type, node.value_type]
+        case info.UnionType():
+            return list(node.types)
+        case info.StructType() | info.DataclassType() | info.NamedTupleType() | info.TypedDictType():
+            return [field.type for field in node.fields]
+        case info.Metadata():
+            return [node.type]
+        case _:
+            return []
+
+
+def is_open(node: info.Type) -> bool:
+    """Whether this spot is the codec's affair: the declared type says nothing that msgspec knows."""
+    return isinstance(node, info.AnyType) or (
+        isinstance(node, info.CustomType) and not hooks.is_known(node.cls)
+    )
+
+
+def lowering(root: info.Type) -> Lower:
+    """The function that lowers values of this type."""
+    return _Lowering().of(root)
+
+
+def plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=hooks.write)
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+class _Lowering:
+    """Makes one function per type inside a type, once, so that recursive types end."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Lower] = {}
+
+    def of(self, node: info.Type) -> Lower:
+        if id(node) not in self._made:
+            self._made[id(node)] = lambda value: self._made[id(node)](value)  # noqa: PLW0108  made later
+            self._made[id(node)] = self._make(node)
+        return self._made[id(node)]
+
+    def _make(self, node: info.Type) -> Lower:
+        if isinstance(node, _SCALARS):
+            return _as_is
+        if is_open(node):
+            choice = _choice(node)
+            return choice.lower if choice else _as_is
+        if not any(is_open(part) for part in parts(node)):
+            return plain
+        return self._make_open(node)
+
+    def _make_open(self, node: info.Type) -> Lower:
+        match node:
+            case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
+                return self._series(node)
+            case info.TupleType():
+                return self._tuple([self.of(item) for item in node.item_types])
+            case info.NamedTupleType():
+                return self._tuple([self.of(field.type) for field in node.fields])
+            case info.DictType():
+                return self._dict(self.of(node.key_type), self.of(node.value_type))
+            case info.UnionType():
+                return self._union(node)
+            case info.StructType() | info.DataclassType() | info.TypedDictType():
+                return self._fields(node)
+            case info.Metadata():
+                return self.of(node.type)
+            case _:
+                return _as_is
+
+    def _series(self, node: _Series) -> Lower:
+        each = self.of(node.item_type)
+        return lambda value: _lower_each(value, each)
+
+    def _tuple(self, each: list[Lower]) -> Lower:
+        return lambda value: [_lower_at(i, item, each[i]) for i, item in enumerate(value)]
+
+    def _dict(self, of_key: Lower, of_value: Lower) -> Lower:
+        return lambda value: {of_key(key): _lower_at(key, item, of_value) for key, item in value.items()}
+
+    def _union(self, node: info.UnionType) -> Lower:
+        members = [(_classes_of(member), self.of(member)) for member in node.types]
+        members.sort(key=lambda member: object in member[0])
+
+        def lower(value: Any) -> Any:
+            for classes, lower_member in members:
+                if isinstance(value, classes):
+                    return lower_member(value)
+            return plain(value)
+
+        return lower
+
+    def _fields(self, node: _Fields) -> Lower:
+        fields = [(field.name, field.encode_name, self.of(field.type)) for field in node.fields]
+        label = _label(node)
+        in_a_row = isinstance(node, info.StructType) and node.array_like
+
+        def lower(value: Any) -> Any:
+            lowered = dict(label)
+            for name, encode_name, lower_field in fields:
+                item = _field(value, name)
+                if item is not msgspec.UNSET:
+                    lowered[encode_name] = _lower_at(name, item, lower_field)
+            return list(lowered.values()) if in_a_row else lowered
+
+        return lower
+
+
+def _lower_each(values: Any, each: Lower) -> list[Any]:
+    return [_lower_at(index, value, each) for index, value in enumerate(values)]
+
+
+def _lower_at(step: object, value: Any, lower: Lower) -> Any:
+    try:
+        return lower(value)
+    except Exception as error:
+        raise Refused.because(error).at(step) from error
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name, msgspec.UNSET)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return getattr(value, name, msgspec.UNSET)
+
+
+def _label(node: _Fields) -> dict[str, Any]:
+    """What tells a tagged Struct from its siblings."""
+    if isinstance(node, info.StructType) and node.tag_field is not None:
+        return {node.tag_field: node.tag}
+    return {}
+
+
+def _choice(node: info.Type) -> type[Choice] | None:
+    cls = hooks.bare(node.cls) if isinstance(node, info.CustomType) else object
+    return cls if issubclass(cls, Choice) else None
+
+
+def _classes_of(node: info.Type) -> tuple[type, ...]:
+    """The classes whose instances this member of a union takes."""
+    match node:
+        case info.NoneType():
+            return (type(None),)
+        case info.AnyType():
+            return (object,)
+        case info.CustomType():
+            return (object,) if _choice(node) else (hooks.bare(node.cls),)
+        case info.StructType() | info.DataclassType() | info.NamedTupleType():
+            return (node.cls,)
+        case info.DictType() | info.TypedDictType():
+            return (dict,)
+        case info.ListType() | info.SetType() | info.FrozenSetType():
+            return (list, set, frozenset)
+        case info.TupleType() | info.VarTupleType():
+            return (tuple,)
+        case _:
+            return ()

@@ -1,0 +1,289 @@
+"""Tags: `{"$treadle": kind, "value": ...}` for what JSON has no word for.
+
+`tag` turns a value into a tree of JSON-native values, `untag` turns the tree back. A dict of the
+user's own that holds the key `"$treadle"` is written as kind `dict`, a list of pairs, like a dict
+whose keys are not strings: so nothing in user data can be taken for a tag.
+
+A kind that is not known here passes through untouched: it can only come from foreign JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from treadle.errors import RemoteError, shown
+
+from .refused import Refused
+
+MARK: Final = "$treadle"
+MAX_DEPTH: Final = 200
+
+# Beyond this, JSON readers that hold numbers as doubles would round.
+_EXACT_INT: Final = 2**53
+# Decimal digits of larger integers would meet the interpreter's limit on converting them.
+_DECIMAL_BITS: Final = 2000
+
+_Write: TypeAlias = Callable[[Any, int], object]
+
+
+def tag(value: object, depth: int = 0) -> object:
+    """`value` as JSON-native values only."""
+    write = _WRITERS.get(type(value)) or _writer_of_base(value)
+    return write(value, depth)
+
+
+def _writer_of_base(value: object) -> _Write:
+    """Subclasses are written as what they extend: they come back equal, though not the same."""
+    for base, write in _WRITERS.items():
+        if isinstance(value, base):
+            return write
+    raise Refused(_unknown(value))
+
+
+def _unknown(value: object) -> str:
+    name = type(value).__qualname__
+    if isinstance(value, Enum) or hasattr(type(value), "__annotations__"):
+        return f"{name} can only be read back where it is declared: annotate the parameter or result with it"
+    return f"{name} has no form in JSON: pass plain data, or use a codec that knows it"
+
+
+def _tagged(kind: str, value: object) -> dict[str, object]:
+    return {MARK: kind, "value": value}
+
+
+def _as_is(value: object, depth: int) -> object:
+    return value
+
+
+def _text(value: str, depth: int) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused("the text holds a lone surrogate, which UTF-8 cannot carry") from None
+    return str.__str__(value)  # of a str-based enum, the value
+
+
+def _int(value: int, depth: int) -> object:
+    value = int(value)
+    if -_EXACT_INT <= value <= _EXACT_INT:
+        return value
+    return _tagged("int", str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value))
+
+
+def _float(value: float, depth: int) -> object:
+    value = float(value)
+    return value if isfinite(value) else _tagged("float", repr(value))
+
+
+def _each(values: Iterable[object], depth: int) -> list[object]:
+    _check_depth(depth)
+    written: list[object] = []
+    try:
+        for value in values:
+            written.append(tag(value, depth + 1))
+    except Refused as refused:
+        raise refused.at(len(written)) from None
+    return written
+
+
+def _dict(value: dict[Any, Any], depth: int) -> object:
+    if MARK in value or not all(isinstance(key, str) for key in value):
+        return _tagged("dict", _pairs(value, depth))
+    _check_depth(depth)
+    written: dict[str, object] = {}
+    key: Any = None
+    try:
+        for key, item in value.items():
+            written[_text(key, depth)] = tag(item, depth + 1)
+    except Refused as refused:
+        raise refused.at(key) from None
+    return written
+
+
+def _pairs(value: dict[Any, Any], depth: int) -> list[object]:
+    _check_depth(depth)
+    written: list[object] = []
+    key: Any = None
+    try:
+        for key, item in value.items():
+            written.append([tag(key, depth + 1), tag(item, depth + 1)])
+    except Refused as refused:
+        raise refused.at(key) from None
+    return written
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise Refused(f"nested deeper than {MAX_DEPTH} levels, or inside itself")
+
+
+def _several(kind: str) -> _Write:
+    return lambda values, depth: _tagged(kind, _each(values, depth))
+
+
+def _by(kind: str, write: Callable[[Any], object]) -> _Write:
+    return lambda value, depth: _tagged(kind, write(value))
+
+
+def _time(value: time, depth: int) -> object:
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise Refused("a time of day in a zone without a fixed offset: pass a datetime instead")
+    return _tagged("time", value.isoformat())
+
+
+def _complex(value: complex, depth: int) -> object:
+    return _tagged("complex", [_float(value.real, depth), _float(value.imag, depth)])
+
+
+def _exception(error: BaseException, depth: int) -> object:
+    """Never refused: failing to say what failed would help nobody."""
+    if isinstance(error, RemoteError):
+        return _tagged("exception", {"type": error.error_type, "message": _safe(error.error), "args": None})
+    try:
+        args: object = _each(error.args, depth)
+    except Refused:
+        args = None
+    return _tagged("exception", {"type": _qualified(type(error)), "message": _message(error), "args": args})
+
+
+def _qualified(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _safe(str(error))
+    except Exception:  # noqa: BLE001  a user's __str__ may raise anything
+        return f"<{type(error).__qualname__}>"
+
+
+def _safe(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+# In the order in which bases are tried: a datetime is a date, a bool is an int.
+_WRITERS: Final[dict[type, _Write]] = {
+    type(None): _as_is,
+    bool: _as_is,
+    str: _text,
+    int: _int,
+    float: _float,
+    list: _each,
+    dict: _dict,
+    tuple: _several("tuple"),
+    set: _several("set"),
+    frozenset: _several("frozenset"),
+    datetime: _by("datetime", datetime.isoformat),
+    date: _by("date", date.isoformat),
+    time: _time,
+    timedelta: _by("timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    Decimal: _by("Decimal", str),
+    UUID: _by("UUID", str),
+    bytes: _by("bytes", lambda value: base64.b64encode(value).decode()),
+    bytearray: _by("bytes", lambda value: base64.b64encode(value).decode()),
+    memoryview: _by("bytes", lambda value: base64.b64encode(value).decode()),
+    complex: _complex,
+    BaseException: _exception,
+}
+
+
+def untag(tree: Any) -> Any:
+    """The value that `tag` made `tree` of; takes over its containers, raises Refused.
+
+    One function, not three, because frames count: a dict of pairs is three levels of JSON.
+    """
+    step: object = None
+    try:
+        if type(tree) is list:
+            for step, item in enumerate(tree):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                if type(item) in _CONTAINERS:  # pyright: ignore[reportUnknownArgumentType]
+                    tree[step] = untag(item)
+        elif not _is_tag(tree):
+            for step, item in tree.items():
+                if type(item) in _CONTAINERS:
+                    tree[step] = untag(item)
+        else:
+            value = tree["value"]
+            return _read(tree[MARK], untag(value) if type(value) in _CONTAINERS else value)
+    except Refused as refused:
+        raise refused if step is None else refused.at(step) from None
+    return tree  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_tag(tree: dict[str, Any]) -> bool:
+    kind = tree.get(MARK)
+    return isinstance(kind, str) and kind in _READERS and tree.keys() == _TAG_KEYS
+
+
+def _read(kind: str, value: Any) -> Any:
+    try:
+        return _READERS[kind](value)
+    except Exception:  # noqa: BLE001  hostile input finds every way to fail
+        raise Refused(f"{shown(value)} is not a {kind}") from None
+
+
+def _read_int(value: str) -> int:
+    return int(value, 16 if "x" in value else 10)
+
+
+def _read_float(value: str) -> float:
+    return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[value]
+
+
+def _read_sequence(value: object) -> list[Any]:
+    if type(value) is not list:
+        raise TypeError
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _read_complex(value: list[float]) -> complex:
+    real, imag = value
+    return complex(float(real), float(imag))
+
+
+def _read_timedelta(value: list[int]) -> timedelta:
+    days, seconds, microseconds = value
+    return timedelta(days, seconds, microseconds)
+
+
+def _read_exception(value: dict[str, Any]) -> BaseException:
+    """A built-in exception again; any other as RemoteError, since nothing is ever imported here."""
+    name, message, args = str(value["type"]), str(value["message"]), value["args"]
+    cls = getattr(builtins, name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Exception)):
+        return RemoteError(name, message)
+    try:
+        return cls(*_read_sequence(args))
+    except Exception:  # noqa: BLE001  a constructor may refuse arguments that were changed later
+        return RemoteError(name, message)
+
+
+_CONTAINERS: Final = frozenset({list, dict})
+_TAG_KEYS: Final = {MARK, "value"}
+
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": _read_int,
+    "float": _read_float,
+    "dict": lambda value: dict(_read_sequence(value)),
+    "tuple": lambda value: tuple(_read_sequence(value)),
+    "set": lambda value: set(_read_sequence(value)),
+    "frozenset": lambda value: frozenset(_read_sequence(value)),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": _read_timedelta,
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "bytes": lambda value: base64.b64decode(value, validate=True),
+    "complex": _read_complex,
+    "exception": _read_exception,
+}
