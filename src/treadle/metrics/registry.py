@@ -1,0 +1,167 @@
+"""Metrics: all that is counted in this process, for those who look and those who listen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from treadle.errors import InputError
+
+from .names import ATTEMPTS, BY_NAME, METRICS, PEAK_ACTIVE, Kind, Metric
+from .series import NUMBERS, SECONDS, Histogram, TypeMetrics
+
+MAX_TYPES: Final = 500
+OTHER: Final = "_other"
+"""Where types beyond the first `MAX_TYPES` are counted: labels must not grow without bounds."""
+
+_LOGGER: Final = logging.getLogger("treadle")
+
+Value: TypeAlias = int | float | Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value, as it stands."""
+
+    name: str
+    type: str
+    kind: Kind
+    value: Value
+
+
+class Metrics:
+    """All that is counted in this process.
+
+    now: wall time, for `last_*_at`.
+    registry: a registry of prometheus-client (extra `prometheus`) to show everything on.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.time, registry: Any = None) -> None:
+        self._now = now
+        self._types: dict[str, TypeMetrics] = {}
+        self._changed: dict[str, None] = {}
+        self._subscribers: list[Callable[[tuple[str, ...]], object]] = []
+        if registry is not None:
+            from .prometheus import Collector
+
+            registry.register(Collector(self.series))
+
+    def of(self, type: str) -> TypeMetrics:
+        """The metrics of this type, to keep at hand. Beyond `MAX_TYPES` types: those of `OTHER`."""
+        found = self._types.get(type)
+        if found is not None:
+            return found
+        name = type if len(self._types) < MAX_TYPES or type == OTHER else OTHER
+        if name not in self._types:
+            self._types[name] = made = TypeMetrics(name, self._now)
+            made.changed = self._note if self._subscribers else None
+        return self._types[name]
+
+    def find(self, type: str) -> TypeMetrics | None:
+        """The metrics of this type, if any were counted."""
+        return self._types.get(type)
+
+    def types(self) -> list[str]:
+        return list(self._types)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def get(self, name: str, *, type: str | None = None) -> Value:
+        """One value now, by its name here or for Prometheus; without `type`, of all types together."""
+        metric = BY_NAME.get(name)
+        if metric is None:
+            raise InputError.of("name", name, f"is not a metric: {', '.join(each.name for each in METRICS)}")
+        return _together(metric, self.series(type))
+
+    def list(self, *, type: str | None = None) -> list[Sample]:
+        """Every value now, by type."""
+        return [
+            Sample(metric.name, series.type, metric.kind, value_of(metric, series))
+            for series in self.series(type)
+            for metric in METRICS
+        ]
+
+    def stats(self, *, type: str | None = None) -> dict[str, float]:
+        """A flat snapshot: numbers by name; of histograms the count, the mean and two quantiles."""
+        flat: dict[str, float] = {}
+        for metric in METRICS:
+            value = _together(metric, self.series(type))
+            if isinstance(value, Histogram):
+                flat |= {f"{metric.name}_count": value.count, f"{metric.name}_mean": value.mean}
+                flat |= {
+                    f"{metric.name}_p50": value.quantile(0.5),
+                    f"{metric.name}_p95": value.quantile(0.95),
+                }
+            else:
+                flat[metric.name] = value
+        return flat
+
+    def prometheus(self) -> str:
+        """Everything, in the text format that Prometheus scrapes."""
+        from .prometheus import exposition
+
+        return exposition(self.series())
+
+    def series(self, type: str | None = None) -> Sequence[TypeMetrics]:
+        """The metrics of every type, or of one."""
+        # A copy: a scrape may come from a thread of its own.
+        if type is None:
+            return tuple(self._types.values())
+        found = self._types.get(type)
+        return () if found is None else (found,)
+
+    # -- listening -------------------------------------------------------------------------------------
+
+    def subscribe(self, fn: Callable[[tuple[str, ...]], object]) -> Callable[[], None]:
+        """Call `fn` with the names of the types whose metrics changed: once for all changes of a turn of the
+        event loop. Answers a function that ends it.
+        """
+        self._subscribers.append(fn)
+        self._listen()
+
+        def end() -> None:
+            if fn in self._subscribers:
+                self._subscribers.remove(fn)
+                self._listen()
+
+        return end
+
+    def _listen(self) -> None:
+        for series in self._types.values():
+            series.changed = self._note if self._subscribers else None
+
+    def _note(self, series: TypeMetrics) -> None:
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changed[series.type] = None
+
+    def _tell(self) -> None:
+        types, self._changed = tuple(self._changed), {}
+        for fn in tuple(self._subscribers):
+            try:
+                fn(types)
+            except Exception:
+                _LOGGER.exception("a subscriber to metrics failed")
+
+
+def value_of(metric: Metric, series: TypeMetrics) -> Value:
+    value: Value = getattr(series, metric.name)
+    return value
+
+
+def _together(metric: Metric, series: Iterable[TypeMetrics]) -> Value:
+    values = [value_of(metric, each) for each in series]
+    if metric.kind == "histogram":
+        merged = Histogram(NUMBERS if metric.name == ATTEMPTS else SECONDS)
+        for value in values:
+            assert isinstance(value, Histogram)
+            merged.add(value)
+        return merged
+    numbers = [value for value in values if not isinstance(value, Histogram)]
+    # Of instants and peaks the highest is the one of all: peaks of several types need not coincide.
+    highest = metric.name == PEAK_ACTIVE or metric.name.startswith("last_")
+    return max(numbers, default=0) if highest else sum(numbers)

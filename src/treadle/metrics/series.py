@@ -1,0 +1,166 @@
+"""The values themselves: plain attributes, so that counting costs almost nothing."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from .names import METRICS
+
+SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+NUMBERS: Final = (1, 2, 3, 5, 10, 25, 100)
+
+
+class Histogram:
+    """How values are spread over fixed buckets."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        """The upper bounds of the buckets, inclusive. One more bucket takes whatever is above."""
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        return self.sum / count if (count := self.count) else 0.0
+
+    def quantile(self, q: float) -> float:
+        """About the value that a share `q` (0 to 1) of all stays below, as if values were spread evenly
+        within buckets; at most the highest bound.
+        """
+        rank, low = q * self.count, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and rank <= count:
+                return low + (bound - low) * max(rank, 0.0) / count
+            rank, low = rank - count, bound
+        return low if self.count else 0.0
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """For each bound how many values are no more than that; the last bound is infinite."""
+        below, rows = 0, list[tuple[float, int]]()
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            below += count
+            rows.append((bound, below))
+        return rows
+
+    def add(self, other: Histogram) -> None:
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+    def __repr__(self) -> str:
+        return f"<Histogram of {self.count}, mean {self.mean:g}>"
+
+
+class TypeMetrics:
+    """What is counted of one work type. The engine calls the verbs; on the event loop only.
+
+    A verb that ends an attempt takes `held`: whether it was `claimed` here. What is settled without having
+    been in anybody's hands changes no gauge.
+    """
+
+    __slots__ = (*(metric.name for metric in METRICS), "_now", "changed", "type")
+
+    def __init__(self, type: str, now: Callable[[], float] = time.time) -> None:
+        self.type = type
+        self._now = now
+        self.changed: Callable[[TypeMetrics], None] | None = None
+        """Called after each change, if somebody listens."""
+        self.queued = self.started = self.succeeded = self.failed = self.retried = 0
+        self.deferred = self.expired = self.dead = self.lease_lost = 0
+        self.active = self.pending = self.running = self.peak_active = 0
+        self.last_queued_at = self.last_started_at = self.last_succeeded_at = self.last_failed_at = 0.0
+        self.wait, self.run, self.total = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
+        self.attempts = Histogram(NUMBERS)
+
+    def queued_one(self, at: float) -> None:
+        self.queued += 1
+        self.last_queued_at = at
+        if self.changed is not None:
+            self.changed(self)
+
+    def claimed(self) -> None:
+        """One is in our hands; it has not begun."""
+        self.pending += 1
+        self.active += 1
+        if self.active > self.peak_active:
+            self.peak_active = self.active
+        if self.changed is not None:
+            self.changed(self)
+
+    def began(self, waited: float) -> None:
+        """One that was pending runs, so many seconds after it was due."""
+        self.started += 1
+        self.pending -= 1
+        self.running += 1
+        self.wait.observe(waited if waited > 0 else 0.0)
+        self.last_started_at = self._now()
+        if self.changed is not None:
+            self.changed(self)
+
+    def succeeded_in(self, ran: float | None, total: float, attempt: int, *, held: bool = True) -> None:
+        self.succeeded += 1
+        self.last_succeeded_at = self._now()
+        self._ended(ran, total, attempt)
+        self._let_go(ran is not None, held)
+
+    def died(
+        self, ran: float | None, total: float, attempt: int, *, expired: bool, held: bool = True
+    ) -> None:
+        """`ran` None: it died without an attempt, of a verdict or of an unreadable input."""
+        self.dead += 1
+        if expired:
+            self.expired += 1
+        elif ran is not None:
+            self.failed += 1
+            self.last_failed_at = self._now()
+        self._ended(ran, total, attempt)
+        self._let_go(ran is not None, held)
+
+    def again(self, kind: Literal["retry", "defer"], ran: float | None, *, held: bool = True) -> None:
+        """It failed and is retried, or was put off."""
+        if kind == "retry":
+            self.failed += 1
+            self.retried += 1
+            self.last_failed_at = self._now()
+        else:
+            self.deferred += 1
+        if ran is not None:
+            self.run.observe(ran)
+        self._let_go(ran is not None, held)
+
+    def released(self, began: bool, *, held: bool = True) -> None:
+        """It was given back, as if it had never been claimed."""
+        self._let_go(began, held)
+
+    def lost(self, began: bool, *, held: bool = True) -> None:
+        """It belongs to somebody else now."""
+        self.lease_lost += 1
+        self._let_go(began, held)
+
+    def _ended(self, ran: float | None, total: float, attempt: int) -> None:
+        if ran is not None:
+            self.run.observe(ran)
+        self.total.observe(total if total > 0 else 0.0)
+        self.attempts.observe(attempt)
+
+    def _let_go(self, began: bool, held: bool) -> None:
+        if held:
+            self.active -= 1
+            if began:
+                self.running -= 1
+            else:
+                self.pending -= 1
+        if self.changed is not None:
+            self.changed(self)
