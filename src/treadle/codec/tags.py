@@ -201,22 +201,23 @@ def untag(tree: Any) -> Any:
 
     One function, not three, because frames count: a dict of pairs is three levels of JSON.
     """
-    step: object = None
+    kind: object = type(tree)
+    step: Any = None
     try:
-        if type(tree) is list:
-            for step, item in enumerate(tree):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                if type(item) in _CONTAINERS:  # pyright: ignore[reportUnknownArgumentType]
+        if kind is list:
+            for step, item in enumerate(tree):
+                if type(item) in _CONTAINERS:
                     tree[step] = untag(item)
-        elif not _is_tag(tree):
+        elif kind is dict and not _is_tag(tree):
             for step, item in tree.items():
                 if type(item) in _CONTAINERS:
                     tree[step] = untag(item)
-        else:
+        elif kind is dict:
             value = tree["value"]
             return _read(tree[MARK], untag(value) if type(value) in _CONTAINERS else value)
     except Refused as refused:
         raise refused if step is None else refused.at(step) from None
-    return tree  # pyright: ignore[reportUnknownVariableType]
+    return tree
 
 
 def _is_tag(tree: dict[str, Any]) -> bool:
