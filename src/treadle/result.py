@@ -206,13 +206,13 @@ def is_result(value: object) -> TypeIs[Result[Any, Any]]:
 _MAKERS: dict[Kind, str] = {"value": "result", "queue": "queue", "void": "void"}
 
 
-def flatten(items: Iterable[Items[Any]], where: str) -> tuple[Node, ...]:
+def flatten(items: Iterable[object], where: str) -> tuple[Node, ...]:
     """The works and Results in `items`, sequences opened, in order."""
     nodes: list[Node] = []
     for item in items:
         if _is_node(item):
             nodes.append(item)
-        elif isinstance(item, Sequence) and not isinstance(item, str | bytes):
+        elif _is_sequence(item):
             nodes.extend(flatten(item, where))
         else:
             raise TypeError(f"{where} takes works, Results and sequences of them, {_hint(item)}")
@@ -221,6 +221,10 @@ def flatten(items: Iterable[Items[Any]], where: str) -> tuple[Node, ...]:
 
 def _is_node(item: object) -> TypeIs[Node]:
     return isinstance(item, Work | Result)
+
+
+def _is_sequence(item: object) -> TypeIs[Sequence[object]]:
+    return isinstance(item, Sequence) and not isinstance(item, str | bytes)
 
 
 def _hint(item: object) -> str:

@@ -17,7 +17,7 @@ class Receipt:
     to: str
 
 
-# ------------------------------------------------------------------------- plain functions, async or not
+# --------------------------------------------------------------------- plain functions, async or not
 
 
 @work
@@ -47,7 +47,7 @@ assert_type(resize("a", width=5), Work[bytes, bytes])
 assert_type(notify("you"), Work[None, None])
 assert_type(maybe(), Work[int | None, int | None])
 
-# -------------------------------------------------------------------------- with a Context, which P is without
+# ---------------------------------------------------------------- with a Context, which P is without
 
 
 @work
@@ -82,7 +82,7 @@ assert_type(sync_flow(), Work[str, str | int])
 assert_type(sync_flow(n=2), Work[str, str | int])
 assert_type(nothing(), Work[None, None])
 
-# ----------------------------------------------------------------------------------------------- with options
+# -------------------------------------------------------------------------------------- with options
 
 
 @work(name="mail.send", retry=Retry(attempts=5), queue="mail", timeout=30, expires_in=3600)
@@ -91,10 +91,10 @@ async def mail(to: str) -> Receipt:
 
 
 @work(
-    options=lambda input: {"priority": input["n"], "lane": "a"},
+    options=lambda given: {"priority": given["n"], "lane": "a"},
     on_failure=lambda error, info: "abort" if isinstance(error, KeyError) else None,
     on_dead=add(1, 2),
-    log_context=lambda input: {"n": input["n"]},
+    log_context=lambda given: {"n": given["n"]},
     run_in="process",
     strict_return=False,
     skip_queue=True,
@@ -107,7 +107,7 @@ def configured(ctx: Context, n: int) -> Result[int]:
 assert_type(mail("you"), Work[Receipt, Receipt])
 assert_type(configured(1), Work[int, int])
 
-# --------------------------------------------------------- no annotation, or any object: not taken for a Context
+# --------------------------------------------- no annotation, or any object: not taken for a Context
 
 
 @work
@@ -124,7 +124,7 @@ assert_type(whatever("a", 3), Work[str, str])
 assert_type(whatever(value="a"), Work[str, str])
 assert_type(variadic(1, 2, c=3), Work[int, int])
 
-# ------------------------------------------------------------------------------------------------ what they have
+# ------------------------------------------------------------------------------------ what they have
 
 
 def takes_any_type(types: Sequence[WorkType[..., Any, Any]]) -> None: ...
