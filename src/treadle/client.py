@@ -71,7 +71,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class Client(Operator):
-    """Submits and observes. `Client("postgresql://...", work=[add])` needs no handlers: see `work.declare`."""
+    """Submits and observes. It needs no handlers: see `work.declare`."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class Client(Operator):
     def _minted(self, work: Work[Any, Any] | str, input: Mapping[str, Any] | None) -> Work[Any, Any]:
         if isinstance(work, Work):
             return work
-        if isinstance(work, str):
-            return self.core.registry.find(work).mint(input or {})
-        raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
+        if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
+        return self.core.registry.find(work).mint(input or {})
 
     async def _submit_one(self, work: Work[Any, Any], options: dict[str, Any]) -> Handle[Any, Any]:
         return (await self._submit([work], options))[0]
@@ -176,7 +176,9 @@ class Client(Operator):
         checked = check_options(options, "enqueue_many", ENQUEUE_OPTIONS)
         return await self._submit(list(works), checked)
 
-    async def _submit(self, works: Sequence[Work[Any, Any]], options: dict[str, Any]) -> list[Handle[Any, Any]]:
+    async def _submit(
+        self, works: Sequence[Work[Any, Any]], options: dict[str, Any]
+    ) -> list[Handle[Any, Any]]:
         if not works:
             return []
         await self.connect()
@@ -241,7 +243,6 @@ _DURATIONS = (
 def _core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
-    metrics = Metrics(registry=values.pop("registry", None))
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
         if values.get(name) is not None:
@@ -252,8 +253,9 @@ def _core(backend: str | Backend, given: ClientSettings) -> Core:
         "random": random_module.Random(),
         **{name: value for name, value in values.items() if value is not None},
     }
+    registry = values.pop("registry", None)
     settings = Settings(**values)
+    metrics = Metrics(now=settings.clock.now, registry=registry)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
     return Core(backend, settings, hooks, metrics)
-

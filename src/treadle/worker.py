@@ -105,12 +105,14 @@ class Worker:
     async def run(self, until: asyncio.Event | None = None) -> None:
         """Work until the event is set, or until cancelled, or until the engine fails; then stop."""
         await self.start()
-        assert self._crew is not None and self._crew.failed is not None
+        assert self._crew is not None
+        failed = self._crew.failed
+        assert failed is not None
         waiting = asyncio.ensure_future((until or asyncio.Event()).wait())
         try:
-            await asyncio.wait({waiting, self._crew.failed}, return_when=asyncio.FIRST_COMPLETED)
-            if self._crew.failed.done():
-                self._crew.failed.result()
+            await asyncio.wait({waiting, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
         finally:
             waiting.cancel()
             await self.stop()

@@ -43,7 +43,7 @@ class Active:
         self.input = input
         self.stored = stored
         self.received = received
-        """When its claim was sent, by the worker's monotonic clock: no later than the store's `claimed_at`."""
+        """When its claim was sent, by the worker's monotonic clock: no later than `claimed_at`."""
         self.started = 0.0
         """When its handler began, by the same clock; 0 before."""
         self.task: asyncio.Task[Any] | None = None

@@ -23,9 +23,7 @@ def queued(
         if core.hooks.listening(item.type):
             group_id = item.id if parent is None else parent.group_id
             origin = item.parent or (None if parent is None else parent.id)
-            core.hooks.emit(
-                Queued(item.id, item.type, group_id, item.tenant, 0, origin, item.after, now)
-            )
+            core.hooks.emit(Queued(item.id, item.type, group_id, item.tenant, 0, origin, item.after, now))
 
 
 def effects(core: Core, effects: Effects) -> None:
@@ -39,9 +37,7 @@ def effects(core: Core, effects: Effects) -> None:
         return
     for group in effects.closed:
         value = values.read(core.registry, group.type, group.value)
-        core.hooks.emit(
-            GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value)
-        )
+        core.hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))
 
 
 def cancelled(core: Core, items: Iterable[ItemState]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.errors import BadResultError
 
@@ -104,6 +104,7 @@ def _outputs(bound: Bound, count: int, value: object, error: BaseException | Non
         return [error] * count
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return [BadResultError(bound.name, f"a batch returns a list of outputs, not {value!r:.80}")] * count
-    if len(value) != count:
-        return [WrongLength(bound.name, len(value), count)] * count
-    return value
+    outputs = cast("Sequence[object]", value)
+    if len(outputs) != count:
+        return [WrongLength(bound.name, len(outputs), count)] * count
+    return outputs

@@ -35,8 +35,7 @@ class Bound:
     def __init__(
         self, type: AnyType, itemizer: Itemizer, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
     ) -> None:
-        handler = type.attached
-        assert handler is not None
+        handler = type.required_handler
         base = itemizer.base(type)
         self.type = type
         self.name = type.name

@@ -1,6 +1,6 @@
 """Claim: ask the store for work whenever there is room and reason to.
 
-Reasons: a signal that something is ready, a slot that came free, an item that is due, and the poll as the net.
+Reasons: a signal that something is ready, a slot that came free, an item that is due; the poll is the net.
 """
 
 from __future__ import annotations
@@ -78,6 +78,12 @@ class Claimer:
         self._empty = 0
         self._wake.set()
 
+    async def empty(self) -> None:
+        """Return when a claim made from now on has found nothing."""
+        self.idle.clear()
+        self.wake()
+        await self.idle.wait()
+
     async def run(self) -> None:
         """Claim until cancelled."""
         while True:
@@ -137,7 +143,7 @@ class Claimer:
         return 0.0
 
 
-async def resolved(answer: float | None | Awaitable[float | None]) -> float:
+async def resolved(answer: float | Awaitable[float | None] | None) -> float:
     """What a hook that may be sync or async answers, in seconds."""
     value = await answer if inspect.isawaitable(answer) else answer
     return float(value or 0.0)

@@ -68,7 +68,7 @@ class Core:
             return
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError(
-                "this app is in use on another event loop: make one app per loop, or use app.sync from threads"
+                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
             )
         if self._opening is None or self._loop is not None:
             self._opening = asyncio.Lock()

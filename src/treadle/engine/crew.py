@@ -42,7 +42,7 @@ from .settle import Release
 from .tasks import Tasks
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-Backpressure: TypeAlias = Callable[[BackpressureInfo], float | None | Awaitable[float | None]]
+Backpressure: TypeAlias = Callable[[BackpressureInfo], float | Awaitable[float | None] | None]
 
 
 class Duty(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,16 +146,14 @@ class Crew:
         """Run this type too, if it is among this worker's and has a handler."""
         duty = self._duty
         wanted = duty.types is None or type.name in duty.types
-        if not wanted or type.attached is None or type.name in self._bounds:
+        if not wanted or not type.has_handler or type.name in self._bounds:
             return
         core = self._core
         doer = duty.doer
         if "doer" in type.options:
             doer = managed(type.options["doer"])
             self._bind(doer, type.name)
-        self._bounds[type.name] = Bound(
-            type, core.itemizer, core.settings, core.metrics.of(type.name), doer
-        )
+        self._bounds[type.name] = Bound(type, core.itemizer, core.settings, core.metrics.of(type.name), doer)
         self.claimer.wake()
 
     def _bind(self, doer: BaseDoer, name: str) -> None:
@@ -182,7 +180,7 @@ class Crew:
 
     async def _drain(self, seconds: float) -> None:
         """Wait for handlers to end, no longer than that."""
-        idle = asyncio.ensure_future(self._idle())
+        idle = asyncio.ensure_future(self.idle())
         late = asyncio.ensure_future(self._core.settings.clock.sleep(seconds))
         try:
             await asyncio.wait({idle, late}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +188,12 @@ class Crew:
             idle.cancel()
             late.cancel()
 
-    async def _idle(self) -> None:
+    def quiet(self) -> bool:
+        """Nothing is running, or waiting to run or to be settled."""
+        return not self.desk.tokens() and not len(self.desk.settler)
+
+    async def idle(self) -> None:
+        """Return when handlers have ended and are settled."""
         for doer in {self._duty.doer, *(bound.doer for bound in self._bounds.values())}:
             await doer.idle()
         await self.desk.settler.flush()

@@ -200,19 +200,19 @@ class Desk:
 
     def _count(self, entry: Entry, active: Active | None) -> None:
         metrics = active.bound.metrics if active is not None else self._core.metrics.of(entry.lease.type)
-        lease = entry.lease
+        lease, held = entry.lease, active is not None
         now = self._clock.monotonic()
         ran = now - entry.started if entry.started else None
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match entry.decision:
             case Succeed():
-                metrics.succeeded_in(ran, total, lease.attempt)
+                metrics.succeeded_in(ran, total, lease.attempt, held=held)
             case Die(reason=reason):
-                metrics.died(ran, total, lease.attempt, expired=reason == "expired")
+                metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=held)
             case Again(kind=kind):
-                metrics.again(kind, ran)
+                metrics.again(kind, ran, held=held)
             case Release():
-                metrics.released(entry.started > 0)
+                metrics.released(entry.started > 0, held=held)
 
     def _announce(self, entry: Entry, active: Active | None) -> None:
         lease, emit = entry.lease, self._core.hooks.emit

@@ -54,7 +54,7 @@ class Hooks:
             return
         try:
             self.on_error(error, phase)
-        except Exception as own:  # noqa: BLE001  nothing left to tell it to
+        except Exception as own:
             LOGGER.warning("on_error itself failed: %s", own, exc_info=own)
 
 

@@ -8,7 +8,7 @@ options from its own code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -45,8 +45,8 @@ class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an item says for itself. Unset: ask the type."""
 
     retry: StoredRetry | msgspec.UnsetType = msgspec.UNSET
-    timeout: float | None | msgspec.UnsetType = msgspec.UNSET
-    on_dead: Compensating | None | msgspec.UnsetType = msgspec.UNSET
+    timeout: float | msgspec.UnsetType | None = msgspec.UNSET
+    on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
     """It makes up for a dead item: it adds nothing to the group's value."""
 
@@ -85,7 +85,7 @@ class Itemizer:
         """`options` are checked. `lease_to` is honoured if the options ask for `skip_queue`."""
         type = self._registry.meet(work)
         base = self.base(type)
-        resolved = resolve(type.compute_options(work.input), options, base=base)
+        resolved = resolve(type.computed_options(work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after))
         return Item(
             id=work.id,
@@ -129,7 +129,7 @@ class Itemizer:
 
     def _compensating(
         self, wanted: Compensation | None, default: Compensation | None
-    ) -> Compensating | None | msgspec.UnsetType:
+    ) -> Compensating | msgspec.UnsetType | None:
         if wanted is None:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkType):
@@ -165,7 +165,7 @@ class Itemizer:
             input = msgspec.json.decode(lease.input)
         except msgspec.DecodeError:
             return {}
-        return input if isinstance(input, dict) else {}
+        return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
 
     def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
         type = self._registry.get(name)

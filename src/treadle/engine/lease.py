@@ -8,9 +8,9 @@ process of its own.)
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import traceback
-import sys
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -145,7 +145,7 @@ class Watchdog:
         if self._blocked:
             return
         self._blocked = True
-        frame = sys._current_frames().get(self._loop_thread)
+        frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         LOGGER.warning(
             "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "

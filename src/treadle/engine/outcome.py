@@ -37,7 +37,12 @@ def _failure(kind: type[WorkFailed], state: ItemState, group_id: str | None = No
         return WorkCancelled(state.id, state.type, state.attempt, group_id=group_id)
     if state.status != "dead":
         return kind(
-            state.id, state.type, f"it is {state.status}, not ended", "", state.attempt, "open",
+            state.id,
+            state.type,
+            f"it is {state.status}, not ended",
+            "",
+            state.attempt,
+            "open",
             group_id=group_id,
         )
     error_type = state.error_type or ""

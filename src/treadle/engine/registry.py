@@ -45,7 +45,7 @@ class Registry:
         known = self._types.get(work.type)
         if known is None or known is work.definition:
             return work.definition
-        if known.attached is not None and work.definition.attached is not None:
+        if known.has_handler and work.definition.has_handler:
             raise DuplicateWorkError(work.type)
         # A declaration and the type it declares are one type, seen from two sides.
         return known
@@ -64,7 +64,7 @@ def _types_in(given: Iterable[AnyType | ModuleType | Iterable[AnyType]]) -> Iter
             yield each
         elif isinstance(each, ModuleType):
             yield from (value for value in vars(each).values() if isinstance(value, WorkType))
-        elif isinstance(each, Iterable) and not isinstance(each, str | bytes):
-            yield from _types_in(each)
+        elif callable(each) or isinstance(each, str):
+            raise TypeError(f"register takes work types and modules, not {each!r:.80}: use @work first")
         else:
-            raise TypeError(f"register takes work types and modules, not {each!r:.80}: decorate it with @work")
+            yield from _types_in(each)

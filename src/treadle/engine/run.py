@@ -21,7 +21,6 @@ from treadle.clock import Clock
 from treadle.context import Context, ContextServices
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.flow import AcceptInfo, FailureInfo
-from treadle.interrupt import InterruptReason
 
 from .active import LOST, Active, Stop
 from .alarm import Alarm
@@ -243,7 +242,7 @@ class Runner:
             return
         active.stop = reason
         if active.ctx is not None and reason != "timeout":
-            active.ctx.interrupt.set(cast("InterruptReason", reason))
+            active.ctx.interrupt.set(reason)
         if reason == "stopping":
             return
         if self._grace and reason != "timeout":
@@ -334,5 +333,3 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         await asyncio.wait({future})
     if not future.cancelled():
         future.exception()
-
-

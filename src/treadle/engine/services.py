@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -59,7 +59,7 @@ class Services:
         return self._opened(active)
 
     @asynccontextmanager
-    async def _opened(self, active: Active) -> AsyncIterator[Any]:
+    async def _opened(self, active: Active) -> AsyncGenerator[Any]:
         assert self.settler is not None
         held = HeldTransaction(self.settler, self._core)
         try:

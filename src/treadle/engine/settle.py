@@ -1,8 +1,8 @@
 """Settle: decisions become settlements, in batches; what follows from a commit follows after it.
 
 An attempt's task hands its decision over and ends: nothing waits for a settlement but the store. A settlement
-always runs to its end: while the store is away it is tried again, for as long as this process lives; the token
-makes repeating it harmless, and makes it void should somebody else own the item by then.
+always runs to its end: while the store is away it is tried again, for as long as this process lives; the
+token makes repeating it harmless, and makes it void should somebody else own the item by then.
 """
 
 from __future__ import annotations

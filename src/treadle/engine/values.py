@@ -4,8 +4,8 @@ A group's members are of many types, so its value says whose result it is: that 
 type read it back as it was. Folds, and values given inside `ctx.queue(...)`, are nobody's result: the app's
 codec writes them. A group of one has no value of its own: it is the item's result, as it is.
 
-    \\x01 <type> \\x00 <bytes>        the result of a member of that type; of the app's codec if the type is empty
-    <bytes>                         the result of the root
+    \\x01 <type> \\x00 <bytes>    the result of a member of that type; if empty, by the app's codec
+    <bytes>                     the result of the root
 """
 
 from __future__ import annotations

@@ -167,9 +167,7 @@ class Waiters:
         self.groups.refuse(ref, NotFound(ref[1]))
 
 
-async def within(
-    future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]
-) -> T:
+async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:
     """The future's value, or the error that `late` makes once `timeout` seconds have passed."""
     try:
         async with asyncio.timeout(timeout):
