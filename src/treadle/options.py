@@ -337,6 +337,8 @@ def _compensation(value: Any, name: str) -> Compensation:
 
     if not isinstance(value, Work | WorkType):
         raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
+    if isinstance(value, WorkType):
+        _ = value.failure_parameter  # refused where it is written, not when something has died
     return cast("Compensation", value)
 
 

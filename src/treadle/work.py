@@ -171,10 +171,9 @@ class WorkType(Generic[P, S, G]):
     @property
     def failure_parameter(self) -> str:
         """Where the handler of a compensation is told of the failure: its only required parameter."""
-        parameters = self.signature.parameters
-        names = [each.name for each in parameters if each.is_required] or [
-            each.name for each in parameters[:1]
-        ]
+        parameters = self._shown.parameters.values()
+        required = [each.name for each in parameters if each.default is each.empty]
+        names = required or [each.name for each in parameters][:1]
         if len(names) != 1:
             raise DefinitionError(f"{self.name!r} cannot be on_dead=: it must take one argument, a Failure")
         return names[0]

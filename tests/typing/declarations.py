@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_type
 
-from treadle.context import Context
-from treadle.define import work
-from treadle.minted import Work
-from treadle.result import Result
+from treadle import Context, Result, Work, work
 
 
 def add_signature(a: int, b: int) -> int:

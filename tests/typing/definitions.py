@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from treadle.context import Context
-from treadle.define import work
-from treadle.minted import Work
-from treadle.result import Result
-from treadle.retry import Retry
-from treadle.work import WorkType
+from treadle import Context, Result, Retry, Work, WorkType, work
 
 
 @dataclass

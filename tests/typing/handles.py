@@ -3,10 +3,8 @@
 from typing import Any, assert_type
 
 from tests.typing.definitions import Receipt, add, flow, send
-from treadle.client import Client
-from treadle.handle import EnqueueCall, Handle
-from treadle.minted import Work
-from treadle.retry import Retry
+from treadle import Client, Handle, Retry, Work
+from treadle.handle import EnqueueCall
 
 
 async def enqueuing(client: Client) -> None:

@@ -3,10 +3,7 @@
 from typing import assert_type
 
 from tests.typing.definitions import Receipt, add, flow, notify, resize, send
-from treadle.condition import at_least
-from treadle.context import Context
-from treadle.minted import Work
-from treadle.result import Result
+from treadle import Context, Result, Work, at_least
 
 
 def values(ctx: Context) -> None:

@@ -2,7 +2,7 @@
 
 from tests.typing.declarations import embed
 from tests.typing.definitions import add, configured, mail, nothing, resize, send
-from treadle.define import work
+from treadle import work
 
 add("1", 2)  # E: wrong type
 add(1)  # E: missing

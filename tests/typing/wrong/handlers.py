@@ -2,9 +2,7 @@
 
 from tests.typing.declarations import add, flow
 from tests.typing.definitions import resize
-from treadle.context import Context
-from treadle.define import work
-from treadle.result import Result
+from treadle import Context, Result, work
 
 
 @add.handler  # E: wrong type of a parameter

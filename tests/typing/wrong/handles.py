@@ -1,7 +1,7 @@
 """Enqueuing, and what comes of it, taken for something else. The lines at fault are marked."""
 
 from tests.typing.definitions import add, flow
-from treadle.client import Client
+from treadle import Client
 
 
 def want_int(_: int) -> None: ...

@@ -1,8 +1,7 @@
 """Results that say what they cannot mean. The lines at fault are marked."""
 
 from tests.typing.definitions import add, resize, send
-from treadle.context import Context
-from treadle.result import Result
+from treadle import Context, Result
 
 
 def queues(ctx: Context) -> None:
