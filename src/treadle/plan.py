@@ -68,12 +68,16 @@ def plan(returned: object, self_id: str) -> Plan:
         return NOTHING
     if not is_result(returned):
         return Plan(returned, (Contribution(returned),))
+    if not returned.items and not returned.links:
+        return Plan(returned.value, (_contribution(returned),)) if returned.kind == "value" else NOTHING
     contributions = tuple(
-        Contribution(part.value, part.final, part.append)
-        for part in walk(returned)
-        if isinstance(part, Result) and part.kind == "value"
+        _contribution(part) for part in walk(returned) if isinstance(part, Result) and part.kind == "value"
     )
     return Plan(returned.value, contributions, tuple(_children(returned, self_id)))
+
+
+def _contribution(result: Result[Any, Any]) -> Contribution:
+    return Contribution(result.value, result.final, result.append)
 
 
 def _children(root: Result[Any, Any], self_id: str) -> Iterator[Child]:
