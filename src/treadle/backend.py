@@ -42,7 +42,7 @@ one of the store's, except those that users wrote (`run_at`, `deadline`).
 - `scheduled`: it is due in the future. The claim at which it is due makes it ready, at the end of its line.
 - `ready`: it can be claimed. Lines are per queue, tenant and lane; in a line, higher priority first, then who
   became ready first.
-- `running`: it is leased. If the lease of its *worker* lapses, or the worker is buried, the item is **freed**:
+- `running`: it is leased. If the lease of its *worker* lapses, or the worker is buried, it is **freed**:
   the attempt stays spent, a history entry of type `LeaseLost` is added, and it is ready again in its old
   place; from the second loss in a row on it is scheduled instead, `min(2 ** (losses - 2), 60)` seconds away.
   Any other settlement ends the row of losses. If its budget is spent (`attempt >= attempts`) it is doomed:
@@ -55,7 +55,7 @@ one of the store's, except those that users wrote (`run_at`, `deadline`).
 A group is a root and everything queued by settlements of its members; its id is the root's id. It is **open**
 while a member is not terminal, and it **ends** in the very step that ends its last open member: once per
 opening. Its value is what the last contribution to be applied said, in the order of settling, until one was
-`final`. Requeuing a member of an ended group opens it again, with its value, version and `final` as they were.
+`final`. Requeuing a member of an ended group opens it again, its value, version and `final` as they were.
 
 ## Capabilities
 A native backend has all of `CAPABILITIES`. One that is built from smaller parts names those it has; the
@@ -109,11 +109,11 @@ CAPABILITIES: Final = frozenset(
         "batches",  # a submission of several items is atomic
     }
 )
-"""What a full backend can do. `transactions` comes on top, where the store is a database of the user's too."""
+"""What a full backend can do. `transactions` comes on top, where the store is a user's database too."""
 
 
 class Transaction(Protocol):
-    """A database transaction that the user writes in and the engine settles in (capability `transactions`)."""
+    """A database transaction the user writes in and the engine settles in (capability `transactions`)."""
 
     @property
     def connection(self) -> object:
@@ -224,8 +224,8 @@ class Backend(Protocol):
         """Apply each settlement whose token still owns its item: all of it or none of it.
 
         In one step, per settlement: the item's new state, its result or failure (added to the history, of
-        which the last ten are kept), its contribution, its children with their edges and keys, its dependents'
-        counters, its group's counter, the end of the lease.
+        which the last ten are kept), its contribution, its children with their edges and keys, the counters
+        of its dependents, its group's counter, the end of the lease.
 
         - Children are stored as by `submit`, in the tenant and group of the item, with the item as `parent`
           unless they name another. A child that matches an earlier item by key does not join the group;

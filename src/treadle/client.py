@@ -19,6 +19,7 @@ from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
+from treadle.engine.unhandled import OnUnhandledGroup
 from treadle.errors import DuplicateIdError
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import IdGenerator, check_name
@@ -64,6 +65,8 @@ class ClientSettings(TypedDict, total=False):
     on_event: OnEvent | None
     on_error: OnError | None
     on_failure: Callable[..., Any] | None
+    on_unhandled_group: OnUnhandledGroup | None
+    """Told, once, of a group that ends with a value nobody waits for."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
     prefix: str
@@ -243,6 +246,7 @@ _DURATIONS = (
 def _core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
+    unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
         if values.get(name) is not None:
@@ -258,4 +262,7 @@ def _core(backend: str | Backend, given: ClientSettings) -> Core:
     metrics = Metrics(now=settings.clock.now, registry=registry)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    return Core(backend, settings, hooks, metrics)
+    core = Core(backend, settings, hooks, metrics)
+    if unhandled is not None:
+        core.watch_groups(unhandled)
+    return core

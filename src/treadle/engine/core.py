@@ -18,6 +18,7 @@ from .settings import Settings
 from .signals import Signals
 from .submit import Submitter
 from .tasks import Tasks
+from .unhandled import OnUnhandledGroup, Unhandled
 from .wait import Waiters
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Core:
             backend, self.tasks, sleep=settings.clock.sleep, draw=settings.random.random
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
+        self.unhandled: Unhandled | None = None
         self._workers: list[Employee] = []
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,8 +96,23 @@ class Core:
     def _heard(self, signal: Signal) -> None:
         if signal.items or signal.groups or signal.everything:
             self.waiters.receive(signal)
+        if signal.awaited and self.unhandled is not None:
+            self.unhandled.awaited(signal.awaited)
         if signal.asking and (awaited := self.waiters.waited(signal.asking)):
             self.signals.answer(awaited)
+
+    def watch_groups(self, hook: OnUnhandledGroup) -> None:
+        """Tell `hook` of groups that end with a value that nobody waits for."""
+        self.unhandled = Unhandled(
+            self.backend,
+            self.registry,
+            self.settings,
+            self.hooks,
+            self.tasks,
+            waited=self.waiters.waited,
+            ask=self.signals.ask,
+            hook=hook,
+        )
 
     # -- workers of this process -----------------------------------------------------------------------
 

@@ -185,6 +185,8 @@ class Desk:
         groups = [(closed.tenant, closed.id) for closed in answer.effects.closed]
         for closed in answer.effects.closed:
             self._answer_group(closed)
+            if core.unhandled is not None:
+                core.unhandled.ended(closed)
         core.signals.ended(items, groups)
         if woken:
             core.signals.ready()
@@ -248,7 +250,7 @@ class Desk:
             failure = entry.decision.failure
             state.status, state.reason = "dead", entry.decision.reason
             state.error, state.error_type = str(failure), failure.type
-        waiting.answer(ref, state)
+        self._core.waiters.answer_item(ref, state)
 
     def _answer_group(self, closed: Closed) -> None:
         """The same for a group that ended with a value; one that did not may have failed: look."""
@@ -261,7 +263,7 @@ class Desk:
             return
         group = GroupState(id=closed.id, tenant=closed.tenant, type=closed.type, open=0)
         group.value, group.contributed = closed.value, True
-        waiting.answer(ref, group)
+        self._core.waiters.answer_group(ref, group)
 
     def _now(self, active: Active) -> float:
         return active.store_time(self._clock.monotonic())

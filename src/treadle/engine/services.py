@@ -48,7 +48,7 @@ class Services:
         return values
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
-        return await self._core.backend.claim_key(key, lease.id, ttl, tenant=lease.tenant)
+        return await self._core.backend.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
         active = self._active(ctx)

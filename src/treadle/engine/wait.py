@@ -22,6 +22,7 @@ from .tasks import Tasks
 
 T = TypeVar("T")
 
+REMEMBERED = 1000
 SLOWEST = 8
 """The poll slows down to every so many intervals: signals do the work, it is only the net."""
 
@@ -93,6 +94,8 @@ class Waiters:
         self._interval = poll_interval
         self._look = asyncio.Event()
         self._looking = False
+        self._answered: dict[Ref, None] = {}
+        """The refs that were answered last: somebody did wait for them."""
         self.items: Waiting[ItemState] = Waiting()
         self.groups: Waiting[GroupState] = Waiting()
 
@@ -129,8 +132,22 @@ class Waiters:
             self._look.set()
 
     def waited(self, groups: tuple[Ref, ...]) -> list[Ref]:
-        """Which of these groups somebody here waits for."""
-        return [ref for ref in groups if ref in self.groups.futures]
+        """Which of these groups, or of their roots, somebody here waits for, or did until just now."""
+        tables = (self.groups.futures, self.items.futures, self._answered)
+        return [ref for ref in groups if any(ref in table for table in tables)]
+
+    def answer_item(self, ref: Ref, state: ItemState) -> None:
+        self._remember(ref)
+        self.items.answer(ref, state)
+
+    def answer_group(self, ref: Ref, group: GroupState) -> None:
+        self._remember(ref)
+        self.groups.answer(ref, group)
+
+    def _remember(self, ref: Ref) -> None:
+        self._answered[ref] = None
+        if len(self._answered) > REMEMBERED:
+            del self._answered[next(iter(self._answered))]
 
     async def _run(self) -> None:
         """Look whenever there is a reason to, and poll, for as long as anybody waits."""
@@ -155,9 +172,9 @@ class Waiters:
             self._hooks.report(error, "signal", "could not look at what is waited for; will again")
             return False
         for ref, item in ended.items.items():
-            self.items.answer(ref, item)
+            self.answer_item(ref, item)
         for ref, group in ended.groups.items():
-            self.groups.answer(ref, group)
+            self.answer_group(ref, group)
         for ref in ended.missing:
             self._refuse(ref)
         return bool(ended.items or ended.groups)
