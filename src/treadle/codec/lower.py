@@ -36,7 +36,13 @@ class Member(Protocol):
     def lift(self, tree: Any) -> Any: ...
 
 
-class Choice:
+class _TakesAnything(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        # msgspec asks whether what a hook returned is an instance of the type it stands for.
+        return True
+
+
+class Choice(metaclass=_TakesAnything):
     """Stands in a type for a union that msgspec cannot tell apart (`A | B`, `str | UUID`, ...).
 
     Each such union is a subclass of its own. A value is written as `[name of the member, value]`.
@@ -63,7 +69,8 @@ class Choice:
     @classmethod
     def _pick(cls, value: Any) -> tuple[str, Any]:
         """The member that takes this value: the one of its very class first, a base of it later."""
-        for name, member in sorted(cls.members.items(), key=lambda entry: entry[1].type is not type(value)):
+        own = type(value)
+        for name, member in sorted(cls.members.items(), key=lambda each: hooks.bare(each[1].type) is not own):
             try:
                 return name, member.check(value)
             except Refused:
@@ -108,13 +115,9 @@ def is_open(node: info.Type) -> bool:
     )
 
 
-def lowering(root: info.Type) -> Lower:
-    """The function that lowers values of this type."""
-    return _Lowering().of(root)
-
-
-def plain(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=hooks.write)
+def lowering(root: info.Type, keep: tuple[type, ...] = ()) -> Lower:
+    """The function that lowers values of this type, but leaves instances of `keep` as they are."""
+    return _Lowering(keep).of(root)
 
 
 def _as_is(value: Any) -> Any:
@@ -124,8 +127,9 @@ def _as_is(value: Any) -> Any:
 class _Lowering:
     """Makes one function per type inside a type, once, so that recursive types end."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: tuple[type, ...]) -> None:
         self._made: dict[int, Lower] = {}
+        self._keep = keep
 
     def of(self, node: info.Type) -> Lower:
         if id(node) not in self._made:
@@ -140,8 +144,11 @@ class _Lowering:
             choice = _choice(node)
             return choice.lower if choice else _as_is
         if not any(is_open(part) for part in parts(node)):
-            return plain
+            return self._plain
         return self._make_open(node)
+
+    def _plain(self, value: Any) -> Any:
+        return msgspec.to_builtins(value, builtin_types=self._keep, enc_hook=hooks.write)
 
     def _make_open(self, node: info.Type) -> Lower:
         match node:
@@ -180,7 +187,7 @@ class _Lowering:
             for classes, lower_member in members:
                 if isinstance(value, classes):
                     return lower_member(value)
-            return plain(value)
+            return self._plain(value)
 
         return lower
 

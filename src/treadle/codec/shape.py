@@ -53,13 +53,14 @@ class Shape:
         self._wire = supported(tp)
         root = info.type_info(self._wire)
         inside = list(parts(root))
-        self._open = any(is_open(part) for part in inside)
-        self._classes = any(isinstance(part, _CLASSES) for part in inside[from_dict:])
-        self._numbers = any(isinstance(part, _NUMBERS) for part in inside)
-        self._times = any(isinstance(part, _TIMES) for part in inside)
+        self._is_open = any(is_open(part) for part in inside)
+        self._has_classes = any(isinstance(part, _CLASSES) for part in inside[from_dict:])
+        self._has_numbers = any(isinstance(part, _NUMBERS) for part in inside)
+        self._has_times = any(isinstance(part, _TIMES) for part in inside)
         self._builtin = _INSTANCES if any(isinstance(part, _TEXT_LIKE) for part in inside) else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
         self._lower = lowering(root)
+        self._lower_but_times = lowering(root, keep=(datetime, time))
         self._read = msgspec.json.Decoder(self._wire, dec_hook=_lift_hook).decode
 
     @classmethod
@@ -90,7 +91,7 @@ class Shape:
     def decode(self, data: bytes, codec: Codec = default_codec) -> Any:
         """Read back as this type, or DecodeError with the path."""
         try:
-            if self._open or type(codec) is not JsonCodec or is_marked(data):
+            if self._is_open or type(codec) is not JsonCodec or is_marked(data):
                 return self.lift(codec.decode(data))
             return self._read(data)
         except DecodeError:
@@ -103,7 +104,7 @@ class Shape:
         """`validate`, raising Refused."""
         try:
             checked = self._convert(value)
-            if self._classes:
+            if self._has_classes:
                 self._convert(self._inside(checked))
         except Exception as error:
             raise Refused.because(error) from error
@@ -111,7 +112,7 @@ class Shape:
 
     def write(self, checked: Any, codec: Codec) -> bytes:
         """`encode` for what has been validated already."""
-        if not self._open and type(codec) is JsonCodec:
+        if not self._is_open and type(codec) is JsonCodec:
             try:
                 data = _write(checked)
                 if self._is_sound(data, checked):
@@ -123,7 +124,8 @@ class Shape:
     def lower(self, checked: Any) -> Any:
         """The tree that a codec writes; raises Refused."""
         try:
-            return self._lower(checked)
+            tree = self._lower(checked)
+            return tree if self._is_on_time(tree, checked) else self._lower_but_times(checked)
         except Exception as error:
             raise Refused.because(error) from error
 
@@ -143,11 +145,15 @@ class Shape:
         except Exception:  # noqa: BLE001  something only the codec may know: it will judge
             return value
 
+    def _is_on_time(self, tree: Any, checked: Any) -> bool:
+        """Whether no datetime lost the seconds of its offset: if so, the codec gets it as it is."""
+        return not self._has_times or self.lift(tree) == checked
+
     def _is_sound(self, data: bytes, value: Any) -> bool:
         """Whether msgspec wrote all there is: it makes null of NaN, and rounds an offset of seconds."""
-        if is_marked(data) or (self._numbers and data.find(b"null") >= 0):
+        if is_marked(data) or (self._has_numbers and data.find(b"null") >= 0):
             return False
-        return not self._times or self._read(data) == value
+        return not self._has_times or self._read(data) == value
 
 
 @lru_cache(maxsize=1024)

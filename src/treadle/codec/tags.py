@@ -201,7 +201,7 @@ def untag(tree: Any) -> Any:
 
     One function, not three, because frames count: a dict of pairs is three levels of JSON.
     """
-    kind: object = type(tree)
+    kind = type(tree)  # pyright: ignore[reportUnknownVariableType]
     step: Any = None
     try:
         if kind is list:
