@@ -9,6 +9,7 @@ functions inside functions, whose scope is gone later.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 import types
@@ -24,6 +25,7 @@ from .errors import DefinitionError
 from .result import Result
 
 _MAIN: Final = ("__main__", "__mp_main__")
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Handler(msgspec.Struct, frozen=True, eq=False):
@@ -145,7 +147,7 @@ def own_type(returned: Any) -> Any:
     if origin is Result:
         return get_args(returned)[0]
     if _is_union(returned):
-        return Union[tuple(own_type(each) for each in get_args(returned))]  # noqa: UP007  not written, built
+        return _union([own_type(each) for each in get_args(returned)])
     return returned
 
 
@@ -191,6 +193,8 @@ def _takes(wide: Any, narrow: Any) -> bool:
     """Whether a value of type `narrow` is one of type `wide`. True where only a type checker can tell."""
     if wide == narrow or Any in (wide, narrow):
         return True
+    if _is_union(narrow):
+        return all(_takes(wide, member) for member in get_args(narrow))
     if _is_union(wide):
         return any(_takes(member, narrow) for member in get_args(wide))
     wide_class, narrow_class = get_origin(wide) or wide, get_origin(narrow) or narrow
@@ -201,6 +205,10 @@ def _takes(wide: Any, narrow: Any) -> bool:
     except TypeError:  # not classes: TypeVar, Literal, Annotated, ...
         return True
     return fits and (not get_args(wide) or get_args(wide) == get_args(narrow))
+
+
+def _union(members: list[Any]) -> Any:
+    return functools.reduce(lambda one, other: one | other, members)
 
 
 def _is_union(annotation: Any) -> bool:
@@ -239,7 +247,7 @@ class BatchItem(Handler, frozen=True, eq=False):
         if not _is_union(element):
             return element
         values = [each for each in get_args(element) if not _is_exception(each)]
-        return Union[tuple(values)] if values else Any  # noqa: UP007  not written, built
+        return _union(values) if values else Any
 
 
 def _is_exception(annotation: Any) -> bool:
@@ -252,7 +260,7 @@ def batch_item(handler: Handler) -> Handler:
         raise TypeError(
             f"{handler.fn.__name__} is a batch function: many items share a call, so it has no Context"
         )
-    if len(handler.parameters) != 1:
+    if [each.kind in _POSITIONAL for each in handler.parameters.values()] != [True]:
         raise TypeError(
             f"{handler.fn.__name__} is a batch function: it takes one list of inputs, and nothing else"
         )

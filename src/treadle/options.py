@@ -183,25 +183,20 @@ def _overlay(base: Resolved, level: Mapping[str, Any]) -> Resolved:
     }
     if "retry" in changes:
         changes["retry"] = base.retry.merge(changes["retry"])
-    if "delay" in level or "run_at" in level:
-        changes.update(_due(level.get("run_at"), level.get("delay")))
-    if "deadline" in level or "expires_in" in level:
-        changes.update(_end(level.get("deadline"), level.get("expires_in")))
+    changes |= _timing(level, "run_at", "delay", 0.0)
+    changes |= _timing(level, "deadline", "expires_in", None)
     return msgspec.structs.replace(base, **changes) if changes else base
 
 
-def _due(run_at: float | None, delay: float | None) -> dict[str, float | None]:
-    return {"run_at": run_at, "delay": delay or 0.0 if run_at is None else 0.0}
-
-
-def _end(deadline: float | None, expires_in: float | None) -> dict[str, float | None]:
-    return {"deadline": deadline, "expires_in": expires_in if deadline is None else None}
+def _timing(level: Mapping[str, Any], instant: str, span: str, no_span: float | None) -> dict[str, Any]:
+    """Two names for one option: a level that gives either decides, and the instant wins."""
+    if instant not in level and span not in level:
+        return {}
+    given = no_span if level.get(span) is None else level[span]
+    return {instant: level.get(instant), span: given if level.get(instant) is None else no_span}
 
 
 _FIELDS: Final = frozenset(Resolved.__struct_fields__)
-
-
-# ------------------------------------------------------------------------------------------ checks
 
 
 def check_options(
@@ -303,11 +298,11 @@ def _stored_retry(value: Any, name: str) -> Retry:
     return retry
 
 
-def _key_scope(value: Any, name: str) -> Literal["open", "any"] | float:
+def _key_scope(value: Any, name: str) -> Any:
+    if value in ("open", "any"):
+        return value
     if isinstance(value, str):
-        if value not in ("open", "any"):
-            raise InputError.of(name, value, "must be 'open', 'any' or a duration")
-        return "open" if value == "open" else "any"
+        raise InputError.of(name, value, "must be 'open', 'any' or a duration")
     return seconds(value, field=name)
 
 
@@ -327,10 +322,6 @@ def _id_of(value: Any, name: str) -> str:
     return check_id(value if isinstance(value, str) else value.id, field=name)
 
 
-def _when(value: Any, _name: str) -> When:
-    return check_when(value, 0)
-
-
 def _compensation(value: Any, name: str) -> Compensation:
     # Imported here: work types stand above their options.
     from .work import WorkType
@@ -340,10 +331,6 @@ def _compensation(value: Any, name: str) -> Compensation:
     if isinstance(value, WorkType):
         _ = value.failure_parameter  # refused where it is written, not when something has died
     return cast("Compensation", value)
-
-
-def _anything(value: Any, _name: str) -> Any:
-    return value
 
 
 def _function(value: Any, name: str) -> Any:
@@ -386,16 +373,20 @@ NEXT_OPTIONS: Final[Mapping[str, Check]] = {
     "workflow_type": _name,
 }
 
-QUEUE_OPTIONS: Final[Mapping[str, Check]] = {**NEXT_OPTIONS, "after": _after, "when": _when}
+QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
+    **NEXT_OPTIONS,
+    "after": _after,
+    "when": lambda when, _: check_when(when, 0),
+}
 
-ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": _anything}
+ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": lambda tx, _: tx}
 
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": _name,
     "retry": _retry,
     "options": _function,
-    "doer": _anything,
+    "doer": lambda doer, _: doer,
     "codec": _codec,
     "on_event": _function,
     "on_failure": _function,

@@ -45,6 +45,7 @@ class TestChecks:
             workflow="w",
             workflow_type="t",
             skip_queue=True,
+            retry=Retry(attempts=2),
         ) == {
             "delay": 60.0,
             "run_at": noon.timestamp(),
@@ -59,7 +60,11 @@ class TestChecks:
             "workflow": "w",
             "workflow_type": "t",
             "skip_queue": True,
+            "retry": Retry(attempts=2),
         }
+
+    def test_the_scopes_of_a_key(self) -> None:
+        assert [check(key_scope=scope)["key_scope"] for scope in ("open", "any", 5)] == ["open", "any", 5.0]
 
     @pytest.mark.parametrize(
         ("name", "value", "message"),
@@ -185,6 +190,10 @@ class TestResolve:
     def test_expires_in_beats_a_weaker_deadline(self) -> None:
         resolved = resolve({"deadline": 100.0}, {"expires_in": 5.0})
         assert (resolved.deadline, resolved.expires_in) == (None, 5.0)
+
+    def test_zero_is_a_time(self) -> None:
+        resolved = resolve({"delay": 5.0, "expires_in": 5.0}, {"delay": 0.0, "expires_in": 0.0})
+        assert (resolved.delay, resolved.expires_in) == (0.0, 0.0)
 
     def test_timing_and_end_do_not_disturb_each_other(self) -> None:
         resolved = resolve({"expires_in": 60.0}, {"delay": 5.0})

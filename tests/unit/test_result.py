@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.works import make_context, make_work
 from treadle.condition import at_least
+from treadle.define import work
 from treadle.errors import InputError
 
 a, b, c = make_work("a"), make_work("b"), make_work("c")
@@ -59,6 +60,16 @@ def test_queue_takes_works(item: Any, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         make_context().queue(item)
     assert message in str(caught.value)
+
+
+def test_a_type_that_was_not_called() -> None:
+    @work(name="math.add")
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with pytest.raises(TypeError) as caught:
+        make_context().queue(a).next(add)  # type: ignore[call-overload]
+    assert "not the work type 'math.add' itself: call it, as in add(...)" in str(caught.value)
 
 
 def test_bad_options_are_refused_where_they_are_written() -> None:

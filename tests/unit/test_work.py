@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
 
@@ -457,11 +457,13 @@ class TestDeclarations:
             declared.handler(add.fn)
 
     def test_handlers_that_take_more_or_give_less_fit(self) -> None:
-        def signature(n: int, names: list[str], value: int) -> float: ...  # type: ignore[empty-body]
+        def signature(n: int, names: list[str], value: int | str, kind: Literal["a"]) -> float | None: ...
 
-        def handle(n: float, names: Sequence[str], value: int | None) -> int: ...  # type: ignore[empty-body]
+        def handle(
+            n: float, names: Sequence[str], value: int | str | None, kind: Literal["a", "b"]
+        ) -> int: ...  # type: ignore[empty-body]
 
-        def unsaid(n, names, value): ...  # type: ignore[no-untyped-def]
+        def unsaid(n, names, value, kind): ...  # type: ignore[no-untyped-def]
 
         for fn in (handle, unsaid):
             assert work.declare("n", signature).handler(fn).has_handler
@@ -478,6 +480,7 @@ class TestDeclarations:
             ("(a: int, b: str) -> int", "its parameter 'b' is str, declared is int"),
             ("(a: int, b: list[int]) -> int", "its parameter 'b' is list[int], declared is int"),
             ("(a: int, b: int) -> str", "it returns str, declared is int"),
+            ("(a: int, b: int) -> int | None", "it returns int | None, declared is int"),
             ("(a: int, b: int) -> Result[str]", "it returns str, declared is int"),
         ],
     )
@@ -489,6 +492,11 @@ class TestDeclarations:
             declared.handler(namespace["handle"])
         assert str(caught.value) == f"handle cannot be the handler of 'math.add': {problem}"
         assert not declared.has_handler
+
+    def test_annotations_that_cannot_be_read_are_left_to_type_checkers(self) -> None:
+        def handle(a: Fraction, b: int) -> int: ...  # type: ignore[empty-body]
+
+        assert work.declare("math.add", add.fn).handler(handle).has_handler  # type: ignore[arg-type]
 
     def test_a_default_that_callers_rely_on(self) -> None:
         def signature(n: int = 1) -> None: ...
@@ -520,8 +528,12 @@ class TestBatches:
         def some(texts: Sequence[str]) -> list[int | Exception]:
             return [len(text) for text in texts]
 
+        @work.batch()
+        def none(texts: Sequence[str]) -> list[ValueError | TypeError]: ...  # type: ignore[empty-body]
+
         assert some.result_shape.type is int
         assert some.run_in == "thread"
+        assert none.result_shape.type is Any
 
     def test_unannotated(self) -> None:
         @work.batch()
@@ -539,6 +551,8 @@ class TestBatches:
             ),
             ("(a: list[str], b: list[str]) -> list[int]", "it takes one list of inputs, and nothing else"),
             ("() -> list[int]", "it takes one list of inputs, and nothing else"),
+            ("(*texts) -> list[int]", "it takes one list of inputs, and nothing else"),
+            ("(*, texts: list[str]) -> list[int]", "it takes one list of inputs, and nothing else"),
             ("(text: str) -> list[int]", "a batch function takes a list, and handle takes str"),
             ("(texts: list[str]) -> int", "a batch function returns a list, and handle returns int"),
             ("(texts: set[str]) -> list[int]", "a batch function takes a list, and handle takes set[str]"),
