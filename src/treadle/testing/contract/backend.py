@@ -8,13 +8,24 @@ from treadle.backend import Backend
 
 from .children import Children, KeyedChildren, RefusedChildren
 from .claiming import Eligibility, Pauses, Verdicts
+from .contests import LostAnswers, SettleRaces
 from .folding import Endings, Folds, Values
 from .gates import Doom, Gates
+from .hammering import Endurance
 from .keys import Keys
 from .leasing import Beats, Freed, Orphans, Skipping
 from .life import Refusals, Scheduling, Submitting
+from .limiting import ClaimedKeys, Rates, Slots
+from .listing import Counting, Listing, Reading
+from .operating import Cancelling, Completing
+from .races import Finishers, SubmitRaces
+from .removing import Deleting, Pruning
+from .requeuing import Requeuing, Triggering
+from .schedules import Schedules
 from .settling import Fencing, Kinds, Poison
+from .signals import Lifecycle, Signals
 from .subject import Subject, missing
+from .tenancy import Tenants
 from .turns import Levels, Order, Parking, Turns
 
 
@@ -46,6 +57,27 @@ class BackendContract(
     Freed,
     Orphans,
     Skipping,
+    Cancelling,
+    Completing,
+    Requeuing,
+    Triggering,
+    Deleting,
+    Pruning,
+    Reading,
+    Listing,
+    Counting,
+    ClaimedKeys,
+    Rates,
+    Slots,
+    Schedules,
+    Signals,
+    Lifecycle,
+    Tenants,
+    Finishers,
+    SubmitRaces,
+    SettleRaces,
+    LostAnswers,
+    Endurance,
 ):
     """Subclass it with one fixture, `subject`, that yields a `Subject`: an empty store for each case."""
 

@@ -1,0 +1,246 @@
+"""Operator verbs: requeue, trigger."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.backend import Backend
+from treadle.errors import NotFound, NotTriggerable
+from treadle.item import Filter
+
+from .build import (
+    abandon,
+    apply,
+    by_id,
+    claim,
+    claim_ids,
+    claim_one,
+    contribute,
+    die,
+    doomed_lease,
+    end,
+    gate,
+    group,
+    item,
+    items,
+    near,
+    only,
+    retry,
+    settle_one,
+    start,
+    start_one,
+    state,
+    status,
+    statuses,
+    submit,
+    succeed,
+    verdicts,
+)
+from .check import consistent, recount
+from .subject import Subject, needs
+
+
+class Requeuing:
+    @needs("operating")
+    async def test_a_dead_item_is_ready_again(self, backend: Backend) -> None:
+        """With attempt 0; the answer shows it as it was; its group opens again."""
+        await end(backend, item("a"), how=die)
+        changed = await backend.requeue(["a"])
+        assert [(one.id, one.status, one.reason) for one in changed.items] == [("a", "dead", "aborted")]
+        found = await state(backend, "a")
+        assert (found.status, found.reason, found.attempt, found.ended_at) == ("ready", None, 0, None)
+        opened = await group(backend, "a")
+        assert (opened.open, opened.ended_at, opened.failed) == (1, None, None)
+        assert (await claim_one(backend)).attempt == 1
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_others_are_skipped(self, backend: Backend) -> None:
+        """Only what is dead; what does not exist is skipped too."""
+        await end(backend, item("success"))
+        await end(backend, item("cancelled"), how=abandon)
+        await end(backend, item("dead"), how=die)
+        await submit(backend, item("ready"))
+        changed = await backend.requeue(["success", "cancelled", "nobody", "ready", "dead", "dead"])
+        assert [one.id for one in changed.items] == ["dead"]
+        assert await statuses(backend, "success", "cancelled", "ready") == ["success", "cancelled", "ready"]
+        assert (await backend.requeue([])).items == ()
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_a_finished_group_opens_again(self, backend: Backend) -> None:
+        """With its value, version and `final` as they were; it ends once more, once."""
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, item("a"), item("b")))
+        leases = by_id(await claim(backend))
+        await apply(backend, contribute(leases["a"], b"value", final=True))
+        assert len((await apply(backend, die(leases["b"]))).effects.closed) == 1
+        await backend.requeue(["b"])
+        found = await group(backend, "root")
+        assert (found.open, found.ended_at, found.failed) == (1, None, None)
+        assert (found.value, found.version, found.final) == (b"value", 1, True)
+        settled = await apply(backend, contribute(await claim_one(backend), b"late"))
+        assert only(settled.effects.closed).value == b"value"
+        found = await group(backend, "root")
+        assert (found.open, found.failed) == (0, None)
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_a_requeued_member_may_queue_more(self, backend: Backend) -> None:
+        """The group it opened again counts its children like before."""
+        await end(backend, item("root"), how=die)
+        await backend.requeue(["root"])
+        await apply(backend, succeed(await claim_one(backend), item("child")))
+        assert await recount(backend, "root") == 1
+        assert len((await apply(backend, succeed(await claim_one(backend)))).effects.closed) == 1
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_a_gate_no_longer_waits(self, backend: Backend) -> None:
+        """What it waited for no longer matters."""
+        await submit(backend, gate("x", "y", id="a", need=3))
+        await apply(backend, die(await doomed_lease(backend)))
+        await backend.requeue(["a"])
+        lease = await claim_one(backend)
+        assert (lease.id, lease.verdict) == ("a", None)
+        await end(backend, item("x"))
+        await apply(backend, succeed(lease))
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_a_deadline_is_lifted(self, subject: Subject) -> None:
+        """An expired item can run."""
+        await submit(subject.backend, item("a", expires_in=50))
+        await subject.advance(60)
+        await apply(subject.backend, die(await doomed_lease(subject.backend)))
+        await subject.backend.requeue(["a"])
+        lease = await claim_one(subject.backend)
+        assert (lease.verdict, lease.deadline) == (None, None)
+
+    @needs("operating")
+    async def test_the_row_of_losses_begins_anew(self, backend: Backend) -> None:
+        """The first loss after it is a first one; the whole budget is there again."""
+        await submit(backend, item("a", attempts=1))
+        await claim(backend, worker="w1")
+        await backend.bury("w1")
+        await apply(backend, die(await doomed_lease(backend)))
+        await backend.requeue(["a"])
+        assert (await claim_one(backend, "w2")).attempt == 1
+        await backend.bury("w2")
+        assert await verdicts(backend) == {"a": "lease_lost"}
+
+    @needs("operating")
+    async def test_an_old_token_does_not_come_back(self, backend: Backend) -> None:
+        """The lease that killed it says nothing about its new life."""
+        lease = await start_one(backend, item("a"))
+        await apply(backend, die(lease))
+        await backend.requeue(["a"])
+        await settle_one(backend, succeed(lease))
+        found = await state(backend, "a")
+        assert (found.status, found.result) == ("ready", None)
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_by_filter(self, backend: Backend) -> None:
+        """The dead ones that a filter finds."""
+        await end(backend, item("a", "mail"), item("b", "sms"), item("c", "mail", queue="bulk"), how=die)
+        await end(backend, item("d", "mail"))
+        changed = await backend.requeue(Filter(type="mail", queue="default"))
+        assert [one.id for one in changed.items] == ["a"]
+        changed = await backend.requeue(Filter(reason="aborted"))
+        assert sorted(one.id for one in changed.items) == ["b", "c"]
+        assert (await backend.requeue(Filter())).items == ()
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_the_oldest_first_and_no_more_than_the_limit(self, backend: Backend) -> None:
+        """`limit` bounds what a filter finds."""
+        await end(backend, *(item(f"d{n}") for n in range(5)), how=die)
+        changed = await backend.requeue(Filter(), limit=2)
+        assert sorted(one.id for one in changed.items) == ["d0", "d1"]
+        assert sorted(await claim_ids(backend)) == ["d0", "d1"]
+
+    @needs("operating")
+    async def test_redrives_are_counted_and_back_off(self, subject: Subject) -> None:
+        """Only what was requeued this way fewer times, due `backoff * 2 ** times` seconds from now."""
+        backend = subject.backend
+        await submit(backend, item("a"))
+        for wait in (100, 200, 400):
+            await apply(backend, die(await claim_one(backend)))
+            assert len((await backend.requeue(Filter(), redrives=3, backoff=100)).items) == 1
+            found = await state(backend, "a")
+            assert (found.status, found.attempt) == ("scheduled", 0)
+            assert found.due_at == near(await backend.now() + wait)
+            await subject.advance(wait + 1)
+        await apply(backend, die(await claim_one(backend)))
+        assert (await backend.requeue(Filter(), redrives=3, backoff=100)).items == ()
+        assert (await backend.requeue(["a"], redrives=3, backoff=100)).items == ()
+        assert await status(backend, "a") == "dead"
+
+    @needs("operating")
+    async def test_a_plain_requeue_resets_the_count(self, backend: Backend) -> None:
+        """Somebody decided: the redrives begin anew."""
+        await end(backend, item("a"), how=die)
+        for _ in range(2):
+            assert len((await backend.requeue(["a"], redrives=1)).items) == 1
+            await apply(backend, die(await claim_one(backend)))
+            assert (await backend.requeue(["a"], redrives=1)).items == ()
+            await backend.requeue(["a"])
+            await apply(backend, die(await claim_one(backend)))
+
+
+class Triggering:
+    @needs("operating")
+    async def test_a_scheduled_item_is_due_now(self, backend: Backend) -> None:
+        """Delayed, retried or deferred; the answer shows it as it was."""
+        lease = await start_one(backend, item("a"))
+        await apply(backend, retry(lease, 1000))
+        await submit(backend, item("b", delay=1000))
+        changed = await backend.trigger(["a", "b"])
+        assert sorted((one.id, one.status) for one in changed.items) == [
+            ("a", "scheduled"),
+            ("b", "scheduled"),
+        ]
+        assert sorted(await claim_ids(backend)) == ["a", "b"]
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_nothing_is_triggered_if_one_does_not_exist(self, backend: Backend) -> None:
+        """All or nothing: `NotFound`."""
+        await submit(backend, item("a", delay=1000))
+        with pytest.raises(NotFound):
+            await backend.trigger(["a", "nobody"])
+        assert await status(backend, "a") == "scheduled"
+        assert await claim_ids(backend) == []
+
+    @needs("operating")
+    @pytest.mark.parametrize("which", ["ready", "blocked", "running", "success", "dead", "cancelled"])
+    async def test_nothing_is_triggered_if_one_is_not_scheduled(self, backend: Backend, which: str) -> None:
+        """All or nothing: `NotTriggerable`, naming its status."""
+        await submit(backend, item("a", delay=1000))
+        await start(backend, item("running"))
+        await end(backend, item("success"))
+        await end(backend, item("dead"), how=die)
+        await end(backend, item("cancelled"), how=abandon)
+        await submit(backend, item("ready"), gate("x", id="blocked", delay=1000))
+        with pytest.raises(NotTriggerable) as refusal:
+            await backend.trigger(["a", which])
+        assert (refusal.value.id, refusal.value.status) == (which, which)
+        assert await status(backend, "a") == "scheduled"
+        assert await claim_ids(backend) == ["ready"]
+
+    @needs("operating")
+    async def test_nothing_to_trigger(self, backend: Backend) -> None:
+        """None for none; one named twice is triggered once."""
+        assert (await backend.trigger([])).items == ()
+        await submit(backend, item("a", delay=1000))
+        await backend.trigger(["a", "a"])
+        assert await claim_ids(backend) == ["a"]
+
+    @needs("operating")
+    async def test_what_is_triggered_goes_to_the_end_of_the_line(self, backend: Backend) -> None:
+        """Due now is due now, not earlier."""
+        await submit(backend, item("a", delay=1000))
+        await submit(backend, *items(2))
+        await backend.trigger(["a"])
+        assert (await claim_ids(backend))[-1] == "a"

@@ -1,0 +1,176 @@
+"""Signals, and the life of the backend itself: open, close, transactions it does not have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from treadle.backend import CAPABILITIES, Backend
+from treadle.errors import UnsupportedError
+from treadle.item import Ref, Signal, Submission
+
+from .build import claim_ids, connections, exists, item, submit
+from .check import consistent
+from .subject import Subject
+
+PATIENCE = 20.0
+"""Seconds to wait for what should come at once; a signal that never comes fails the case."""
+
+
+class Ear:
+    """Collects signals, merged or not, until what a case waits for has come."""
+
+    def __init__(self) -> None:
+        self.signals: list[Signal] = []
+        self._heard = asyncio.Event()
+
+    def __call__(self, signal: Signal) -> None:
+        self.signals.append(signal)
+        self._heard.set()
+
+    async def until(self, come: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not come():
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def hear(self, items: set[Ref]) -> None:
+        """Until all of these have been named, or too much changed to name it."""
+        await self.until(lambda: items <= self._items() or any(one.everything for one in self.signals))
+
+    def _items(self) -> set[Ref]:
+        return {ref for signal in self.signals for ref in signal.items}
+
+
+class Signals:
+    async def test_a_signal_reaches_another_connection(self, subject: Subject) -> None:
+        """Told to the other subscribers, in other processes too, with all it says."""
+        ear = Ear()
+        await (await subject.another()).subscribe(ear)
+        sent = Signal(
+            ready=True,
+            items=(("t", "i"), ("t", "ü'\"")),
+            groups=(("t", "g"),),
+            lost=(7, 2**60),
+            asking=(("t", "a"),),
+            awaited=(("t", "w"),),
+        )
+        await subject.backend.publish(sent)
+        await ear.until(lambda: bool(ear.signals))
+        heard = ear.signals[0]
+        assert (heard.ready, heard.everything) == (True, False)
+        assert (set(heard.items), set(heard.groups)) == (set(sent.items), set(sent.groups))
+        assert (set(heard.lost), set(heard.asking)) == (set(sent.lost), set(sent.asking))
+        assert set(heard.awaited) == set(sent.awaited)
+
+    async def test_every_subscriber_hears_it(self, subject: Subject) -> None:
+        """Also several on one connection; a signal may be delayed a little to be merged with others."""
+        backends = await connections(subject, 3)
+        ears = [Ear() for _ in range(6)]
+        for n, ear in enumerate(ears):
+            await backends[1 + n % 2].subscribe(ear)
+        for n in range(5):
+            await subject.backend.publish(Signal(items=(("t", f"i{n}"),)))
+        for ear in ears:
+            await ear.hear({("t", f"i{n}") for n in range(5)})
+
+    async def test_whoever_unsubscribed_hears_nothing(self, subject: Subject) -> None:
+        """The function that `subscribe` answers ends it, and may be called twice."""
+        other = await subject.another()
+        gone, stays = Ear(), Ear()
+        stop = await other.subscribe(gone)
+        await other.subscribe(stays)
+        stop()
+        stop()
+        await subject.backend.publish(Signal(ready=True))
+        await stays.until(lambda: bool(stays.signals))
+        assert gone.signals == []
+
+    async def test_a_receiver_that_raises_changes_nothing(self, subject: Subject) -> None:
+        """It is logged; the others hear, and so do later signals."""
+        other = await subject.another()
+
+        def broken(signal: Signal) -> None:
+            raise ValueError(signal)
+
+        ear = Ear()
+        await other.subscribe(broken)
+        await other.subscribe(ear)
+        for name in ("a", "b"):
+            await subject.backend.publish(Signal(items=(("t", name),)))
+            await ear.hear({("t", name)})
+
+    async def test_receivers_are_called_on_the_loop_of_the_subscriber(self, subject: Subject) -> None:
+        """Whatever thread the store's own machinery runs in."""
+        loops: list[object] = []
+        ear = Ear()
+
+        def receive(signal: Signal) -> None:
+            loops.append(asyncio.get_running_loop())
+            ear(signal)
+
+        await (await subject.another()).subscribe(receive)
+        await subject.backend.publish(Signal(ready=True))
+        await ear.until(lambda: bool(ear.signals))
+        assert set(loops) == {asyncio.get_running_loop()}
+
+    async def test_a_large_signal(self, subject: Subject) -> None:
+        """Too much to name: what is left out is covered by `everything`."""
+        ear = Ear()
+        await (await subject.another()).subscribe(ear)
+        refs = [("tenant", f"{'x' * 200}-{n}") for n in range(1000)]
+        await subject.backend.publish(Signal(items=tuple(refs)))
+        await ear.hear(set(refs))
+
+    async def test_nobody_has_to_listen(self, backend: Backend) -> None:
+        """Publishing without subscribers is fine; so is publishing nothing."""
+        await backend.publish(Signal(ready=True))
+        await backend.publish(Signal())
+
+
+class Lifecycle:
+    async def test_opening_is_idempotent(self, subject: Subject) -> None:
+        """Also at once, on several connections."""
+        backends = await connections(subject, 3)
+        await submit(subject.backend, item("a"))
+        await asyncio.gather(*(backend.open() for backend in backends * 2))
+        assert await exists(subject.backend, "a")
+
+    async def test_a_closed_backend_can_be_opened_again(self, subject: Subject) -> None:
+        """Closing is idempotent. (What survives is the store's affair.)"""
+        backend = subject.backend
+        await submit(backend, item("a"))
+        await backend.close()
+        await backend.close()
+        await backend.open()
+        await submit(backend, item("b"))
+        assert "b" in await claim_ids(backend)
+        await consistent(backend)
+
+    async def test_a_subscription_works_after_reopening(self, subject: Subject) -> None:
+        """Nothing of the first life stands in the way of the second."""
+        backend = subject.backend
+        await backend.subscribe(Ear())
+        await backend.close()
+        await backend.open()
+        ear = Ear()
+        await backend.subscribe(ear)
+        await (await subject.another()).publish(Signal(ready=True))
+        await ear.until(lambda: bool(ear.signals))
+
+    async def test_capabilities_are_known_words(self, backend: Backend) -> None:
+        """So that a case which names one can be skipped for it, and only for it."""
+        assert backend.capabilities <= CAPABILITIES | {"transactions"}
+
+    async def test_transactions_where_there_are_none(self, backend: Backend) -> None:
+        """`UnsupportedError` without the capability, and nothing stored."""
+        if "transactions" in backend.capabilities:
+            pytest.skip("has transactions")
+        with pytest.raises(UnsupportedError):
+            await backend.submit([Submission((item("a"),))], tx=object())
+        with pytest.raises(UnsupportedError):
+            async with backend.transaction():
+                pass
+        assert not await exists(backend, "a")
