@@ -11,6 +11,7 @@ from typing import Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend
+from treadle.claimed import ClaimedLease, claim_one
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
@@ -214,6 +215,24 @@ class Client(Operator):
     def _handle(self, answer: Submitted) -> Handle[Any, Any]:
         return Handle(
             self, answer.id, answer.group_id or answer.id, tenant=self.submits_to, existing=answer.existing
+        )
+
+    async def claim_one(
+        self,
+        *,
+        types: Iterable[AnyType | str] | None = None,
+        queues: Sequence[str] | None = None,
+        lease: Duration = 30,
+    ) -> ClaimedLease | None:
+        """Lease one item that is ready, without a worker; None if there is none. See `treadle.claimed`."""
+        await self.connect()
+        names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
+        return await claim_one(
+            self.core,
+            tenant=self._tenant,
+            types=names,
+            queues=None if queues is None else tuple(queues),
+            lease=seconds(lease, field="lease"),
         )
 
     def handle(self, id: str) -> Handle[Any, Any]:

@@ -107,6 +107,16 @@ class Settler:
             if not self._changed(entry, outcome):
                 return answer
 
+    async def at_once(self, entry: Entry) -> Outcome:
+        """Settle one entry and wait for it."""
+        while True:
+            answer = await finish(self._settle([self._settlement(entry)]))
+            if answer is None:
+                raise BackendError(f"the store refused the outcome of {entry.lease.id}")
+            if not self._changed(entry, answer.outcomes[0]):
+                self._then.settled([entry], answer)
+                return answer.outcomes[0]
+
     def follow(self, entries: Sequence[Entry], answer: Settled) -> None:
         """What a commit sets in motion. Entries that must be settled once more are."""
         over: list[int] = []
