@@ -1,0 +1,164 @@
+"""claim: hand out items, fairly, at a cost that depends on how many are handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from treadle.item import Claim, Demand
+from treadle.rules import MOST_DOOMED, PORTION
+
+from .picking import Picking
+from .rows import leases
+from .statements import Statements
+from .turns import Rotation, Source, Turns
+from .tx import Tx, array
+from .worker import Known, bury_lapsed, claiming, known_types
+
+_SQL = Statements("claim")
+
+
+def claim(tx: Tx, demand: Demand, lock: str | None) -> Claim:
+    """`lock`: the lock file of this process."""
+    more = bury_lapsed(tx)
+    worker = claiming(tx, demand.worker, lock)
+    if worker is None:
+        return Claim(alive=False)
+    _expire(tx)
+    _promote(tx)
+    rotation = demand.rotation if isinstance(demand.rotation, Rotation) else Rotation()
+    picking = Picking(tx, demand)
+    taken = _pick(tx, demand, picking, rotation)
+    picking.set_aside()
+    doomed = _doomed(tx, demand)
+    _hand_out(tx, taken, doomed, worker)
+    next_due = 0.0 if more or picking.exhausted else _next_due(tx, demand)
+    return Claim(tuple(leases(tx, taken + doomed)), rotation, next_due)
+
+
+# -- what time has done --------------------------------------------------------------------------------
+
+
+def _expire(tx: Tx) -> None:
+    late = tx.rows(_SQL["overdue"], tx.now, PORTION)
+    if late:
+        tx.run(_SQL["doom"], "expired", array(no for (no,) in late))
+
+
+def _promote(tx: Tx) -> None:
+    due = tx.rows(_SQL["due"], tx.now, PORTION)
+    if due:
+        first = tx.numbers(seq=len(due)).seq
+        tx.run(_SQL["promote"], tx.now, first, array(no for (no,) in due))
+
+
+def _next_due(tx: Tx, demand: Demand) -> float | None:
+    """Exact, unless a thousand items of others are due before: then so far away that those are."""
+    if demand.queues is None and demand.tenants is None:
+        first = tx.row(_SQL["next_due"], 1)
+        return None if first is None else max(0.0, first[0] - tx.now)
+    found = tx.rows(_SQL["next_due"], PORTION)
+    for due, queue, tenant in found:
+        if _concerns(demand, queue, tenant):
+            return max(0.0, due - tx.now)
+    return max(0.0, found[-1][0] - tx.now) if len(found) == PORTION else None
+
+
+def _concerns(demand: Demand, queue: str, tenant: str) -> bool:
+    return (demand.queues is None or queue in demand.queues) and (
+        demand.tenants is None or tenant in demand.tenants
+    )
+
+
+# -- what is to be run ---------------------------------------------------------------------------------
+
+
+def _pick(tx: Tx, demand: Demand, picking: Picking, rotation: Rotation) -> list[int]:
+    """Parked items of the demanded types come first."""
+    taken: list[int] = []
+    if picking.left > 0:
+        parked = [Source(tx, type) for type in _parked_types(tx, demand, picking)]
+        if parked:
+            taken = Turns(parked, demand, picking, rotation).take(picking.left)
+    if len(taken) < picking.left:
+        taken += Turns([Source(tx)], demand, picking, rotation).take(picking.left - len(taken))
+    elif demand.unknown_grace is not None:
+        # Without room, too, it is to be found what nobody has the type for.
+        picking.peek()
+        Turns([Source(tx)], demand, picking, Rotation()).take(MOST_DOOMED)
+    return taken
+
+
+def _parked_types(tx: Tx, demand: Demand, picking: Picking) -> list[str]:
+    if demand.types is None:
+        return list(_walk(tx, "next_parked_type"))
+    wanted = [type for type in demand.types if picking.has_room(type)]
+    return [type for (type,) in tx.rows(_SQL["parked_types_of"], array(wanted))]
+
+
+def _walk(tx: Tx, name: str) -> Iterator[str]:
+    """The distinct types in an index, each found by one step."""
+    type = tx.value(_SQL[name], "")
+    while type is not None:
+        yield type
+        type = tx.value(_SQL[name], type)
+
+
+def _hand_out(tx: Tx, taken: Sequence[int], doomed: Sequence[int], worker: int) -> None:
+    if not taken and not doomed:
+        return
+    first = tx.numbers(token=len(taken) + len(doomed)).token
+    if taken:
+        tx.run(_SQL["hand_out"], first, worker, tx.now, array(taken))
+    if doomed:
+        tx.run(_SQL["hand_out_doomed"], first + len(taken), worker, array(doomed))
+
+
+# -- what can only end ---------------------------------------------------------------------------------
+
+
+def _doomed(tx: Tx, demand: Demand) -> list[int]:
+    """Doomed items for a worker that has their type, or whose type nobody has."""
+    known: Known | None = None
+    if demand.unknown_grace is not None:
+        known = known_types(tx)
+        _doom_unknown(tx, known, demand.unknown_grace)
+    found: list[int] = []
+    for type in _walk(tx, "next_doomed_type"):
+        if demand.types is not None and type not in demand.types:
+            known = known or known_types(tx)
+            if type in known:
+                continue
+        found += _doomed_of(tx, demand, type, MOST_DOOMED - len(found))
+        if len(found) >= MOST_DOOMED:
+            break
+    return found
+
+
+def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
+    if demand.queues is None and demand.tenants is None:
+        return [row[0] for row in tx.rows(_SQL["doomed"], type, most)]
+    found: list[int] = []
+    queues = demand.queues or [queue for (queue,) in tx.rows(_SQL["doomed_queues"], type)]
+    for queue in queues:
+        if demand.tenants is None:
+            found += [row[0] for row in tx.rows(_SQL["doomed_in_queue"], type, queue, most - len(found))]
+            continue
+        for tenant in demand.tenants:
+            rows = tx.rows(_SQL["doomed_in_tenant"], type, queue, tenant, most - len(found))
+            found += [row[0] for row in rows]
+    return found
+
+
+def _doom_unknown(tx: Tx, known: Known, grace: float) -> None:
+    """What is parked under a type that no live worker has, and waited for too long, counted from when the
+    last worker that had it was gone."""
+    if known.every:
+        return
+    forgotten: dict[str, float] = dict(tx.rows(_SQL["forgotten"]))
+    for type in _walk(tx, "next_parked_type"):
+        since = max(forgotten.get(type, 0.0), forgotten.get("", 0.0))
+        if type in known or tx.now - since <= grace:
+            continue
+        late = tx.rows(_SQL["waited_parked"], type, tx.now - grace, PORTION)
+        if late:
+            tx.run(_SQL["doom"], "unknown_type", array(no for (no,) in late))

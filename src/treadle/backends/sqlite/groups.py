@@ -1,0 +1,124 @@
+"""Groups, as they change within one verb: read once, changed in memory, written at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.item import Closed, Contribution
+
+from .statements import Statements
+from .tx import Row, Tx
+
+_SQL = Statements("finish")
+
+
+class Group:
+    """A group with a row of its own: from its first child on."""
+
+    __slots__ = (
+        "closed",
+        "ended",
+        "failed",
+        "final",
+        "id",
+        "keep",
+        "no",
+        "open",
+        "stored",
+        "tenant",
+        "type",
+        "value",
+        "version",
+    )
+
+    def __init__(self, row: Row, *, stored: bool) -> None:
+        self.no: int = row[0]
+        self.id: str = row[1]
+        self.tenant: str = row[2]
+        self.type: str = row[3]
+        self.open: int = row[4]
+        self.failed: int = row[5]
+        self.version: int = row[6]
+        self.final = bool(row[7])
+        self.keep: float = row[8]
+        self.ended: float | None = row[9]
+        self.value: bytes | None = row[10]
+        self.stored = stored
+        self.closed = False
+        """It ended within this verb."""
+
+    def accepts(self, contribution: Contribution) -> bool:
+        """Whether it was computed from the value that the group has."""
+        return contribution.version is None or contribution.version == self.version
+
+    def contribute(self, value: bytes | None, final: bool) -> bool:
+        """Set the value; False if it was final already."""
+        if self.final:
+            return False
+        self.value, self.final = value, final
+        self.version += 1
+        return True
+
+    def add(self, count: int, keep: float) -> None:
+        """So many more members are open; the shortest time that one of them is kept."""
+        self.open += count
+        self.keep = min(self.keep, keep)
+        self.ended = None
+        self.closed = False
+
+    def leave(self, now: float, *, failed: bool) -> None:
+        """A member has ended."""
+        self.open -= 1
+        self.failed += failed
+        if self.open == 0:
+            self.ended = now
+            self.closed = True
+
+    def announcement(self) -> Closed:
+        return Closed(self.id, self.tenant, self.value, self.type)
+
+    def row(self) -> tuple[Any, ...]:
+        look = None if self.ended is None else self.ended + self.keep
+        return self.open, self.failed, self.version, int(self.final), self.keep, self.ended, look, self.value
+
+
+class Groups:
+    """The groups that one verb touches."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._touched: dict[int, Group] = {}
+
+    def of(self, no: int) -> Group:
+        """The group of this number. It has a row."""
+        found = self._touched.get(no)
+        if found is None:
+            row = self._tx.rows(_SQL["group"], no)[0]
+            found = self._touched[no] = Group(row, stored=True)
+        return found
+
+    def touched(self, no: int) -> Group | None:
+        """The group of this number, if this verb has dealt with it; an item that is alone has none."""
+        return self._touched.get(no)
+
+    def begin(self, no: int, id: str, tenant: str, type: str, keep: float) -> Group:
+        """A lone item becomes a group, of which it is the one member."""
+        row = (no, id, tenant, type, 1, 0, 0, 0, keep, None, None)
+        found = self._touched[no] = Group(row, stored=False)
+        return found
+
+    def forget(self, group: Group) -> None:
+        """It was begun, and did not come about."""
+        del self._touched[group.no]
+
+    def write(self) -> None:
+        for group in self._touched.values():
+            if group.stored:
+                self._tx.run(_SQL["update_group"], *group.row(), group.no)
+            else:
+                head = (group.no, group.id, group.tenant, group.type)
+                self._tx.run(_SQL["insert_group"], *head, *group.row())
+                group.stored = True
+
+    def closed(self) -> list[Closed]:
+        return [group.announcement() for group in self._touched.values() if group.closed]

@@ -1,0 +1,60 @@
+"""Picking: which of the rows whose turn it is are handed out, and what happens to the others."""
+
+from __future__ import annotations
+
+from treadle.item import Demand
+from treadle.rules import PORTION
+
+from .statements import Statements
+from .tx import Row, Tx, array
+
+_SQL = Statements("claim")
+
+
+class Picking:
+    """The room of one claim."""
+
+    def __init__(self, tx: Tx, demand: Demand) -> None:
+        self._tx = tx
+        self._room = None if demand.types is None else dict(demand.types)
+        self.left = demand.limit if self._room is None else min(demand.limit, sum(self._room.values()))
+        """How many more can be handed out."""
+        self._paused: set[Row] = set(tx.rows(_SQL["paused"]))
+        self._parked: list[int] = []
+        self._overdue: list[int] = []
+        self.exhausted = False
+        """It has set aside as many as one claim may. The next goes on."""
+
+    def peek(self) -> None:
+        """Nothing is handed out any more: only what is not for this worker at all is set aside."""
+        if self._room is not None:
+            self._room = dict.fromkeys(self._room, PORTION)
+
+    def has_room(self, type: str) -> bool:
+        return self._room is None or self._room.get(type, 0) > 0
+
+    def is_paused(self, queue: str, tenant: str) -> bool:
+        """The tenant is empty: for all of them."""
+        return (queue, tenant) in self._paused
+
+    def admits(self, row: Row) -> bool:
+        """Whether this row is handed out; else it is set aside."""
+        no, _, _, type, deadline = row
+        if deadline is not None and deadline <= self._tx.now:
+            self._overdue.append(no)
+        elif self._room is None:
+            return True
+        elif self._room.get(type, 0) > 0:
+            self._room[type] -= 1
+            return True
+        else:
+            self._parked.append(no)
+        self.exhausted = len(self._parked) + len(self._overdue) >= PORTION
+        return False
+
+    def set_aside(self) -> None:
+        """Park what is not for this worker; doom what is too late."""
+        if self._parked:
+            self._tx.run(_SQL["park"], array(self._parked))
+        if self._overdue:
+            self._tx.run(_SQL["doom"], "expired", array(self._overdue))

@@ -1,0 +1,163 @@
+"""Planning to store items: keys, refusals and cycles. Nothing is written here, so nothing has to be undone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from treadle.item import Item, Ref, Rejected, Submitted
+from treadle.rules import find_cycle, key_answers
+
+from .codes import STATUS
+from .statements import Statements
+from .tx import Tx, array
+
+_SQL = Statements("submit")
+
+
+class Plan:
+    """Items that belong together and passed every check.
+
+    `fresh` are to be stored. `answers` has one entry per item asked for: None for a fresh one, else the answer
+    of the earlier item with its key, or the place among the fresh ones of the one that comes first with it.
+    `existing` maps the ids of those that are not stored to the ids that answer.
+    """
+
+    __slots__ = ("answers", "existing", "fresh")
+
+    def __init__(self, fresh: list[Item], answers: list[Submitted | int | None]) -> None:
+        self.fresh = fresh
+        self.answers = answers
+        self.existing: dict[str, str] = {}
+
+    def finished(self, stored: Sequence[Submitted]) -> tuple[Submitted, ...]:
+        """The answers, now that the fresh items are stored."""
+        if len(stored) == len(self.answers):
+            return tuple(stored)
+        fresh = iter(stored)
+        return tuple(next(fresh) if answer is None else _earlier(answer, stored) for answer in self.answers)
+
+
+def _earlier(answer: Submitted | int, stored: Sequence[Submitted]) -> Submitted:
+    return replace(stored[answer], existing=True, lease=None) if isinstance(answer, int) else answer
+
+
+def is_plain(items: Iterable[Item]) -> bool:
+    """Whether there is nothing to check but ids: no keys, nothing to wait for."""
+    return not any(item.key is not None or item.after for item in items)
+
+
+def plan_plain(tx: Tx, batches: Sequence[Sequence[Item]], tenant: str | None = None) -> list[Plan | Rejected]:
+    """Plan many batches of plain items at once, as if one after the other."""
+    taken = _taken(tx, [item for batch in batches for item in batch], tenant)
+    plans: list[Plan | Rejected] = []
+    for batch in batches:
+        refs = [(tenant or item.tenant, item.id) for item in batch]
+        clash = _clashes(refs, taken)
+        if clash:
+            plans.append(Rejected("duplicate_id", clash))
+            continue
+        taken.update(refs)
+        plans.append(Plan(list(batch), [None] * len(batch)))
+    return plans
+
+
+def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> Plan | Rejected:
+    """Plan one batch, whatever its items ask for. `tenant`: theirs is not what they say."""
+    found = _by_keys(tx, items, tenant)
+    refs = [(tenant or item.tenant, item.id) for item in found.fresh]
+    clash = _clashes(refs, _taken(tx, found.fresh, tenant))
+    if clash:
+        return Rejected("duplicate_id", clash)
+    if any(item.after for item in found.fresh):
+        cycle = _cycle(tx, found.fresh, tenant)
+        if cycle:
+            return Rejected("cycle", cycle)
+    return found
+
+
+# -- keys ----------------------------------------------------------------------------------------------
+
+
+def _by_keys(tx: Tx, items: Sequence[Item], tenant: str | None) -> Plan:
+    plan = Plan([], [])
+    first: dict[tuple[str, str, str], int] = {}
+    renamed: dict[Ref, str] = {}
+    for item in items:
+        owner = tenant or item.tenant
+        answer = None if item.key is None else _key_answer(tx, item, owner, first)
+        plan.answers.append(answer)
+        if answer is None:
+            if item.key is not None:
+                first[item.key, owner, item.type] = len(plan.fresh)
+            plan.fresh.append(item)
+        else:
+            renamed[owner, item.id] = plan.fresh[answer].id if isinstance(answer, int) else answer.id
+    if renamed:
+        plan.fresh = [_renamed(item, tenant or item.tenant, renamed) for item in plan.fresh]
+        plan.existing = {id: to for (_, id), to in renamed.items()}
+    return plan
+
+
+def _key_answer(
+    tx: Tx, item: Item, owner: str, first: dict[tuple[str, str, str], int]
+) -> Submitted | int | None:
+    place = first.get((item.key or "", owner, item.type))
+    if place is not None:
+        return place
+    holder = tx.row(_SQL["key_holder"], item.key, owner, item.type)
+    if holder is None:
+        return None
+    id, group_id, queued_at, status, group_open = holder
+    if not key_answers(item.key_scope, group_open=bool(group_open), age=tx.now - queued_at):
+        return None
+    return Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
+
+
+def _renamed(item: Item, owner: str, renamed: dict[Ref, str]) -> Item:
+    after = tuple(dict.fromkeys(renamed.get((owner, id), id) for id in item.after))
+    if after == item.after:
+        return item
+    # Two ids may have become one: it cannot count twice.
+    return replace(item, after=after, need=min(item.need, len(after)))
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+def _taken(tx: Tx, items: Sequence[Item], tenant: str | None) -> set[Ref]:
+    by_tenant: dict[str, list[str]] = {}
+    for item in items:
+        by_tenant.setdefault(tenant or item.tenant, []).append(item.id)
+    return {
+        (owner, id)
+        for owner, ids in by_tenant.items()
+        for (id,) in tx.rows(_SQL["existing"], array(ids), owner)
+    }
+
+
+def _clashes(refs: Sequence[Ref], taken: set[Ref]) -> tuple[str, ...]:
+    if len(set(refs)) == len(refs) and taken.isdisjoint(refs):
+        return ()
+    seen = Counter(refs)
+    return tuple(dict.fromkeys(ref[1] for ref in refs if ref in taken or seen[ref] > 1))
+
+
+def _cycle(tx: Tx, fresh: Sequence[Item], tenant: str | None) -> tuple[str, ...] | None:
+    """Ids that would wait for each other. A cycle goes through one of the fresh items; it leaves them only if
+    a stored item waits for one of their ids."""
+    after = {(tenant or item.tenant, item.id): item.after for item in fresh}
+    awaited = tx.rows(_SQL["awaiting"], array(item.id for item in fresh))
+    deep = any((owner, id) in after for id, owner, _ in awaited)
+
+    def waits_for(node: Ref) -> list[Ref]:
+        if node in after:
+            return [(node[0], id) for id in after[node]]
+        if not deep:
+            return []
+        return [(node[0], id) for (id,) in tx.rows(_SQL["waits_for"], node[1], node[0])]
+
+    found = find_cycle(after, waits_for)
+    return None if found is None else tuple(id for _, id in found)

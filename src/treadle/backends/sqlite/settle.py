@@ -1,0 +1,219 @@
+"""settle: how attempts end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from treadle.item import Item, Lease, Loss, Outcome, Rejected, Settled, Settlement
+from treadle.rules import due_at, failed_attempt
+
+from .codes import OUTCOME, READY, SCHEDULED, SUCCESS, leased
+from .finish import Finish, Live, live
+from .groups import Group
+from .history import record
+from .plan import Plan, is_plain, plan, plan_plain
+from .statements import Statements
+from .store import Home, store
+from .tx import Tx
+
+_SQL = Statements("settle")
+
+_APPLIED = Outcome(verb="applied")
+_AGAIN = Outcome(verb="applied", again=True)
+
+
+def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
+    """Apply each settlement whose token still owns its item, in order."""
+    return _Settling(tx, [settlement.lease for settlement in settlements]).run(settlements)
+
+
+class _Settling:
+    def __init__(self, tx: Tx, leases: Sequence[Lease]) -> None:
+        self._tx = tx
+        self._finish = Finish(tx)
+        self._owned = owned(tx, leases)
+        self._workers: dict[int, str] = dict(tx.rows(_SQL["worker_ids"]))
+        self._folded_wrong: set[int] = set()
+
+    def run(self, settlements: Sequence[Settlement]) -> Settled:
+        outcomes = [self._settle(settlement) for settlement in settlements]
+        return Settled(tuple(outcomes), self._finish.effects())
+
+    def _settle(self, settlement: Settlement) -> Outcome:
+        item = self._owned.get(settlement.lease.token)
+        if item is None:
+            self._finish.flush()
+            return _not_owned(self._tx, settlement.lease)
+        if settlement.kind in OUTCOME:
+            outcome = self._end(settlement, item)
+        else:
+            self._put_back(settlement, item)
+            outcome = _APPLIED
+        if outcome.verb == "applied":
+            del self._owned[settlement.lease.token]
+            self._record(settlement, item)
+        return outcome
+
+    def _record(self, settlement: Settlement, item: Live) -> None:
+        if settlement.failure is not None:
+            worker = self._workers.get(item.worker or 0, "")
+            entry = failed_attempt(settlement.failure, item.attempt, self._tx.now, worker)
+            record(self._tx, [(item.no, entry)])
+
+    # -- back into the line ----------------------------------------------------------------------------
+
+    def _put_back(self, settlement: Settlement, item: Live) -> None:
+        now = self._tx.now
+        if item.verdict is not None:
+            # It can still only end: nothing of what the settlement says about when matters.
+            self._tx.run(_SQL["put_back"], leased(item.status), item.attempt, item.due, None, 0, 0, item.no)
+            return
+        due = due_at(settlement, now)
+        status = SCHEDULED if due > now else READY
+        attempt = item.attempt if settlement.kind == "retry" else item.attempt - 1
+        seq = item.seq if settlement.kind == "release" else 0
+        if status == READY and seq == 0:
+            seq = self._tx.numbers(seq=1).seq
+        since = now if status == READY else None
+        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, 0, item.no)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _end(self, settlement: Settlement, item: Live) -> Outcome:
+        planned = self._plan(settlement, item)
+        if isinstance(planned, Rejected):
+            return Outcome(verb="rejected", rejected=planned)
+        group = self._group(settlement, item, planned)
+        if group is None:
+            return self._end_alone(settlement, item)
+        moved = self._moved(settlement, group)
+        if moved is not None:
+            return moved
+        outcome = self._contribute(settlement, group)
+        if planned is not None and planned.fresh:
+            group.add(len(planned.fresh), _shortest_keep(planned.fresh))
+        self._note(settlement, item)
+        if planned is not None:
+            self._store(planned, item, group)
+            if planned.existing:
+                outcome = replace(outcome, existing=planned.existing)
+        return outcome
+
+    def _plan(self, settlement: Settlement, item: Live) -> Plan | Rejected | None:
+        if not settlement.children:
+            return None
+        # Keys ask whether groups are open, gates ask what has ended.
+        self._finish.flush()
+        self._finish.groups.write()
+        if is_plain(settlement.children):
+            return plan_plain(self._tx, [settlement.children], item.tenant)[0]
+        return plan(self._tx, settlement.children, item.tenant)
+
+    def _group(self, settlement: Settlement, item: Live, planned: Plan | None) -> Group | None:
+        """The group to tell; None for an item that is alone and stays so."""
+        groups = self._finish.groups
+        if item.group is not None:
+            return groups.of(item.group)
+        given = settlement.contribution
+        simple = given is None or (given.value is None and not given.version)
+        if planned is None and simple:
+            return None
+        return groups.begin(item.no, item.id, item.tenant, item.type, item.shortest_keep())
+
+    def _end_alone(self, settlement: Settlement, item: Live) -> Outcome:
+        given = settlement.contribution
+        if given is None or settlement.kind != "success":
+            self._note(settlement, item)
+            return _APPLIED
+        self._note(settlement, item, gave=3 if given.final else 1, value=settlement.result)
+        return Outcome(verb="applied", version=1, value=settlement.result)
+
+    def _note(self, settlement: Settlement, item: Live, *, gave: int = 0, value: bytes | None = None) -> None:
+        self._finish.end(
+            item,
+            OUTCOME[settlement.kind],  # type: ignore[index]
+            reason=settlement.reason if settlement.kind == "dead" else None,
+            result=settlement.result if settlement.kind == "success" else None,
+            token=settlement.lease.token,
+            worker=self._workers.get(item.worker or 0),
+            gave=gave,
+            value=value,
+        )
+
+    def _moved(self, settlement: Settlement, group: Group) -> Outcome | None:
+        """The refusal of a fold that was not computed from the group's value. Those after it in this call
+        were computed from it: they are refused too, though their version may be right by accident."""
+        given = settlement.contribution
+        if given is None or given.version is None or settlement.kind != "success":
+            return None
+        if group.accepts(given) and not group.final and group.no not in self._folded_wrong:
+            return None
+        self._folded_wrong.add(group.no)
+        if not group.stored:
+            self._finish.groups.forget(group)
+        return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
+
+    def _contribute(self, settlement: Settlement, group: Group) -> Outcome:
+        given = settlement.contribution
+        if given is None or settlement.kind != "success":
+            return _APPLIED
+        value = settlement.result if given.value is None else given.value
+        if not group.contribute(value, given.final):
+            return _APPLIED
+        return Outcome(verb="applied", version=group.version, value=value)
+
+    def _store(self, planned: Plan, item: Live, group: Group) -> None:
+        """Store the children: after the item has ended, since they may wait for it."""
+        self._finish.flush()
+        self._finish.groups.write()
+        home = Home(item.tenant, group.no, group.id, item.no, item.id)
+        store(self._tx, planned.fresh, home)
+
+
+def _shortest_keep(items: Sequence[Item]) -> float:
+    return min(min(item.keep, item.keep if item.keep_dead is None else item.keep_dead) for item in items)
+
+
+# -- the fence -----------------------------------------------------------------------------------------
+
+
+def owned(tx: Tx, leases: Sequence[Lease]) -> dict[int, Live]:
+    """By token: the items that these leases still own."""
+    by_number = live(tx, {lease.ref for lease in leases if lease.ref})
+    gone = {no for (no,) in tx.rows(_SQL["gone_workers"])}
+    found: dict[int, Live] = {}
+    for lease in leases:
+        item = by_number.get(lease.ref)
+        if item is None or (item.id, item.tenant) != (lease.id, lease.tenant):
+            item = _by_name(tx, lease)
+        if item is not None and item.token == lease.token and item.worker not in gone:
+            found[lease.token] = item
+    return found
+
+
+def _by_name(tx: Tx, lease: Lease) -> Live | None:
+    no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
+    return None if no is None else live(tx, [no]).get(no)
+
+
+def _not_owned(tx: Tx, lease: Lease) -> Outcome:
+    why = loss(tx, lease)
+    return _AGAIN if why is None else Outcome(verb="stale", loss=why)
+
+
+def loss(tx: Tx, lease: Lease) -> Loss | None:
+    """Why a token does not own its item. None: it was this very token that settled it."""
+    no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
+    if no is None:
+        return "not_found"
+    item = live(tx, [no]).get(no)
+    if item is not None:
+        return None if item.last_token == lease.token else "taken"
+    outcome, token, last_token = tx.rows(_SQL["ended"], no)[0]
+    if lease.token in (token, last_token):
+        return None
+    if token is not None:
+        return "taken"
+    return "completed" if outcome == SUCCESS else "cancelled"

@@ -1,0 +1,67 @@
+-- The columns are those of finish.Live, in this order.
+-- :name live
+SELECT j.no, i.id, i.tenant, i.type, j.status, j.token, j.last_token, j.worker, j.attempt, j.grp, j.gated,
+       j.due, j.deadline, j.started, j.seq, j.redrives, i.keep, i.keep_dead, j.verdict
+FROM json_each(?) AS e
+CROSS JOIN treadle_job AS j ON j.no = e.value
+CROSS JOIN treadle_item AS i ON i.no = j.no
+
+-- :name insert_done
+INSERT INTO treadle_done (no, outcome, reason, token, last_token, attempt, redrives, due, deadline, started, ended, expires,
+    gave, worker, result)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name delete_jobs
+DELETE FROM treadle_job WHERE no IN (SELECT value FROM json_each(?))
+
+-- What an ended item waited for may be removed now, as far as it is concerned.
+-- :name delete_edges_to
+DELETE FROM treadle_edge WHERE dst IN (SELECT value FROM json_each(?))
+
+-- :name delete_awaited_by
+DELETE FROM treadle_awaited WHERE dst IN (SELECT value FROM json_each(?))
+
+-- Whom these ends concern. Only a blocked one still counts.
+-- :name dependents
+SELECT x.src, x.dst, j.need, j.met, j.open, j.any_end, j.due
+FROM json_each(?) AS e
+CROSS JOIN treadle_edge AS x ON x.src = e.value AND x.counted = 0
+CROSS JOIN treadle_job AS j ON j.no = x.dst AND j.status = 0
+
+-- :name any_edge
+SELECT 1 FROM treadle_edge LIMIT 1
+
+-- :name count_edges
+UPDATE treadle_edge SET counted = 1 WHERE counted = 0 AND src IN (SELECT value FROM json_each(?))
+
+-- :name update_gates
+WITH v (no, met, open, status, seq, since, verdict) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
+UPDATE treadle_job SET met = v.met, open = v.open, status = v.status, seq = v.seq, since = v.since,
+    verdict = v.verdict
+FROM v WHERE treadle_job.no = v.no
+
+-- :name released
+SELECT i.id, i.tenant, i.type, CASE WHEN i.grp = i.no THEN i.id ELSE g.id END, i.queue, i.parent, i.after
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.no = e.value
+LEFT JOIN treadle_grp AS g ON g.no = i.grp
+
+-- The columns are those of groups.Group, in this order.
+-- :name group
+SELECT no, id, tenant, type, open, failed, version, final, keep, ended, value FROM treadle_grp WHERE no = ?
+
+-- :name insert_group
+INSERT INTO treadle_grp (no, id, tenant, type, open, failed, version, final, keep, ended, look, value)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name update_group
+UPDATE treadle_grp SET open = ?, failed = ?, version = ?, final = ?, keep = ?, ended = ?, look = ?, value = ?
+WHERE no = ?
+
+-- :name insert_attempt
+INSERT INTO treadle_attempt (no, place, attempt, at, worker, error_type, message, traceback)
+VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?1), ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- :name trim_attempts
+DELETE FROM treadle_attempt WHERE no = ?1 AND place <=
+    (SELECT max(place) FROM treadle_attempt WHERE no = ?1) - ?2

@@ -1,0 +1,47 @@
+-- :name root
+SELECT no FROM treadle_item WHERE id = ? AND tenant = ? AND grp = no
+
+-- :name first_root
+SELECT no FROM treadle_item WHERE id = ? AND grp = no ORDER BY no LIMIT 1
+
+-- A group whose root was removed before the rest.
+-- :name rootless
+SELECT no FROM treadle_grp WHERE id = ? AND (?2 IS NULL OR tenant = ?2) ORDER BY no DESC LIMIT 1
+
+-- :name group
+SELECT id, tenant, type, open, failed, version, final, ended, value FROM treadle_grp WHERE no = ?
+
+-- :name alone
+SELECT i.id, i.tenant, i.type, j.no IS NOT NULL, d.outcome, d.gave, d.ended, d.result
+FROM treadle_item AS i
+LEFT JOIN treadle_job AS j ON j.no = i.no
+LEFT JOIN treadle_done AS d ON d.no = i.no
+WHERE i.no = ?
+
+-- :name failed_member
+SELECT d.no FROM treadle_done AS d WHERE d.no = ?1 AND d.outcome = ?2
+UNION ALL
+SELECT i.no FROM treadle_item AS i INDEXED BY treadle_item_member
+CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?2
+WHERE i.grp = ?1 AND i.origin IS NOT NULL
+LIMIT 1
+
+-- :name ended_numbers
+SELECT i.no, d.no IS NOT NULL FROM treadle_item AS i LEFT JOIN treadle_done AS d ON d.no = i.no
+WHERE i.id = ? AND i.tenant = ?
+
+-- :name counts_open
+SELECT tenant, queue, type, status, count(*) FROM treadle_job WHERE ?1 IS NULL OR tenant = ?1
+GROUP BY tenant, queue, type, status
+
+-- :name counts_dead
+SELECT i.tenant, i.queue, i.type, d.outcome, count(*)
+FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
+WHERE d.outcome = 11 AND (?1 IS NULL OR i.tenant = ?1)
+GROUP BY i.tenant, i.queue, i.type
+
+-- :name counts_ended
+SELECT i.tenant, i.queue, i.type, d.outcome, count(*)
+FROM treadle_done AS d CROSS JOIN treadle_item AS i ON i.no = d.no
+WHERE ?1 IS NULL OR i.tenant = ?1
+GROUP BY i.tenant, i.queue, i.type, d.outcome

@@ -1,0 +1,44 @@
+"""SQL lives in files named after the verb. A file holds several statements, each under a line `-- :name x`."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+_NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
+_COMMENT = re.compile(r"\s*--[^\n]*")
+_ROW = re.compile(r"VALUES\s*(\([?,\s]*\))")
+
+
+class Statements:
+    """The statements of one file, by name."""
+
+    def __init__(self, verb: str) -> None:
+        parts = _NAME.split(_read(f"sql/{verb}.sql"))
+        self._by_name = {name: _tidy(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+    def __getitem__(self, name: str) -> str:
+        return self._by_name[name]
+
+
+@cache
+def repeated(sql: str, count: int) -> str:
+    """The statement for `count` rows at once: its `VALUES (?, ?)` repeated."""
+    return _ROW.sub(lambda match: "VALUES " + ", ".join([match[1]] * count), sql, count=1)
+
+
+def _tidy(text: str) -> str:
+    return _COMMENT.sub("", text).strip().rstrip(";")
+
+
+def _read(path: str) -> str:
+    return resources.files(__package__).joinpath(path).read_text(encoding="utf-8")
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The scripts that build the schema, in order: number n brings it to version n."""
+    folder = resources.files(__package__).joinpath("migrations")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple(_read(f"migrations/{name}") for name in names)

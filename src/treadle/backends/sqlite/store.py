@@ -1,0 +1,224 @@
+"""Storing planned items: their rows, their edges, and who was waiting for their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from treadle.item import Item, Lease, Ref, Submitted
+from treadle.rules import counts, deadline_at, due_at, gate
+
+from .codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+from .rows import stored_ids
+from .statements import Statements
+from .tx import Tx, array
+
+_SQL = Statements("submit")
+
+
+class Home(NamedTuple):
+    """Where the children of a settlement belong."""
+
+    tenant: str
+    group: int
+    group_id: str
+    origin: int
+    parent: str
+
+
+class _Gate(NamedTuple):
+    """What an item waits for, as counted when it is stored."""
+
+    met: int
+    open: int
+    edges: list[tuple[int, int, int]]
+    awaited: list[tuple[str, str, int]]
+
+
+_FREE = _Gate(0, 0, [], [])
+
+
+def store(tx: Tx, items: Sequence[Item], home: Home | None = None) -> list[Submitted]:
+    """Write these items, in this order. Everything was checked before."""
+    if not items:
+        return []
+    return _Storing(tx, items, home).run()
+
+
+class _Storing:
+    def __init__(self, tx: Tx, items: Sequence[Item], home: Home | None) -> None:
+        self._tx = tx
+        self._items = items
+        self._home = home
+        asked = {item.lease_to for item in items if item.lease_to is not None}
+        self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if asked else {}
+        wanted = sum(item.lease_to in self._workers for item in items)
+        self._next = tx.numbers(no=len(items), seq=len(items), token=wanted)
+        self._token = self._next.token
+        self._gates = _gates(tx, items, self._next.no, home)
+        self._job_rows: list[tuple[Any, ...]] = []
+
+    def run(self) -> list[Submitted]:
+        rows = [self._item_row(place, item) for place, item in enumerate(self._items)]
+        self._tx.run_rows(_SQL["insert_item"], rows)
+        answers = [self._job(place, item) for place, item in enumerate(self._items)]
+        self._tx.run_rows(_SQL["insert_job"], self._job_rows)
+        for gate_of in self._gates.values():
+            self._tx.run_rows(_SQL["insert_edge"], gate_of.edges)
+            self._tx.run_rows(_SQL["insert_awaited"], gate_of.awaited)
+        self._tell_waiting()
+        return answers
+
+    def _item_row(self, place: int, item: Item) -> tuple[Any, ...]:
+        home, no = self._home, self._next.no + place
+        return (
+            no,
+            item.id,
+            home.tenant if home else item.tenant,
+            item.type,
+            item.queue,
+            item.lane,
+            item.priority,
+            item.attempts,
+            home.group if home else no,
+            home.origin if home else None,
+            item.parent or home.parent if home else item.parent,
+            item.workflow,
+            item.workflow_type,
+            item.key,
+            self._tx.now,
+            item.keep,
+            item.keep_dead,
+            stored_ids(item.after),
+            item.options,
+            item.input,
+        )
+
+    def _job(self, place: int, item: Item) -> Submitted:
+        """Note the job's row; answer what the item has become."""
+        now, no = self._tx.now, self._next.no + place
+        due, deadline = due_at(item, now), deadline_at(item, now)
+        gate_of = self._gates.get(place, _FREE)
+        status, verdict = _status(item, gate_of, due, now)
+        worker = self._workers.get(item.lease_to or "") if status == READY else None
+        lease = None
+        token = None
+        if worker is not None and not (deadline is not None and deadline <= now):
+            status, token = RUNNING, self._token
+            self._token += 1
+            lease = self._lease(item, no, token, due, deadline)
+        self._job_rows.append(
+            (
+                no,
+                status,
+                item.queue,
+                self._home.tenant if self._home else item.tenant,
+                item.type,
+                item.lane,
+                -item.priority,
+                self._next.seq + place if status in (READY, RUNNING) else 0,
+                due,
+                now if status in (READY, RUNNING) else None,
+                deadline,
+                item.attempts,
+                1 if lease else 0,
+                self._home.group if self._home else None,
+                1 if item.after else 0,
+                item.need,
+                gate_of.met,
+                gate_of.open,
+                1 if item.counting == "done" else 0,
+                verdict,
+                token,
+                worker if lease else None,
+                now if lease else None,
+            )
+        )
+        group_id = self._home.group_id if self._home else item.id
+        return Submitted(item.id, status=STATUS[status], lease=lease, group_id=group_id)
+
+    def _lease(self, item: Item, no: int, token: int, due: float, deadline: float | None) -> Lease:
+        home = self._home
+        return Lease(
+            id=item.id,
+            tenant=home.tenant if home else item.tenant,
+            token=token,
+            type=item.type,
+            input=item.input,
+            attempt=1,
+            group_id=home.group_id if home else item.id,
+            queue=item.queue,
+            lane=item.lane,
+            priority=item.priority,
+            attempts=item.attempts,
+            parent=item.parent or home.parent if home else item.parent,
+            workflow=item.workflow,
+            workflow_type=item.workflow_type,
+            after=item.after,
+            options=item.options,
+            queued_at=self._tx.now,
+            due_at=due,
+            claimed_at=self._tx.now,
+            deadline=deadline,
+            ref=no,
+        )
+
+    def _tell_waiting(self) -> None:
+        """Whoever waited for an id that did not exist waits for its item from now on."""
+        tx = self._tx
+        if tx.value(_SQL["any_awaited"]) is None:
+            return
+        stored: dict[Ref, int] = {
+            (self._home.tenant if self._home else item.tenant, item.id): self._next.no + place
+            for place, item in enumerate(self._items)
+        }
+        for id, tenant, dst in tx.rows(_SQL["awaiting"], array(id for _, id in stored)):
+            if (tenant, id) in stored:
+                tx.run(_SQL["insert_edge"], stored[tenant, id], dst, 0)
+                tx.run(_SQL["drop_awaited"], id, tenant)
+
+
+def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, str | None]:
+    match gate(item.need, gate_of.met, gate_of.open):
+        case "waiting":
+            return BLOCKED, None
+        case "doomed":
+            return doomed(BLOCKED), "unsatisfiable"
+        case "released":
+            return (SCHEDULED if due > now else READY), None
+
+
+def _gates(tx: Tx, items: Sequence[Item], first: int, home: Home | None) -> dict[int, _Gate]:
+    """For each place whose item waits: what it waits for."""
+    gated = {place: item for place, item in enumerate(items) if item.after}
+    if not gated:
+        return {}
+    stored: dict[Ref, tuple[int, int | None]] = {}
+    wanted: dict[str, set[str]] = {}
+    for item in gated.values():
+        wanted.setdefault(home.tenant if home else item.tenant, set()).update(item.after)
+    for tenant, ids in wanted.items():
+        for id, no, outcome in tx.rows(_SQL["prerequisites"], array(ids), tenant):
+            stored[tenant, id] = no, outcome
+    for place, item in enumerate(items):
+        stored[home.tenant if home else item.tenant, item.id] = first + place, None
+    return {
+        place: _gate(item, first + place, home.tenant if home else item.tenant, stored)
+        for place, item in gated.items()
+    }
+
+
+def _gate(item: Item, no: int, tenant: str, stored: dict[Ref, tuple[int, int | None]]) -> _Gate:
+    met = ended = 0
+    edges: list[tuple[int, int, int]] = []
+    awaited: list[tuple[str, str, int]] = []
+    for id in item.after:
+        src, outcome = stored.get((tenant, id), (None, None))
+        if src is None:
+            awaited.append((id, tenant, no))
+            continue
+        edges.append((src, no, 0 if outcome is None else 1))
+        if outcome is not None:
+            ended += 1
+            met += counts(item.counting, STATUS[outcome])
+    return _Gate(met, len(item.after) - ended, edges, awaited)

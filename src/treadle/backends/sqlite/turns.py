@@ -1,0 +1,276 @@
+"""Turns: queues take turns, tenants within a queue, lanes within a tenant, one item at a time.
+
+    Ring of queues --> Ring of tenants --> Ring of lanes --> Lane: rows by priority, then age
+
+A ring goes on behind whoever was served last, and finds the next name by one step in the claim index. So the
+cost is in what is handed out, not in what waits. Everything happens within one transaction: once a ring has
+been all the way round, it knows who there is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from treadle.item import Demand
+
+from .picking import Picking
+from .statements import Statements
+from .tx import Row, Tx
+
+_SQL = Statements("claim")
+
+K = TypeVar("K", bound=Hashable)
+
+_MOST_ROWS = 256
+_MOST_CURSORS = 10_000
+
+
+class Rotation:
+    """Where the turns stand: the names that were served last."""
+
+    __slots__ = ("lanes", "queue", "tenants")
+
+    def __init__(self) -> None:
+        self.queue: str | None = None
+        self.tenants: dict[str, str] = {}
+        self.lanes: dict[tuple[str, str], str] = {}
+
+    def forget_some(self) -> None:
+        """Bounded, however many tenants come and go: those not served for longest begin anew."""
+        _trim(self.tenants)
+        _trim(self.lanes)
+
+
+class Child(Protocol):
+    """Whoever takes turns."""
+
+    def take(self, count: int) -> list[int]:
+        """The numbers of up to `count` items; fewer only if there are no more."""
+        ...
+
+
+Find: TypeAlias = Callable[[str | None], tuple[str, Child] | None]
+"""The child with the least name behind this one; behind None: the first."""
+
+
+class Ring:
+    """Children that take turns, beginning behind the one that was served last."""
+
+    def __init__(self, last: str | None, find: Find) -> None:
+        self.last = last
+        self._find = find
+        self._start = last
+        self._from = last
+        self._wrapped = last is None
+        self._complete = False
+        self._known: deque[tuple[str, Child]] = deque()
+
+    def take(self, count: int) -> list[int]:
+        taken: list[int] = []
+        while len(taken) < count:
+            turn = self._next()
+            if turn is None:
+                break
+            name, child = turn
+            alone = self._complete and not self._known
+            wanted = count - len(taken) if alone else 1
+            found = child.take(wanted)
+            if found:
+                taken += found
+                self.last = name
+            if len(found) == wanted:
+                self._known.append(turn)
+        return taken
+
+    def _next(self) -> tuple[str, Child] | None:
+        if not self._complete:
+            found = self._discover()
+            if found is not None:
+                return found
+            self._complete = True
+        return self._known.popleft() if self._known else None
+
+    def _discover(self) -> tuple[str, Child] | None:
+        found = self._find(self._from)
+        if found is None and not self._wrapped:
+            self._wrapped = True
+            found = self._find(None)
+        if found is None or (self._wrapped and self._start is not None and found[0] > self._start):
+            return None
+        self._from = found[0]
+        return found
+
+
+class Source:
+    """A part of the claim index: all that is ready, or what is parked under one type."""
+
+    def __init__(self, tx: Tx, type: str | None = None) -> None:
+        self._tx = tx
+        self._type = type
+        self._kind = "ready" if type is None else "parked"
+        self._prefix = () if type is None else (type,)
+
+    def next_queue(self, after: str) -> str | None:
+        found: str | None = self._tx.value(_SQL[f"{self._kind}_queue"], *self._prefix, after)
+        return found
+
+    def next_tenant(self, queue: str, after: str) -> str | None:
+        found: str | None = self._tx.value(_SQL[f"{self._kind}_tenant"], *self._prefix, queue, after)
+        return found
+
+    def next_lane(self, queue: str, tenant: str, after: str | None) -> Row | None:
+        """The next lane, and its first row."""
+        if after is None:
+            return self._tx.row(_SQL[f"{self._kind}_first_lane"], *self._prefix, queue, tenant)
+        return self._tx.row(_SQL[f"{self._kind}_lane"], *self._prefix, queue, tenant, after)
+
+    def rows(self, line: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
+        """The rows of a line behind this place."""
+        return self._tx.rows(_SQL[f"{self._kind}_rows"], *self._prefix, *line, rank, seq, most)
+
+
+class Lane:
+    """One line: its rows from all sources, in order, as far as they are admitted."""
+
+    def __init__(self, line: tuple[str, str, str], heads: list[tuple[Source, Row]], picking: Picking) -> None:
+        self._picking = picking
+        self._streams = [_Stream(source, line, head) for source, head in heads]
+
+    def take(self, count: int) -> list[int]:
+        taken: list[int] = []
+        picking = self._picking
+        while len(taken) < count and not picking.exhausted:
+            stream = self._first(count - len(taken))
+            if stream is None:
+                break
+            row = stream.pop()
+            if picking.admits(row):
+                taken.append(row[0])
+        return taken
+
+    def _first(self, wanted: int) -> _Stream | None:
+        """The source whose next row is first in the line."""
+        self._streams = [stream for stream in self._streams if stream.fill(wanted)]
+        if len(self._streams) <= 1:
+            return self._streams[0] if self._streams else None
+        return min(self._streams, key=lambda stream: stream.place)
+
+
+class _Stream:
+    """The rows of a line from one source. Reads ahead more and more, the longer it is asked."""
+
+    def __init__(self, source: Source, line: tuple[str, str, str], head: Row) -> None:
+        self._source = source
+        self._line = line
+        self._rows: deque[Row] = deque((head,))
+        self._last = head
+        self._size = 1
+        self._more = True
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self._rows[0][1], self._rows[0][2]
+
+    def fill(self, wanted: int) -> bool:
+        """Whether there is a row."""
+        if not self._rows and self._more:
+            self._size = min(max(wanted, 2 * self._size), _MOST_ROWS)
+            found = self._source.rows(self._line, self._last[1], self._last[2], self._size)
+            self._more = len(found) == self._size
+            self._rows.extend(found)
+        return bool(self._rows)
+
+    def pop(self) -> Row:
+        self._last = self._rows.popleft()
+        return self._last
+
+
+class Turns:
+    """The rings of one claim over some sources."""
+
+    def __init__(
+        self, sources: Sequence[Source], demand: Demand, picking: Picking, rotation: Rotation
+    ) -> None:
+        self._sources = sources
+        self._demand = demand
+        self._picking = picking
+        self._rotation = rotation
+        self._queues = None if demand.queues is None else sorted(set(demand.queues))
+        self._tenants = None if demand.tenants is None else sorted(set(demand.tenants))
+        self._rings: list[tuple[str, Ring]] = []
+        self._lane_rings: list[tuple[str, str, Ring]] = []
+
+    def take(self, count: int) -> list[int]:
+        """Up to `count` items, in the order of the turns; the rotation moves on."""
+        ring = Ring(self._rotation.queue, self._find_queue)
+        taken = ring.take(count)
+        self._rotation.queue = ring.last
+        for queue, tenants in self._rings:
+            _move(self._rotation.tenants, queue, tenants.last)
+        for queue, tenant, lanes in self._lane_rings:
+            _move(self._rotation.lanes, (queue, tenant), lanes.last)
+        self._rotation.forget_some()
+        return taken
+
+    def _find_queue(self, after: str | None) -> tuple[str, Child] | None:
+        while True:
+            if self._queues is not None:
+                after = next((name for name in self._queues if after is None or name > after), None)
+            else:
+                after = _least(source.next_queue(after or "") for source in self._sources)
+            if after is None:
+                return None
+            if not self._picking.is_paused(after, ""):
+                return after, self._queue(after)
+
+    def _queue(self, queue: str) -> Ring:
+        ring = Ring(self._rotation.tenants.get(queue), lambda after: self._find_tenant(queue, after))
+        self._rings.append((queue, ring))
+        return ring
+
+    def _find_tenant(self, queue: str, after: str | None) -> tuple[str, Child] | None:
+        while True:
+            if self._tenants is not None:
+                after = next((name for name in self._tenants if after is None or name > after), None)
+            else:
+                after = _least(source.next_tenant(queue, after or "") for source in self._sources)
+            if after is None:
+                return None
+            if not self._picking.is_paused(queue, after):
+                return after, self._tenant(queue, after)
+
+    def _tenant(self, queue: str, tenant: str) -> Ring:
+        last = self._rotation.lanes.get((queue, tenant))
+        ring = Ring(last, lambda after: self._find_lane(queue, tenant, after))
+        self._lane_rings.append((queue, tenant, ring))
+        return ring
+
+    def _find_lane(self, queue: str, tenant: str, after: str | None) -> tuple[str, Child] | None:
+        while True:
+            found = [(source, source.next_lane(queue, tenant, after)) for source in self._sources]
+            after = _least(head[0] for _, head in found if head is not None)
+            if after is None:
+                return None
+            if (tenant, after) not in self._demand.avoid:
+                heads = [
+                    (source, head[1:]) for source, head in found if head is not None and head[0] == after
+                ]
+                return after, Lane((queue, tenant, after), heads, self._picking)
+
+
+def _least(names: Iterable[str | None]) -> str | None:
+    return min((name for name in names if name is not None), default=None)
+
+
+def _trim(cursors: dict[K, str]) -> None:
+    while len(cursors) > _MOST_CURSORS:
+        del cursors[next(iter(cursors))]
+
+
+def _move(cursors: dict[K, str], key: K, last: str | None) -> None:
+    if last is not None:
+        # To the end: the first ones are those that were not served for longest.
+        cursors.pop(key, None)
+        cursors[key] = last

@@ -1,0 +1,162 @@
+"""The writer: one thread per backend through which all writing goes.
+
+Group commit: verbs that wait at the same time share a transaction, each in a savepoint of its own, and are
+answered after the commit. A commit costs a flush of the disk, and this way many verbs pay for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from treadle.clock import Clock
+from treadle.errors import StoreUnavailable
+
+from .calls import Call, Inbox
+from .connection import LOG_LIMIT
+from .failures import translated
+from .turn import Turn
+from .tx import Tx
+
+_log = logging.getLogger("treadle")
+
+MOST_VERBS = 64
+"""The most verbs in one transaction."""
+LONGEST = 0.02
+"""How long a transaction goes on taking in what came meanwhile: others wait for the lock."""
+
+
+class Writer:
+    """Carries out verbs in its own thread, on its own connection."""
+
+    def __init__(self, path: Path, clock: Clock, turn: Turn, *, patience: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._turn = turn
+        self._patience = patience
+        self._inbox = Inbox()
+        self._identity: tuple[int, int] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, opened: Callable[[], sqlite3.Connection]) -> Call:
+        """Begin. Awaiting the answer tells when the connection is open, or why it cannot be."""
+        opening = Call(lambda _: None)
+        name = f"treadle-write-{self._path.name}"
+        self._thread = threading.Thread(target=self._run, args=(opened, opening), name=name, daemon=True)
+        self._thread.start()
+        return opening
+
+    def call(self, call: Call) -> Call:
+        return self._inbox.put(call)
+
+    def stop(self) -> threading.Thread | None:
+        """Finish what was called, then end. Answers the thread that does."""
+        self._inbox.close()
+        return self._thread
+
+    def _run(self, opened: Callable[[], sqlite3.Connection], opening: Call) -> None:
+        try:
+            connection = opened()
+            self._identity = _identity(self._path)
+        except BaseException as error:  # noqa: BLE001  whatever it is, the opener has to hear of it
+            opening.fail(error)
+            Call.answer([opening])
+            return
+        Call.answer([opening])
+        try:
+            while (call := self._inbox.get()) is not None:
+                self._commit(connection, [call, *self._inbox.waiting(MOST_VERBS)])
+                if self._inbox.empty():
+                    self._rest(connection)
+        finally:
+            connection.close()
+            self._turn.close()
+
+    # -- one transaction -------------------------------------------------------------------------------
+
+    def _commit(self, connection: sqlite3.Connection, calls: list[Call]) -> None:
+        try:
+            self._transact(connection, calls, alone=len(calls) == 1)
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            if len(calls) > 1:
+                # Something is wrong with one of them, or with all: each on its own finds out.
+                for call in calls:
+                    self._commit(connection, [call])
+                return
+            _fail(calls, translated(error, self._path), error)
+        except BaseException as error:  # noqa: BLE001  a verb's refusal, or a bug: its caller has to hear of it
+            _roll_back(connection)
+            for call in calls:
+                call.fail(error)
+        Call.answer(calls)
+
+    def _transact(self, connection: sqlite3.Connection, calls: list[Call], *, alone: bool) -> None:
+        """Carry out the calls, and those that come meanwhile, which are added to `calls`."""
+        waited = self._turn.begin(connection, self._patience)
+        if alone and self._inbox.empty():
+            calls[0].succeed(calls[0].verb(Tx(connection, self._clock.now(), waited)))
+        else:
+            self._carry_out(connection, calls, waited)
+        connection.execute("COMMIT")
+        self._check_identity()
+
+    def _carry_out(self, connection: sqlite3.Connection, calls: list[Call], waited: float) -> None:
+        end = time.monotonic() + LONGEST
+        done = 0
+        while done < len(calls):
+            _in_savepoint(connection, calls[done], Tx(connection, self._clock.now(), waited))
+            done += 1
+            if done == len(calls) < MOST_VERBS and time.monotonic() < end:
+                calls += self._inbox.waiting(MOST_VERBS - done)
+
+    def _check_identity(self) -> None:
+        # SQLite goes on writing into a file that was deleted: nothing of that may be called durable.
+        if _identity(self._path) != self._identity:
+            raise StoreUnavailable(f"{self._path} was deleted or replaced while in use: close it and open it")
+
+    def _rest(self, connection: sqlite3.Connection) -> None:
+        self._turn.idle()
+        try:
+            if Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except (OSError, sqlite3.Error) as error:
+            # Somebody reads, or the disk is full: the next time, or the next process, will do it.
+            _log.debug("treadle: cannot cut the log of %s: %s", self._path, error)
+
+
+def _in_savepoint(connection: sqlite3.Connection, call: Call, tx: Tx) -> None:
+    connection.execute("SAVEPOINT verb")
+    try:
+        call.succeed(call.verb(tx))
+    except sqlite3.Error:
+        raise
+    except BaseException as error:  # noqa: BLE001  this verb's own; its neighbours go on
+        connection.execute("ROLLBACK TO verb")
+        call.fail(error)
+    connection.execute("RELEASE verb")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    # Some errors have rolled back already.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _fail(calls: Sequence[Call], error: BaseException, cause: BaseException) -> None:
+    error.__cause__ = cause
+    for call in calls:
+        call.fail(error)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  called for every commit: no detour
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
