@@ -69,13 +69,16 @@ class Choice(metaclass=_TakesAnything):
     @classmethod
     def _pick(cls, value: Any) -> tuple[str, Any]:
         """The member that takes this value: the one of its very class first, a base of it later."""
-        own = type(value)
-        for name, member in sorted(cls.members.items(), key=lambda each: hooks.bare(each[1].type) is not own):
+        for name in sorted(cls.members, key=lambda name: not cls._is_own(name, value)):
             try:
-                return name, member.check(value)
+                return name, cls.members[name].check(value)
             except Refused:
                 continue
         raise TypeError(f"Expected one of `{' | '.join(cls.members)}`, got `{type(value).__name__}`")
+
+    @classmethod
+    def _is_own(cls, name: str, value: Any) -> bool:
+        return hooks.bare(cls.members[name].type) is type(value)
 
 
 def parts(root: info.Type) -> Iterator[info.Type]:

@@ -1,0 +1,351 @@
+"""Calls: bound like Python binds them, validated by the annotations, stored and read back."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import Unpack
+
+from treadle.codec import Parameter, Signature
+from treadle.codec.hints import resolve
+from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
+
+if TYPE_CHECKING:
+    from nowhere import Hidden
+
+MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@dataclass
+class Point:
+    x: int
+    y: float = 0.0
+
+
+@dataclass
+class Line:
+    start: Point
+    end: Point
+
+
+class Options(TypedDict, total=False):
+    size: int
+    colour: str
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def greet(name: str, greeting: str = "hello", *, times: int = 1) -> str:
+    return f"{greeting} {name}" * times
+
+
+def strict(a: int, b: int = 2, /, c: int = 3) -> tuple[int, ...]:
+    return (a, b, c)
+
+
+def gather(first: int, *rest: int, scale: float = 1.0, **named: str) -> tuple[Any, ...]:
+    return (first, rest, scale, named)
+
+
+def untyped(a, b=None):  # type: ignore[no-untyped-def]
+    return (a, b)
+
+
+def mixed(a: int, meta: dict[str, Any], when: datetime | None = None) -> tuple[Any, ...]:
+    return (a, meta, when)
+
+
+def draw(line: Line, label: str | UUID = "") -> tuple[Any, ...]:
+    return (line, label)
+
+
+def unpacked(**options: Unpack[Options]) -> dict[str, Any]:
+    return dict(options)
+
+
+def nothing() -> None: ...
+
+
+CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+    (add, (1, 2), {}),
+    (add, (1,), {"b": 2}),
+    (add, (), {"b": 2, "a": 1}),
+    (add, (2**64, -(10**30)), {}),
+    (greet, ("a",), {}),
+    (greet, ("a", "b"), {"times": 3}),
+    (greet, (), {"name": "$treadle", "times": 2}),
+    (strict, (1,), {}),
+    (strict, (1, 5), {"c": 4}),
+    (strict, (1,), {"c": 4}),
+    (strict, (1, 5, 6), {}),
+    (gather, (1,), {}),
+    (gather, (1, 2, 3), {"scale": 2.5, "other": "x"}),
+    (gather, (1,), {"rest": "a name of its own", "named": "and this"}),
+    (gather, (), {"first": 1, "$treadle": "odd name"}),
+    (untyped, (1, "a"), {}),
+    (untyped, ((1, {2}),), {"b": {"when": MOMENT}}),
+    (mixed, (1, {"t": MOMENT, "s": {1}}), {}),
+    (mixed, (1, {}, MOMENT), {}),
+    (draw, (Line(Point(1), Point(2, 3.5)),), {}),
+    (draw, (Line(Point(1), Point(2)), UUID(int=3)), {}),
+    (draw, (Line(Point(1, math.inf), Point(2)),), {"label": "x"}),
+    (unpacked, (), {"size": 1}),
+    (nothing, (), {}),
+]
+
+
+@pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
+def test_a_stored_call_is_the_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signature = Signature.for_function(fn)
+    bound = signature.bind(args, kwargs)
+    back = signature.decode(signature.encode(bound))
+    assert back == bound
+    stored_args, stored_kwargs = signature.call(back)
+    assert fn(*stored_args, **stored_kwargs) == fn(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
+def test_binding_is_pythons_own(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    assert (
+        Signature.for_function(fn).bind(args, kwargs) == inspect.signature(fn).bind(*args, **kwargs).arguments
+    )
+
+
+@pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
+def test_what_was_bound_can_be_bound_again_by_name(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signature = Signature.for_function(fn)
+    bound = signature.bind(args, kwargs)
+    assert signature.bind_names(bound) == bound
+
+
+WRONG_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], tuple[str, ...], str]] = [
+    (add, (1,), {}, ("b",), "missing parameter 'b'"),
+    (add, (), {}, ("a", "b"), "missing parameters 'a', 'b'"),
+    (add, (1, 2, 3), {}, (), "takes 2 positional arguments, 3 were given"),
+    (add, (1,), {"a": 1, "b": 2}, ("a",), "'a' is given twice"),
+    (add, (1, 2), {"c": 3}, ("c",), "unknown parameter 'c'"),
+    (greet, ("a",), {"time": 3}, ("time",), "unknown parameter 'time': did you mean 'times'?"),
+    (greet, ("a", "b", 3), {}, (), "takes 2 positional"),
+    (strict, (), {"a": 1}, ("a",), "unknown parameter 'a'"),
+    (nothing, (1,), {}, (), "takes 0 positional"),
+    (add, (1, "2"), {}, ("b",), "parameter 'b': Expected `int`, got `str`"),
+    (add, (1, 2.0), {}, ("b",), "Expected `int`, got `float`"),
+    (add, (True, 2), {}, ("a",), "Expected `int`, got `bool`"),
+    (gather, (1, 2, "x"), {}, ("rest",), "'rest': Expected `int`, got `str` .at rest.1.."),
+    (gather, (1,), {"other": 1}, ("named",), "'named': Expected `str`"),
+    (mixed, (1, {1: 2}), {}, ("meta",), "Expected `str`"),
+    (mixed, (1, {}, "2026-03-01T00:00:00Z"), {}, ("when",), "datetime"),
+    (
+        draw,
+        (Line(Point("x"), Point(1)),),
+        {},
+        ("line",),
+        r"'line': Expected `int`, got `str` .at line.start.x",
+    ),
+    (draw, (Line(Point(1), Point(1)), 5), {}, ("label",), "str | UUID"),
+    (unpacked, (), {"size": "big"}, ("options",), "Expected `int`"),
+]
+
+
+@pytest.mark.parametrize(("fn", "args", "kwargs", "parameters", "message"), WRONG_CALLS)
+def test_a_wrong_call_is_refused_by_parameter(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    parameters: tuple[str, ...],
+    message: str,
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Signature.for_function(fn, name="my.work").bind(args, kwargs)
+    assert caught.value.parameters == parameters
+    assert caught.value.work_type == "my.work"
+    assert str(caught.value).startswith("my.work: ")
+
+
+def test_arguments_by_name_are_refused_by_name_too() -> None:
+    signature = Signature.for_function(add)
+    with pytest.raises(InputError, match="unknown parameter 'c'"):
+        signature.bind_names({"a": 1, "b": 2, "c": 3})
+    with pytest.raises(InputError, match="missing parameter 'b'"):
+        signature.bind_names({"a": 1})
+    with pytest.raises(InputError, match="Expected `int`"):
+        signature.bind_names({"a": 1, "b": "2"})
+
+
+def test_a_gap_before_a_positional_argument_is_filled_with_the_default() -> None:
+    def fn(a: int, b: int = 20, c: int = 30, /) -> tuple[int, ...]:
+        return (a, b, c)
+
+    signature = Signature.for_function(fn)
+    args, kwargs = signature.call(signature.bind_names({"a": 1, "c": 3}))
+    assert fn(*args, **kwargs) == (1, 20, 3)
+
+
+def test_defaults_are_not_stored() -> None:
+    signature = Signature.for_function(greet)
+    assert signature.bind(("a",), {}) == {"name": "a"}
+    assert signature.encode({"name": "a"}) == b'{"name":"a"}'
+
+
+def test_a_default_need_not_be_of_the_declared_type() -> None:
+    def fn(a: int = object()) -> Any:  # type: ignore[assignment]
+        return a
+
+    signature = Signature.for_function(fn)
+    args, kwargs = signature.call(signature.decode(signature.encode(signature.bind((), {}))))
+    assert fn(*args, **kwargs) is fn()
+
+
+def test_the_context_is_not_part_of_a_call() -> None:
+    def handler(ctx: Hidden, a: int) -> int:
+        return a
+
+    signature = Signature.for_function(handler, skip_first=True)
+    assert signature.bind((1,), {}) == {"a": 1}
+    assert [each.name for each in signature.parameters] == ["a"]
+
+
+def test_parameters_may_be_written_out() -> None:
+    signature = Signature("embed", [Parameter("text", str)])
+    assert signature.bind(("hello",), {}) == {"text": "hello"}
+    with pytest.raises(InputError, match="embed: parameter 'text'"):
+        signature.bind((1,), {})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"[1,2]",
+        b"{}",
+        b'{"a":1}',
+        b'{"a":1,"b":2,"c":3}',
+        b'{"a":1,"b":"2"}',
+        b'{"a":1,"b":null}',
+        b'{"a":1,"b":{"$treadle":"set","value":[]}}',
+        b'{"$treadle":"dict","value":[["a",1]]}',
+        b"\xff",
+    ],
+)
+def test_bytes_that_are_no_such_call_are_a_decode_error(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Signature.for_function(add).decode(data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=80))
+def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
+    for fn in (add, mixed, untyped, gather):
+        try:
+            Signature.for_function(fn).decode(data)
+        except DecodeError as error:
+            str(error).encode()
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "path"),
+    [
+        (mixed, (1, {"k": [object()]}), "$.meta.k[0]"),
+        (untyped, (1, Point(1)), "$.b"),
+        (greet, ("\ud800",), "$.name"),
+    ],
+)
+def test_what_has_no_form_is_refused_by_path(
+    fn: Callable[..., Any], args: tuple[Any, ...], path: str
+) -> None:
+    signature = Signature.for_function(fn)
+    with pytest.raises(EncodeError) as caught:
+        signature.encode(signature.bind(args, {}))
+    assert caught.value.path == path
+
+
+def test_a_parameter_that_cannot_be_stored_is_refused_when_declared() -> None:
+    @dataclass
+    class Ambiguous:
+        either: Point | Line
+
+    def fn(good: int, bad: Any) -> None: ...
+
+    fn.__annotations__["bad"] = list[Ambiguous]
+    with pytest.raises(DefinitionError, match=r"my.work: parameter 'bad': .* cannot be stored"):
+        Signature.for_function(fn, name="my.work")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.stored: Any = None
+
+    def encode(self, value: Any) -> bytes:
+        self.stored = value
+        return b"x"
+
+    def decode(self, data: bytes) -> Any:
+        return self.stored
+
+
+@pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
+def test_a_codec_of_ones_own(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    codec, signature = Recorder(), Signature.for_function(fn)
+    bound = signature.bind(args, kwargs)
+    assert signature.decode(signature.encode(bound, codec), codec) == bound
+
+
+# Resolving annotations
+
+
+def test_names_of_the_surroundings_can_be_given() -> None:
+    @dataclass
+    class Local:
+        x: int
+
+    def fn(a: Local) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"'Local' of 'a' in .* cannot be resolved"):
+        Signature.for_function(fn)
+    signature = Signature.for_function(fn, localns=locals())
+    assert signature.decode(signature.encode(signature.bind((Local(1),), {}))) == {"a": Local(1)}
+
+
+def test_a_hidden_name_is_refused_only_where_it_is_needed() -> None:
+    def fn(a: int, b: Hidden) -> None: ...
+
+    assert resolve(fn, "a") is int
+    assert resolve(fn, "return") is type(None)
+    with pytest.raises(DefinitionError, match=r"'Hidden' of 'b' .*import or define"):
+        resolve(fn, "b")
+
+
+def test_without_an_annotation_it_may_be_anything() -> None:
+    assert resolve(untyped, "a") is Any
+    assert resolve(untyped, "return") is Any
+    assert resolve(functools.partial(add, 1), "b") is Any
+
+
+def test_decorated_functions_keep_their_annotations() -> None:
+    @functools.wraps(add)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return add(*args, **kwargs)
+
+    signature = Signature.for_function(wrapper)
+    assert signature.bind((1, 2), {}) == {"a": 1, "b": 2}
+    with pytest.raises(InputError, match="Expected `int`"):
+        signature.bind((1, "2"), {})
