@@ -270,6 +270,15 @@ class KeyedChildren:
         settled = await apply(backend, succeed(lease, item("child", key="k"), item("holds")))
         assert only(settled.outcomes).existing == {"child": "root"}
 
+    async def test_an_existing_item_is_no_descendant(self, backend: Backend) -> None:
+        """Cancelling the item whose child it answered for leaves it alone."""
+        await submit(backend, item("earlier", key="k"))
+        lease = await start_one(backend, item("root"))
+        await apply(backend, succeed(lease, item("child", key="k"), item("own")))
+        changed = await backend.cancel(["root"])
+        assert [one.id for one in changed.items] == ["own"]
+        assert await status(backend, "earlier") == "ready"
+
     @needs("listing")
     async def test_open_statuses_are_what_is_counted(self, backend: Backend) -> None:
         """A group counts its blocked, scheduled, ready and running members alike."""

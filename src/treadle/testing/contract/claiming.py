@@ -142,6 +142,18 @@ class Eligibility:
         assert len(seen) == len(set(seen)) == 200
         await consistent(subject.backend)
 
+    async def test_thousands_become_due_at_once(self, subject: Subject) -> None:
+        """In bounded portions, and all of them soon: what is left over is done by the next claims."""
+        await submit(subject.backend, *items(1500, delay=50), *items(1500, delay=60))
+        await subject.advance(100)
+        seen: set[str] = set()
+        for _ in range(30):
+            leases = await claim(subject.backend, 1000)
+            seen |= {lease.id for lease in leases}
+            await apply(subject.backend, *(succeed(lease) for lease in leases))
+        assert len(seen) == 3000
+        await consistent(subject.backend)
+
     async def test_an_unknown_worker_gets_nothing(self, backend: Backend) -> None:
         """It never beat: not alive, nothing claimed."""
         await submit(backend, item("a"))

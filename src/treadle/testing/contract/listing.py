@@ -229,7 +229,7 @@ class Listing:
         assert set(names) - gone <= set(seen)
 
     @needs("listing")
-    @pytest.mark.parametrize("cursor", ["nonsense", "", "🜂", "0", "-1", "null", "'; --", "AAAA"])
+    @pytest.mark.parametrize("cursor", ["nonsense", "", "🜂", "null", "'; --", "AAAA"])
     async def test_a_cursor_of_somebody_else_is_refused(self, backend: Backend, cursor: str) -> None:
         """`InputError`."""
         await submit(backend, *items(3))

@@ -92,13 +92,6 @@ class Cancelling:
         assert await recount(backend, "root") == 1
         assert len((await apply(backend, succeed(leases["b"]))).effects.closed) == 1
 
-    async def test_a_child_of_another_parent(self, backend: Backend) -> None:
-        """Descendants are what an item's settlements queued: those whose parent it is."""
-        lease = await start_one(backend, item("root"))
-        await apply(backend, succeed(lease, item("a"), item("b", parent="a")))
-        changed = await backend.cancel(["a"])
-        assert sorted(one.id for one in changed.items) == ["a", "b"]
-
     async def test_the_ended_and_the_missing_are_skipped(self, backend: Backend) -> None:
         """What has ended is left as it is, what does not exist is skipped, twice is once."""
         await end(backend, item("a"))

@@ -96,6 +96,19 @@ class Requeuing:
         await consistent(backend)
 
     @needs("operating")
+    async def test_a_member_of_an_open_group(self, backend: Backend) -> None:
+        """It is counted as open again; the group has not ended, and ends with the last."""
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, item("a"), item("b")))
+        leases = by_id(await claim(backend))
+        await apply(backend, die(leases["a"]))
+        await backend.requeue(["a"])
+        assert await recount(backend, "root") == 2
+        assert (await apply(backend, succeed(leases["b"]))).effects.closed == ()
+        settled = await apply(backend, succeed(await claim_one(backend)))
+        assert [closed.id for closed in settled.effects.closed] == ["root"]
+
+    @needs("operating")
     async def test_a_gate_no_longer_waits(self, backend: Backend) -> None:
         """What it waited for no longer matters."""
         await submit(backend, gate("x", "y", id="a", need=3))

@@ -24,6 +24,7 @@ from .build import (
     group,
     item,
     only,
+    refused,
     start,
     start_one,
     state,
@@ -105,6 +106,15 @@ class Tenants:
         assert (await state(backend, "next", "y")).waiting_for == ("p",)
         await end(backend, item("p", tenant="y"))
         assert await status(backend, "next", "y") == "ready"
+        await consistent(backend)
+
+    async def test_a_submission_may_hold_items_of_several_tenants(self, backend: Backend) -> None:
+        """Stored together or not at all, each in its own tenant."""
+        answers = await submit(backend, item("a", tenant="x"), item("a", tenant="y"))
+        assert [(answer.id, answer.group_id) for answer in answers] == [("a", "a"), ("a", "a")]
+        answer = await refused(backend, item("b", tenant="x"), item("a", tenant="y"))
+        assert (answer.why, answer.ids) == ("duplicate_id", ("a",))
+        assert not await exists(backend, "b", "x")
         await consistent(backend)
 
     async def test_there_is_no_cycle_across_tenants(self, backend: Backend) -> None:
