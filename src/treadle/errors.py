@@ -30,6 +30,7 @@
     ├── RemoteError                 an exception of another process, read back without its class
     ├── WaitTimeout                 the wait was too long, the work goes on (also TimeoutError)
     ├── AttemptTimeout              one attempt ran longer than `timeout` (also TimeoutError)
+    ├── ProcessDied                 the process that ran a handler crashed
     ├── DeadlineExceeded            the item's whole life ran longer than `deadline`
     ├── BackendError                the store could not do it
     │   ├── StoreUnavailable          transient: the engine tries again by itself
@@ -50,6 +51,7 @@ in other processes.
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -328,6 +330,29 @@ class AttemptTimeout(TreadleError, TimeoutError):
         super().__init__(f"attempt of {id!r} ran longer than its timeout of {timeout:g} s")
         self.id = id
         self.timeout = timeout
+
+
+class ProcessDied(TreadleError):
+    """The process that ran a handler ended under it: a crash in C code, `os._exit`, no memory left.
+
+    `exitcode` is what it ended with (None: unknown), `signal` the name of the signal that ended it.
+    """
+
+    def __init__(self, name: str, exitcode: int | None = None) -> None:
+        self.name = name
+        self.exitcode = exitcode
+        self.signal = _signal_name(exitcode)
+        how = f"killed by {self.signal}" if self.signal else f"exit code {exitcode}"
+        super().__init__(f"the process that ran {name} died ({how})")
+
+
+def _signal_name(exitcode: int | None) -> str | None:
+    if exitcode is None or exitcode >= 0:
+        return None
+    try:
+        return signal.Signals(-exitcode).name
+    except ValueError:
+        return f"signal {-exitcode}"
 
 
 class DeadlineExceeded(TreadleError):

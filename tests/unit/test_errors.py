@@ -40,6 +40,7 @@ EXAMPLES: list[TreadleError] = [
     errors.RemoteError("shop.OutOfStock", "no tea"),
     errors.WaitTimeout("id-1", 0.5),
     errors.AttemptTimeout("id-1", 30),
+    errors.ProcessDied("media.resize", -11),
     errors.DeadlineExceeded("id-1", 1_700_000_000.0),
     errors.BackendError("plain"),
     errors.StoreUnavailable("connection refused"),
