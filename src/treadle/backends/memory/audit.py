@@ -1,0 +1,7 @@
+"""Audit."""
+
+from .backend import MemoryBackend
+
+
+def audit(backend: MemoryBackend) -> list[str]:
+    return []

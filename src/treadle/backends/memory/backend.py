@@ -1,0 +1,199 @@
+"""MemoryBackend: the storage contract on plain tables in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from treadle.backend import CAPABILITIES, Transaction
+from treadle.clock import Clock, SystemClock
+from treadle.errors import UnsupportedError
+from treadle.item import (
+    Beat,
+    Changed,
+    Claim,
+    Count,
+    Demand,
+    Ended,
+    Filter,
+    Fire,
+    Grant,
+    GroupState,
+    ItemState,
+    Lease,
+    Page,
+    Pulse,
+    Ref,
+    Rejected,
+    Schedule,
+    Settled,
+    Settlement,
+    Signal,
+    Submission,
+    Submitted,
+    Take,
+    WorkerState,
+)
+
+from . import claim, look, operate, remove, schedules, settle, submit, workers
+from .signals import Signals
+from .store import Store
+
+
+class MemoryBackend:
+    """Items in the memory of this process: quick, fair, exact, and gone when the process is.
+
+    Apps that are given the same `MemoryBackend` share its items, like a fleet in one process. No verb waits
+    for anything once it has begun, so each is atomic on its event loop; threads are not to share it.
+    `clock.now()` is the store's clock.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.store = Store(SystemClock() if clock is None else clock)
+        self._signals = Signals()
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        """Keeps everything: others may share it."""
+
+    # -- the path of work ------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, tx: object = None
+    ) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        if tx is not None:
+            raise UnsupportedError("transactions", "MemoryBackend")
+        return submit.submit(self.store, submissions, self.store.now())
+
+    async def claim(self, demand: Demand) -> Claim:
+        return claim.claim(self.store, demand, self.store.now())
+
+    async def beat(self, beat: Beat) -> Pulse:
+        return workers.beat(self.store, beat, self.store.now())
+
+    async def bury(self, worker: str) -> int:
+        found = self.store.workers.get(worker)
+        return 0 if found is None else workers.bury(self.store, found, self.store.now())
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return settle.settle(self.store, settlements, self.store.now())
+
+    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return workers.orphans(self.store, worker, known, self.store.now())
+
+    # -- reads -----------------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        rows = [self.store.find(tenant, id) for id in ids]
+        return [None if row is None else look.show_whole(self.store, row) for row in rows]
+
+    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
+        groups = [self.store.find_group(tenant, id) for id in ids]
+        return [None if group is None else look.show_group(group) for group in groups]
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        return look.ended(self.store, items, groups)
+
+    async def list(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+    ) -> Page:
+        return look.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
+
+    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
+        return look.counts(self.store, tenant, ended=ended)
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return workers.show_workers(self.store)
+
+    # -- operators -------------------------------------------------------------------------------------
+
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return operate.cancel(self.store, ids, tenant, self.store.now())
+
+    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+        return operate.complete(self.store, id, result, tenant, self.store.now())
+
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+    ) -> Changed:
+        now = self.store.now()
+        return operate.requeue(self.store, where, tenant, limit, redrives, backoff, now)
+
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return operate.trigger(self.store, ids, tenant, self.store.now())
+
+    async def delete(
+        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+    ) -> Changed:
+        return remove.delete(self.store, group_ids, tenant, cascade=cascade)
+
+    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+        operate.pause(self.store, queue, tenant, paused=paused)
+
+    async def paused(self) -> Sequence[tuple[str, str | None]]:
+        return sorted(self.store.paused, key=lambda held: (held[0], held[1] or ""))
+
+    async def prune(self, limit: int = 1000) -> int:
+        return remove.prune(self.store, limit, self.store.now())
+
+    # -- coordination ----------------------------------------------------------------------------------
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return self.store.permits.claim((tenant, key), owner, ttl, self.store.now())
+
+    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+        now = self.store.now()
+        holder = self.store.workers.get(worker)
+        return [self.store.permits.take(take, holder, now) for take in takes]
+
+    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+        holder = self.store.workers.get(worker)
+        if holder is not None:
+            for take in takes:
+                self.store.permits.give(take, holder)
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        return schedules.put(self.store, schedule, self.store.now())
+
+    async def schedules(self) -> Sequence[Schedule]:
+        return sorted(self.store.schedules.values(), key=lambda schedule: schedule.name)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return self.store.schedules.pop(name, None) is not None
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return schedules.pause(self.store, name, paused=paused)
+
+    async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
+        return schedules.fire(self.store, fire, self.store.now())
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        raise UnsupportedError("transactions", "MemoryBackend")
+
+    # -- signals ---------------------------------------------------------------------------------------
+
+    async def publish(self, signal: Signal) -> None:
+        self._signals.publish(signal)
+
+    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+        return self._signals.subscribe(receive)
+
+    async def now(self) -> float:
+        return self.store.now()

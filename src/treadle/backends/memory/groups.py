@@ -1,0 +1,116 @@
+"""Groups: members, values, and how they end and open again.
+
+A root that never had children is a group without an object: `Row.contributed` is all there is to know.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from treadle.item import Closed, Contribution
+
+from .following import Following
+from .rows import Group, Row
+from .store import Store
+
+
+class Value(NamedTuple):
+    """A group's value, as it stands."""
+
+    version: int
+    value: bytes | None
+    final: bool
+
+
+def group_of(store: Store, row: Row) -> Group:
+    """Its group; a root that was alone gets one of its own."""
+    if row.group is not None:
+        return row.group
+    group = Group(row)
+    if row.contributed:
+        group.contributed, group.version, group.value = True, 1, row.result
+        row.contributed = False
+    store.groups.setdefault(group.id, {})[group.tenant] = group
+    join(group, row)
+    return group
+
+
+def join(group: Group, row: Row) -> None:
+    row.group = group
+    group.members[row] = None
+    group.open += 1
+    for keep in (row.item.keep, row.item.keep_dead):
+        if keep is not None and (group.keep is None or keep < group.keep):
+            group.keep = keep
+
+
+# ----------------------------------------------------------------------------------------------------- values
+
+
+def value_of(row: Row) -> Value:
+    group = row.group
+    if group is not None:
+        return Value(group.version, group.value, group.final)
+    return Value(1, row.result, False) if row.contributed else Value(0, None, False)
+
+
+def contribute(store: Store, row: Row, contribution: Contribution) -> Value | None:
+    """Set the group's value, its result being set already. None: the value is locked, and stays."""
+    if row.group is None and contribution.value is None and not contribution.final:
+        row.contributed = True
+        return Value(1, row.result, False)
+    group = group_of(store, row)
+    if group.final:
+        return None
+    group.version += 1
+    group.value = row.result if contribution.value is None else contribution.value
+    group.contributed = True
+    group.final = contribution.final
+    return Value(group.version, group.value, group.final)
+
+
+# --------------------------------------------------------------------------------------------------- openings
+
+
+def member_ended(store: Store, row: Row, now: float, following: Following) -> None:
+    """Count an end. The last one ends the group."""
+    group, kind = row.group, row.kind
+    if group is None:
+        value = row.result if row.contributed else None
+        following.closed.append(Closed(row.item.id, kind.tenant, value, kind.type))
+        fade(store, row, now)
+        return
+    group.open -= 1
+    if row.status == "dead":
+        group.dead[row] = None
+    elif row.status == "cancelled":
+        group.cancelled[row] = None
+    if not group.open:
+        group.ended_at = now
+        following.closed.append(Closed(group.id, group.tenant, group.value, group.type))
+        if group.keep is not None:
+            store.fading_groups.push(now + group.keep, _first(group), group)
+
+
+def reopen(store: Store, row: Row) -> None:
+    """A member that had ended is open again."""
+    group = row.group
+    if group is None:
+        return
+    group.open += 1
+    group.ended_at = None
+    group.dead.pop(row, None)
+    if group.spot is not None:
+        store.fading_groups.remove(group)
+
+
+def fade(store: Store, row: Row, ended_at: float) -> None:
+    """From when on it may be pruned."""
+    keep = row.keep
+    if keep is not None:
+        row.pile = store.fading
+        store.fading.push(ended_at + keep, row.number, row)
+
+
+def _first(group: Group) -> int:
+    return next(iter(group.members)).number

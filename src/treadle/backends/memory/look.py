@@ -1,0 +1,201 @@
+"""Look: items, groups and counts as they stand."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from treadle.errors import InputError
+from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
+
+from .groups import value_of
+from .rows import Group, Row
+from .store import Store
+
+LONGEST_PAGE = 1000
+
+_CURSOR = re.compile(r"m([1-9][0-9]{0,18})", re.ASCII)
+
+
+# ------------------------------------------------------------------------------------------------------ items
+
+
+def show(row: Row) -> ItemState:
+    """Without its history."""
+    item, kind = row.item, row.kind
+    last = row.history[-1] if row.history else None
+    return ItemState(
+        id=item.id,
+        type=kind.type,
+        status=row.status,
+        tenant=kind.tenant,
+        reason=row.reason,
+        attempt=row.attempt,
+        attempts=item.attempts,
+        result=row.result,
+        error=None
+        if last is None
+        else (f"{last.error_type}: {last.message}" if last.message else last.error_type),
+        error_type=None if last is None else last.error_type,
+        queued_at=row.queued_at,
+        due_at=row.due_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        deadline=row.deadline,
+        priority=item.priority,
+        lane=kind.lane,
+        queue=kind.queue,
+        group_id=row.group_id,
+        parent=item.parent,
+        workflow=item.workflow,
+        workflow_type=item.workflow_type,
+        after=item.after,
+        key=item.key,
+        worker=row.by if row.status == "running" or row.ended_at is not None else None,
+        input=item.input,
+        options=item.options,
+    )
+
+
+def show_whole(store: Store, row: Row) -> ItemState:
+    """With its history, and what it waits for that is not there yet."""
+    state = show(row)
+    state.history = tuple(row.history or ())
+    tenant, after = row.kind.tenant, row.item.after
+    state.waiting_for = tuple(id for id in after if store.find(tenant, id) is None) if row.gate else ()
+    return state
+
+
+# ----------------------------------------------------------------------------------------------------- groups
+
+
+def show_group(found: Row | Group) -> GroupState:
+    return show_lone(found) if isinstance(found, Row) else show_shared(found)
+
+
+def show_lone(row: Row) -> GroupState:
+    """The group of a root that is alone."""
+    version, value, final = value_of(row)
+    return GroupState(
+        id=row.item.id,
+        tenant=row.kind.tenant,
+        type=row.kind.type,
+        open=int(row.ended_at is None),
+        value=value,
+        contributed=row.contributed,
+        final=final,
+        version=version,
+        ended_at=row.ended_at,
+        failed=show(row) if row.status in ("dead", "cancelled") else None,
+    )
+
+
+def show_shared(group: Group) -> GroupState:
+    failed = next(iter(group.dead or group.cancelled), None) if not group.open else None
+    return GroupState(
+        id=group.id,
+        tenant=group.tenant,
+        type=group.type,
+        open=group.open,
+        value=group.value,
+        contributed=group.contributed,
+        final=group.final,
+        version=group.version,
+        ended_at=group.ended_at,
+        failed=None if failed is None else show(failed),
+    )
+
+
+def ended(store: Store, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+    rows = {ref: store.find(*ref) for ref in items}
+    found = {ref: store.find_group(*ref) for ref in groups}
+    missing = [ref for ref, row in (*rows.items(), *found.items()) if row is None]
+    return Ended(
+        {ref: show(row) for ref, row in rows.items() if row is not None and row.ended_at is not None},
+        {
+            ref: show_group(group)
+            for ref, group in found.items()
+            if group is not None and group.ended_at is not None
+        },
+        frozenset(missing),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ lists
+
+
+def list_items(store: Store, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool) -> Page:
+    after = None if cursor is None else _read_cursor(cursor)
+    most = max(1, min(limit, LONGEST_PAGE))
+    found = list(islice(matching(store, where, after, oldest_first=oldest_first), most + 1))
+    more = len(found) > most
+    rows = found[:most]
+    return Page(tuple(show(row) for row in rows), f"m{rows[-1].number}" if more else None)
+
+
+def _read_cursor(cursor: str) -> int:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InputError.of("cursor", cursor, "is not a cursor of this store: begin again without one")
+    return int(match[1])
+
+
+def matching(
+    store: Store, where: Filter, cursor: int | None = None, *, oldest_first: bool = True
+) -> Iterator[Row]:
+    """The rows that a filter finds, from behind that number on."""
+    few = _few(store, where)
+    if few is None:
+        rows = store.rows(cursor, oldest_first=oldest_first)
+    else:
+        rows = iter(sorted(few, key=lambda row: row.number, reverse=not oldest_first))
+        if cursor is not None:
+            rows = (row for row in rows if (row.number > cursor if oldest_first else row.number < cursor))
+    return (row for row in rows if _matches(row, where))
+
+
+def _few(store: Store, where: Filter) -> Iterable[Row] | None:
+    """Rows among which all that match must be; None if there is no such table."""
+    if where.group_id is not None:
+        return _members(store, where.tenant, where.group_id)
+    if where.workflow is not None and where.tenant is not None:
+        return store.workflows.get((where.tenant, where.workflow), ())
+    if where.status == ("dead",):
+        return store.dead
+    return None
+
+
+def _members(store: Store, tenant: str | None, id: str) -> list[Row]:
+    """Of the groups of that name in all tenants, unless one is given."""
+    rows = [row for group in store.groups.get(id, {}).values() for row in group.members]
+    roots = store.items.get(id)
+    rows += [roots] if isinstance(roots, Row) else [] if roots is None else roots.values()
+    return [row for row in dict.fromkeys(rows) if tenant in (None, row.kind.tenant)]
+
+
+def _matches(row: Row, where: Filter) -> bool:
+    kind, item = row.kind, row.item
+    return (
+        where.tenant in (None, kind.tenant)
+        and (not where.status or row.status in where.status)
+        and where.type in (None, kind.type)
+        and where.queue in (None, kind.queue)
+        and where.workflow in (None, item.workflow)
+        and where.group_id in (None, row.group_id)
+        and where.key in (None, item.key)
+        and where.reason in (None, row.reason)
+        and (where.since is None or row.queued_at >= where.since)
+        and (where.until is None or row.queued_at < where.until)
+    )
+
+
+def counts(store: Store, tenant: str | None, *, ended: bool) -> list[Count]:
+    total: Counter[tuple[str, str, str, Status]] = Counter()
+    for kind in store.kinds.values():
+        if tenant in (None, kind.tenant):
+            for status, count in kind.counts.items():
+                if count and (ended or status == "dead" or status not in TERMINAL):
+                    total[kind.tenant, kind.queue, kind.type, status] += count
+    return [Count(*key, count) for key, count in total.items()]

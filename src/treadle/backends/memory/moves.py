@@ -1,0 +1,191 @@
+"""Moves: how a row gets from one place to another.
+
+wait -> make_ready, or what is due later      lease -> unlease, free      doom      withdraw
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import force_setattr
+
+from treadle.item import Attempt, Item, Lease, Status, Verdict
+from treadle.rules import KEPT_ATTEMPTS, budget_spent, loss_delay, lost_attempt
+
+from .lines import Parked
+from .rows import Expiry, Row, Worker
+from .store import Store
+
+
+def set_status(row: Row, status: Status) -> None:
+    counts = row.kind.counts
+    counts[row.status] -= 1
+    counts[status] += 1
+    row.status = status
+
+
+def wait(store: Store, row: Row, now: float) -> None:
+    """From now on only time stands between it and its line."""
+    if row.due_at > now:
+        set_status(row, "scheduled")
+        store.due.add(row)
+    else:
+        make_ready(store, row, now)
+
+
+def make_ready(store: Store, row: Row, now: float) -> None:
+    """Put it in its line: in the place it has, else at the end."""
+    set_status(row, "ready")
+    row.ready_at = now
+    if not row.place:
+        store.place += 1
+        row.place = store.place
+    row.kind.line.join(row)
+
+
+def park(store: Store, row: Row) -> None:
+    """Let it step aside, at its place, for whoever knows its type."""
+    type = row.kind.type
+    parked = store.parked.get(type)
+    if parked is None:
+        parked = store.parked[type] = Parked(store.turns, store.paused, store.parked, type)
+    parked.park(row)
+
+
+def watch_deadline(store: Store, row: Row, deadline: float) -> None:
+    row.deadline = deadline
+    row.expiry = Expiry(row)
+    store.deadlines.push(deadline, row.number, row.expiry)
+
+
+def forget_deadline(store: Store, row: Row) -> None:
+    if row.expiry is not None:
+        store.deadlines.remove(row.expiry)
+        row.expiry = None
+
+
+def expire(store: Store, expiry: Expiry) -> None:
+    """Its deadline has come: it is doomed, now or when it is no longer running."""
+    row = expiry.row
+    row.expiry = None
+    if row.token:
+        row.overdue = True
+    else:
+        doom(store, row, "expired")
+
+
+def doom(store: Store, row: Row, verdict: Verdict) -> None:
+    """It can only end: it waits for nothing but a claim. It keeps its status."""
+    leave_pile(row)
+    forget_deadline(store, row)
+    row.doom = verdict
+    store.doomed.add(row)
+
+
+def leave_pile(row: Row) -> None:
+    if row.pile is not None:
+        row.pile.remove(row)
+        row.pile = None
+
+
+def withdraw(store: Store, row: Row) -> None:
+    """Take it out of wherever it waits, or out of the hands of its worker."""
+    leave_pile(row)
+    if row.token:
+        unlease(row)
+    elif row.doom is not None:
+        store.doomed.discard(row)
+
+
+# ----------------------------------------------------------------------------------------------------- leases
+
+
+def lease(store: Store, row: Row, worker: Worker, now: float) -> Lease:
+    """Hand it to a worker: to be run, or with its verdict. It waits nowhere."""
+    store.token = token = store.token + 1
+    row.token = token
+    row.worker = worker
+    worker.held[token] = row
+    row.by = worker.id
+    if row.doom is None:
+        row.attempt += 1
+        row.started_at = now
+        set_status(row, "running")
+    return show_lease(row, now)
+
+
+def show_lease(row: Row, claimed_at: float) -> Lease:
+    """The lease on it as it stands."""
+    item, kind = row.item, row.kind
+    lease = Lease(
+        id=item.id,
+        tenant=kind.tenant,
+        token=row.token,
+        type=kind.type,
+        input=item.input,
+        attempt=row.attempt,
+        group_id=row.group_id,
+        queue=kind.queue,
+        lane=kind.lane,
+        attempts=item.attempts,
+        options=item.options,
+        queued_at=row.queued_at,
+        due_at=row.due_at,
+        claimed_at=claimed_at,
+        ref=row.number,
+    )
+    # A call with more than 15 names takes Python four times as long, and most items need no more than these.
+    if item.parent is not None or item.workflow is not None or item.after or item.priority:
+        _add_relations(lease, item)
+    if row.deadline is not None or row.doom is not None:
+        force_setattr(lease, "deadline", row.deadline)
+        force_setattr(lease, "verdict", row.doom)
+    return lease
+
+
+def _add_relations(lease: Lease, item: Item) -> None:
+    force_setattr(lease, "parent", item.parent)
+    force_setattr(lease, "workflow", item.workflow)
+    force_setattr(lease, "workflow_type", item.workflow_type)
+    force_setattr(lease, "after", item.after)
+    force_setattr(lease, "priority", item.priority)
+
+
+def unlease(row: Row) -> None:
+    assert row.worker is not None
+    del row.worker.held[row.token]
+    row.token = 0
+    row.worker = None
+
+
+def free(store: Store, row: Row, now: float) -> None:
+    """Its worker is dead."""
+    assert row.worker is not None
+    worker = row.worker.id
+    unlease(row)
+    row.by = None
+    if row.doom is not None:
+        store.doomed.add(row)
+        return
+    remember(row, lost_attempt(row.attempt, now, worker))
+    row.losses += 1
+    if budget_spent(row.attempt, row.item.attempts):
+        set_status(row, "ready")
+        doom(store, row, "lease_lost")
+        return
+    delay = loss_delay(row.losses)
+    if delay:
+        row.due_at = now + delay
+        row.place = 0
+    wait(store, row, now)
+    doom_overdue(store, row)
+
+
+def doom_overdue(store: Store, row: Row) -> None:
+    if row.overdue:
+        doom(store, row, "expired")
+
+
+def remember(row: Row, attempt: Attempt) -> None:
+    if row.history is None:
+        row.history = []
+    row.history.append(attempt)
+    del row.history[:-KEPT_ATTEMPTS]

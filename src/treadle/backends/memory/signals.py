@@ -1,0 +1,58 @@
+"""Signals: wake-ups for whoever shares this backend, each on the event loop that it subscribed on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from treadle.item import Signal
+
+log = logging.getLogger("treadle")
+
+
+class Subscriber:
+    __slots__ = ("_loop", "_receive", "active")
+
+    def __init__(self, receive: Callable[[Signal], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receive = receive
+        self.active = True
+
+    def send(self, signal: Signal) -> bool:
+        """False: its loop is closed, it will never hear of anything."""
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, signal)
+        except RuntimeError:
+            return False
+        return True
+
+    def _deliver(self, signal: Signal) -> None:
+        if not self.active:
+            return
+        try:
+            self._receive(signal)
+        except Exception:
+            log.exception("a receiver of signals failed")
+
+
+class Signals:
+    __slots__ = ("_subscribers",)
+
+    def __init__(self) -> None:
+        self._subscribers: dict[Subscriber, None] = {}
+
+    def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+        subscriber = Subscriber(receive)
+        self._subscribers[subscriber] = None
+
+        def unsubscribe() -> None:
+            subscriber.active = False
+            self._subscribers.pop(subscriber, None)
+
+        return unsubscribe
+
+    def publish(self, signal: Signal) -> None:
+        for subscriber in list(self._subscribers):
+            if not subscriber.send(signal):
+                self._subscribers.pop(subscriber, None)

@@ -1,0 +1,117 @@
+"""Workers: who is alive, what each of them knows and holds, and what becomes of it when one dies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from treadle.item import Beat, Lease, Loss, Pulse, WorkerState
+from treadle.rules import PORTION
+
+from .moves import free, show_lease
+from .rows import Worker
+from .settle import loss_of
+from .store import Store
+
+
+def beat(store: Store, beat: Beat, now: float) -> Pulse:
+    worker = store.workers.get(beat.worker)
+    fresh = worker is None
+    if worker is None:
+        worker = store.workers[beat.worker] = Worker(beat.worker)
+        _learn(store, beat.types)
+        worker.types = _known(beat.types)
+    elif beat.types is not None and worker.types != _known(beat.types):
+        _learn(store, beat.types)
+        _unlearn(store, worker.types, now)
+        worker.types = _known(beat.types)
+    _trust(store, worker, now + beat.lease)
+    return Pulse(fresh, _lost(store, beat.held))
+
+
+def bury(store: Store, worker: Worker, now: float) -> int:
+    """It is dead: all that it held is free."""
+    del store.workers[worker.id]
+    if worker.spot is not None:
+        store.lapses.remove(worker)
+    _unlearn(store, worker.types, now)
+    store.permits.give_all(worker)
+    held = list(worker.held.values())
+    for row in held:
+        free(store, row, now)
+    return len(held)
+
+
+def bury_lapsed(store: Store, now: float) -> None:
+    """A portion of those whose lease has lapsed. Whoever is buried is buried whole."""
+    freed = 0
+    while freed < PORTION and (worker := store.lapses.pop_until(now)) is not None:
+        freed += 1 + bury(store, worker, now)
+
+
+def orphans(store: Store, id: str, known: Sequence[int], now: float) -> list[Lease]:
+    worker = store.workers.get(id)
+    if worker is None:
+        return []
+    told = set(known)
+    return [
+        show_lease(row, row.started_at if row.doom is None and row.started_at is not None else now)
+        for token, row in worker.held.items()
+        if token not in told
+    ]
+
+
+def show_workers(store: Store) -> list[WorkerState]:
+    return [
+        WorkerState(
+            worker.id,
+            worker.until,
+            None if worker.types is None else tuple(sorted(worker.types)),
+            sum(row.status == "running" for row in worker.held.values()),
+        )
+        for worker in store.workers.values()
+    ]
+
+
+def _trust(store: Store, worker: Worker, until: float) -> None:
+    if worker.spot is not None:
+        store.lapses.remove(worker)
+    worker.until = until
+    store.beats += 1
+    store.lapses.push(until, store.beats, worker)
+
+
+def _lost(store: Store, held: Sequence[Lease]) -> dict[int, Loss]:
+    lost: dict[int, Loss] = {}
+    for lease in held:
+        row = store.find(lease.tenant, lease.id)
+        if row is None or row.token != lease.token:
+            loss = loss_of(row, lease)
+            # It has settled the item itself: nothing that the worker would not know.
+            if loss is not None:
+                lost[lease.token] = loss
+    return lost
+
+
+def _known(types: Sequence[str] | None) -> frozenset[str] | None:
+    return None if types is None else frozenset(types)
+
+
+def _learn(store: Store, types: Collection[str] | None) -> None:
+    if types is None:
+        store.know_all += 1
+    else:
+        store.known.update(frozenset(types))
+
+
+def _unlearn(store: Store, types: Collection[str] | None, now: float) -> None:
+    """One live worker less has these types."""
+    if types is None:
+        store.know_all -= 1
+        if not store.know_all:
+            store.forgotten[None] = now
+        return
+    for type in types:
+        store.known[type] -= 1
+        if not store.known[type]:
+            del store.known[type]
+            store.forgotten[type] = now
