@@ -1,0 +1,127 @@
+"""Cron expressions: when one is next due.
+
+Five fields (minute, hour, day of month, month, day of week), or six with seconds first, as cronsim
+reads them: `*`, `a-b`, `a,b`, `*/n`, names (`JAN`, `MON`), `L` and `LW` for the last (working) day
+of a month, `MON#2` for the second Monday, `5L` for the last Friday. A day matches when day of month
+*or* day of week does, unless one of them starts with `*`; then both must.
+
+Daylight saving follows Debian's cron. Clocks go forward: an expression at a fixed hour that is
+skipped is due once, right after the gap. Clocks go back: it is due once, the first time round.
+Expressions with a `*` for the minute or the hour follow elapsed time through both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Final, overload
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from . import timing
+from .errors import CronError
+
+_ALLOWED: Final = {
+    "second": "0-59",
+    "minute": "0-59",
+    "hour": "0-23",
+    "day-of-month": "1-31",
+    "month": "1-12 or JAN-DEC",
+    "day-of-week": "0-7 or SUN-SAT",
+}
+_MAX_LENGTH: Final = 255
+# Any leap year will do: what is not due within the 50 years that cronsim looks ahead never is.
+_PROBE: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class CronSchedule:
+    """An expression in a time zone. Raises CronError, naming the field, if it cannot ever be due."""
+
+    expression: str
+    tz: str = "UTC"
+    _zone: tzinfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_zone", _zone(self.expression, self.tz))
+        _check(self.expression)
+
+    def next_after(self, instant: datetime | float) -> datetime | None:
+        """The first due instant strictly after `instant`, in the schedule's time zone.
+
+        None when there is none before the year 10,000. Compare timestamps, not datetimes, where
+        clocks go back: Python holds a time that occurs twice unequal to all times of other zones.
+        """
+        after = timing.instant(instant, field="instant")
+        try:
+            # Where clocks go back, cronsim may answer with the first 02:30 after the second 02:10.
+            return next((due for due in self._from(after) if due.timestamp() > after), None)
+        except (OverflowError, ValueError):
+            return None
+
+    def _from(self, after: float) -> CronSim:
+        return CronSim(self.expression, timing.to_datetime(after).astimezone(self._zone))
+
+
+@overload
+def next_after(expr: str, instant: datetime, tz: str = "UTC") -> datetime | None: ...
+
+
+@overload
+def next_after(expr: str, instant: float, tz: str = "UTC") -> float | None: ...
+
+
+def next_after(expr: str, instant: datetime | float, tz: str = "UTC") -> datetime | float | None:
+    """When `expr` is first due, strictly after `instant`, and in the same form.
+
+    A datetime gives an aware datetime in `tz`, epoch seconds give epoch seconds.
+    """
+    due = _schedule(expr, tz).next_after(instant)
+    return due.timestamp() if due is not None and not isinstance(instant, datetime) else due
+
+
+@lru_cache(maxsize=256)
+def _schedule(expression: str, tz: str) -> CronSchedule:
+    return CronSchedule(expression, tz)
+
+
+def _zone(expression: str, name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name) if name != "UTC" else UTC
+    except Exception:  # noqa: BLE001  unknown, unreadable, absolute, not a str: the advice is the same
+        raise CronError(expression, "tz", f"no time zone is named {name!r}") from None
+
+
+def _check(expression: str) -> None:
+    if len(expression) > _MAX_LENGTH:
+        raise CronError(f"{expression[:77]}...", "expression", f"is over {_MAX_LENGTH} characters")
+    try:
+        due = next(CronSim(expression, _PROBE), None)
+    except Exception as error:
+        raise _explained(expression, str(error)) from error
+    if due is None:
+        raise CronError(expression, "day-of-month", "never falls on such a day of the week")
+
+
+def _explained(expression: str, problem: str) -> CronError:
+    """What cronsim calls "Bad hour", with the text that it means."""
+    parts = expression.split()
+    if len(parts) not in (5, 6):
+        return CronError(expression, "fields", f"expected 5, or 6 with seconds first, got {len(parts)}")
+    name = problem.removeprefix("Bad ")
+    if name not in _ALLOWED:
+        return CronError(expression, "expression", "cannot be read")
+    text = dict(zip(list(_ALLOWED)[-len(parts) :], parts, strict=True))[name]
+    if name == "day-of-month" and _is_read(" ".join([*parts[:-2], "*", "*"])):
+        return CronError(expression, name, f"{text!r} is a day that month {parts[-2]!r} never has")
+    return CronError(expression, name, f"{text!r} is not within {_ALLOWED[name]}")
+
+
+def _is_read(expression: str) -> bool:
+    try:
+        CronSim(expression, _PROBE)
+    except CronSimError:
+        return False
+    return True
