@@ -1,0 +1,277 @@
+"""Metrics count what the engine tells them, and show it in every form that was promised."""
+
+import asyncio
+import re
+import sys
+
+import pytest
+
+from treadle import metrics as module
+from treadle.errors import InputError
+from treadle.metrics import METRICS, Histogram, Metrics, TypeMetrics
+
+
+def counted(metrics: Metrics, type: str = "a") -> dict[str, float]:
+    """The counters and gauges that are not zero, instants aside."""
+    flat = {sample.name: sample.value for sample in metrics.list(type=type)}
+    return {
+        name: value
+        for name, value in flat.items()
+        if not isinstance(value, Histogram) and value and not name.startswith("last_")
+    }
+
+
+def run_one(series: TypeMetrics) -> None:
+    series.claimed()
+    series.began(0.2)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(now=lambda: 1000.0)
+
+
+# ----------------------------------------------------------------------------------------------- counting
+
+
+def test_a_success(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    series.queued_one(900.0)
+    series.claimed()
+    assert counted(metrics) == {"queued": 1, "active": 1, "pending": 1, "peak_active": 1}
+    series.began(0.2)
+    assert counted(metrics) == {"queued": 1, "started": 1, "active": 1, "running": 1, "peak_active": 1}
+    series.succeeded_in(0.5, 0.7, 2)
+    assert counted(metrics) == {"queued": 1, "started": 1, "succeeded": 1, "peak_active": 1}
+    assert (series.wait.sum, series.run.sum, series.total.sum, series.attempts.sum) == (0.2, 0.5, 0.7, 2)
+    assert (series.last_queued_at, series.last_started_at, series.last_succeeded_at) == (
+        900.0,
+        1000.0,
+        1000.0,
+    )
+
+
+def test_a_failure_that_is_retried_counts_when_it_happens(metrics: Metrics) -> None:
+    run_one(series := metrics.of("a"))
+    series.again("retry", 0.5)
+    assert counted(metrics) == {"started": 1, "failed": 1, "retried": 1, "peak_active": 1}
+    assert (series.run.count, series.total.count, series.last_failed_at) == (1, 0, 1000.0)
+
+
+def test_the_last_failure_counts_as_failed_and_dead(metrics: Metrics) -> None:
+    run_one(series := metrics.of("a"))
+    series.died(0.5, 0.7, 3, expired=False)
+    assert counted(metrics) == {"started": 1, "failed": 1, "dead": 1, "peak_active": 1}
+    assert (series.run.count, series.total.sum, series.attempts.sum) == (1, 0.7, 3)
+
+
+def test_an_expiry_is_a_death_but_no_failure(metrics: Metrics) -> None:
+    metrics.of("a").died(None, 0.7, 0, expired=True, held=False)
+    assert counted(metrics) == {"expired": 1, "dead": 1}
+    assert metrics.of("a").run.count == 0
+
+
+def test_what_was_never_in_our_hands_changes_no_gauge(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    series.claimed()
+    series.died(None, 0.7, 1, expired=False, held=False)
+    series.released(False, held=False)
+    assert counted(metrics) == {"dead": 1, "active": 1, "pending": 1, "peak_active": 1}
+
+
+def test_a_deferral_is_neither_failure_nor_retry(metrics: Metrics) -> None:
+    run_one(series := metrics.of("a"))
+    series.again("defer", 0.5)
+    assert counted(metrics) == {"started": 1, "deferred": 1, "peak_active": 1}
+
+
+def test_losing_and_releasing_free_the_hands(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    for verb in (series.lost, series.released):
+        series.claimed()
+        verb(False)
+        run_one(series)
+        verb(True)
+    assert counted(metrics) == {"started": 2, "lease_lost": 2, "peak_active": 1}
+
+
+def test_the_peak_stays(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    for _ in range(3):
+        run_one(series)
+    for _ in range(3):
+        series.succeeded_in(0.1, 0.1, 1)
+    run_one(series)
+    assert (series.active, series.peak_active) == (1, 3)
+
+
+def test_clocks_that_disagree_give_no_negative_times(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    series.claimed()
+    series.began(-0.3)
+    assert (series.wait.sum, series.wait.counts[0]) == (0.0, 1)
+
+
+def test_types_are_counted_apart_up_to_a_bound(metrics: Metrics) -> None:
+    for n in range(module.MAX_TYPES + 50):
+        metrics.of(f"type{n}").queued_one(1.0)
+    assert len(metrics.types()) == module.MAX_TYPES + 1
+    assert metrics.get("queued", type="type7") == 1
+    assert metrics.get("queued", type=module.OTHER) == 50
+    assert metrics.of("type7") is metrics.of("type7")
+
+
+# --------------------------------------------------------------------------------------------- histograms
+
+
+def test_a_histogram_counts_by_bucket_bounds_included() -> None:
+    histogram = Histogram((1.0, 2.0, 5.0))
+    for value in (0.5, 1.0, 1.5, 5.0, 9.0):
+        histogram.observe(value)
+    assert histogram.cumulative() == [(1.0, 2), (2.0, 3), (5.0, 4), (float("inf"), 5)]
+    assert (histogram.count, histogram.sum, histogram.mean) == (5, 17.0, 3.4)
+
+
+def test_quantiles_are_interpolated_and_end_at_the_highest_bound() -> None:
+    histogram = Histogram((1.0, 2.0, 5.0))
+    assert (histogram.quantile(0.5), histogram.mean) == (0.0, 0.0)
+    for _ in range(10):
+        histogram.observe(1.5)
+    assert histogram.quantile(0.5) == pytest.approx(1.5)
+    assert histogram.quantile(0.0) == pytest.approx(1.0)
+    histogram.observe(99.0)
+    assert histogram.quantile(1.0) == 5.0
+
+
+# ------------------------------------------------------------------------------------------------ looking
+
+
+def test_get_finds_by_either_name_and_adds_up_types(metrics: Metrics) -> None:
+    for type, times in (("a", 2), ("b", 3)):
+        for _ in range(times):
+            run_one(metrics.of(type))
+    metrics.of("a").succeeded_in(1.0, 2.0, 1)
+    assert metrics.get(module.STARTED, type="a") == 2
+    assert metrics.get("treadle_started_total") == 5
+    assert metrics.get("peak_active") == 3
+    assert metrics.get("started", type="unknown") == 0
+    wait = metrics.get("wait")
+    assert isinstance(wait, Histogram)
+    assert wait.count == 5
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(metrics: Metrics) -> None:
+    with pytest.raises(InputError, match="is not a metric: queued, started"):
+        metrics.get("strated")
+
+
+def test_every_metric_has_a_constant_and_an_attribute(metrics: Metrics) -> None:
+    assert {getattr(module, metric.name.upper()) for metric in METRICS} == {metric.name for metric in METRICS}
+    assert {sample.name for sample in metrics.list(type="a")} == set()
+    metrics.of("a")
+    assert [sample.name for sample in metrics.list()] == [metric.name for metric in METRICS]
+
+
+def test_stats_are_flat_numbers(metrics: Metrics) -> None:
+    run_one(metrics.of("a"))
+    stats = metrics.stats()
+    assert all(isinstance(value, int | float) for value in stats.values())
+    assert (stats["started"], stats["wait_count"], stats["wait_mean"]) == (1, 1, 0.2)
+    assert metrics.stats(type="b")["started"] == 0
+
+
+# --------------------------------------------------------------------------------------------- Prometheus
+
+
+def busy(metrics: Metrics) -> None:
+    for type in ("math.add", 'odd "type"\\\n'):
+        series = metrics.of(type)
+        series.queued_one(900.0)
+        run_one(series)
+        series.succeeded_in(0.5, 0.7, 1)
+        run_one(series)
+
+
+def test_the_text_is_what_prometheus_reads(metrics: Metrics) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    busy(metrics)
+    families = {family.name: family for family in parser.text_string_to_metric_families(metrics.prometheus())}
+    assert {family.type for family in families.values()} == {"counter", "gauge", "histogram"}
+    started = {sample.labels["type"]: sample.value for sample in families["treadle_started"].samples}
+    assert started == {"math.add": 2, 'odd "type"\\\n': 2}
+    run = [
+        sample for sample in families["treadle_run_seconds"].samples if sample.labels["type"] == "math.add"
+    ]
+    assert {sample.name: sample.value for sample in run if "le" not in sample.labels} == {
+        "treadle_run_seconds_count": 1,
+        "treadle_run_seconds_sum": 0.5,
+    }
+    assert [sample.value for sample in run if sample.labels.get("le") in ("0.25", "0.5", "+Inf")] == [0, 1, 1]
+
+
+def test_a_registry_of_prometheus_client_shows_the_same() -> None:
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    metrics = Metrics(now=lambda: 1000.0, registry=registry)
+    busy(metrics)
+    assert registry.get_sample_value("treadle_started_total", {"type": "math.add"}) == 2
+    exposed = client.generate_latest(registry).decode()
+
+    def numbers(text: str) -> set[tuple[str, float]]:
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        # The order of a histogram's labels is free.
+        named = (
+            (re.sub(r'\{(le="[^"]*"),(.*)\}', r"{\2,\1}", name), float(value)) for name, _, value in lines
+        )
+        return set(named)
+
+    assert numbers(exposed) == numbers(metrics.prometheus())
+
+
+def test_a_registry_without_prometheus_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=re.escape("treadle[prometheus]")):
+        Metrics(registry=object())
+
+
+# ---------------------------------------------------------------------------------------------- listening
+
+
+async def test_subscribers_hear_once_per_turn_which_types_changed(metrics: Metrics) -> None:
+    heard: list[tuple[str, ...]] = []
+    metrics.of("a")
+    end = metrics.subscribe(heard.append)
+    for type in ("a", "b", "a"):
+        run_one(metrics.of(type))
+    assert heard == []
+    await asyncio.sleep(0)
+    assert heard == [("a", "b")]
+    metrics.of("a").queued_one(1.0)
+    await asyncio.sleep(0)
+    assert heard == [("a", "b"), ("a",)]
+    end()
+    end()
+    metrics.of("a").queued_one(1.0)
+    await asyncio.sleep(0)
+    assert len(heard) == 2
+
+
+async def test_a_subscriber_that_raises_does_not_hurt_the_others(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[str, ...]] = []
+
+    def broken(_: object) -> None:
+        raise RuntimeError("boom")
+
+    metrics.subscribe(broken)
+    metrics.subscribe(heard.append)
+    metrics.of("a").queued_one(1.0)
+    await asyncio.sleep(0)
+    assert heard == [("a",)]
+    assert "boom" in caplog.text
+
+
+def test_without_subscribers_nothing_is_noted_and_no_loop_is_needed(metrics: Metrics) -> None:
+    run_one(metrics.of("a"))
+    assert metrics.of("a").changed is None
