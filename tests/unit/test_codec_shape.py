@@ -515,3 +515,10 @@ def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
         "sys.exit('pydantic' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+
+
+def test_namesakes_in_a_union_are_told_apart() -> None:
+    namesake = msgspec.defstruct("Point", [("x", int)], module="elsewhere")
+    shape = Shape.for_type(Point | namesake)
+    assert type(shape.decode(shape.encode(namesake(1)))) is namesake
+    assert type(shape.decode(shape.encode(Point(1)))) is Point

@@ -2,8 +2,8 @@
 
 Most values are plain JSON already, and for them tagging would be a walk through the whole value in
 Python. So the value is written as it is first, read back, and compared: both run in C. Only when it
-did not survive is it tagged. For `{"a": 1, "b": 2}` that costs 0.7 us, where writing alone is 0.1
-and tagging 4; for 1,000 records of four fields 1.3 ms, where writing alone is 0.25 and tagging 12.
+did not survive is it tagged. For `{"a": 1, "b": 2}` that costs 1.3 us, where writing alone is 0.1
+and tagging 2.6; for 1,000 records of four fields 1.4 ms, where writing alone is 0.24 and tagging 6.
 """
 
 from __future__ import annotations

@@ -91,9 +91,9 @@ class Shape:
     def decode(self, data: bytes, codec: Codec = default_codec) -> Any:
         """Read back as this type, or DecodeError with the path."""
         try:
-            if self._is_open or type(codec) is not JsonCodec or is_marked(data):
-                return self.lift(codec.decode(data))
-            return self._read(data)
+            if type(codec) is JsonCodec and not is_marked(data):
+                return self._read(data)
+            return self.lift(codec.decode(data))
         except DecodeError:
             raise
         except Exception as error:
@@ -183,7 +183,7 @@ def _unsupported(tp: Any) -> str | None:
 def _replaced(tp: Any) -> Any:
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin is typing.Union or origin is types.UnionType:
-        members = {_name(member): Shape.for_type(member) for member in args}
+        members = {_name(member, args): Shape.for_type(member) for member in args}
         return type("Choice", (Choice,), {"members": members})
     if origin is typing.Annotated:
         return supported(args[0])
@@ -192,8 +192,12 @@ def _replaced(tp: Any) -> Any:
     return origin[tuple(arg if arg is Ellipsis else supported(arg) for arg in args)]
 
 
-def _name(tp: Any) -> str:
-    return tp.__qualname__ if isinstance(tp, type) and not typing.get_args(tp) else str(tp)
+def _name(tp: Any, siblings: tuple[Any, ...]) -> str:
+    """What a member of a union is called on the wire: its module is named only to tell it apart."""
+    if not isinstance(tp, type) or typing.get_args(tp):
+        return str(tp)
+    namesakes = [each for each in siblings if getattr(each, "__qualname__", None) == tp.__qualname__]
+    return tp.__qualname__ if len(namesakes) == 1 else f"{tp.__module__}.{tp.__qualname__}"
 
 
 def _check_hook(cls: Any, value: Any) -> Any:
