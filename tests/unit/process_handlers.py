@@ -1,0 +1,119 @@
+"""What the process pool's tests run in other processes: it has to be importable there."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from treadle.errors import Abort
+
+
+class Wrapped:
+    """Stands for a work type: what the decorated name means."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@Wrapped
+def shadowed(a: int) -> int:
+    return a * 10
+
+
+original = shadowed.fn
+
+
+def shadow(a: int) -> int:
+    return a
+
+
+renamed, shadow = shadow, None  # type: ignore[assignment]
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def abort() -> None:
+    raise Abort(KeyError("k"))
+
+
+class Picky(Exception):
+    def __init__(self, *, code: int) -> None:
+        super().__init__(f"code {code}")
+
+
+def fail_unpicklably() -> None:
+    raise Picky(code=7)
+
+
+def leave() -> None:
+    sys.exit(3)
+
+
+def give_unpicklable() -> object:
+    return threading.Lock()
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def exit_hard() -> None:
+    os._exit(9)
+
+
+def hang(started: str) -> None:
+    """Say that it runs, by writing its pid, and never end."""
+    _say_pid(started)
+    while True:
+        time.sleep(60)
+
+
+def hold_the_interpreter(started: str) -> None:
+    """The same in a C call that lets no other thread of the process run."""
+    _say_pid(started)
+    ctypes.PyDLL(None).sleep(300)
+
+
+def interrupt_and_go_on() -> str:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return "still here"
+
+
+def signals_of_a_program() -> str:
+    """How a program that a handler starts takes SIGTERM and SIGINT."""
+    script = (
+        "import signal; print(signal.getsignal(15) == signal.SIG_IGN, signal.getsignal(2) == signal.SIG_IGN)"
+    )
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def in_a_process_of_its_own(a: int) -> int:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(add, a, 1).result(30)
+
+
+def length(data: bytes) -> bytes:
+    return data * 2
+
+
+def _say_pid(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))

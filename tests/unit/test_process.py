@@ -1,0 +1,276 @@
+"""The process pool: calls that come back, calls that are killed, children that die, and no orphans."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator
+from multiprocessing import active_children
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit import process_handlers as handlers
+from treadle.engine.process import ProcessPool
+from treadle.errors import Abort, EncodeError, InputError, ProcessDied, RemoteError, Stopped
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills by signal")
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[ProcessPool]:
+    pool = ProcessPool(2)
+    yield pool
+    await pool.close()
+
+
+class Sign:
+    """A named pipe in which a handler says, by its pid, that it has begun."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        os.mkfifo(path)
+        self._reading = asyncio.get_running_loop().run_in_executor(None, path.read_text)
+
+    async def pid(self) -> int:
+        return int(await asyncio.wait_for(self._reading, 30))
+
+
+def gone(pid: int, within: float = 5.0) -> bool:
+    try:
+        psutil.Process(pid).wait(within)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------- calls, answers
+
+
+async def test_a_call_runs_elsewhere_and_comes_back(pool: ProcessPool) -> None:
+    assert await pool.run(handlers.add, (1,), {"b": 2}, name="math.add") == 3
+    assert await pool.run(handlers.pid) != os.getpid()
+
+
+async def test_children_start_when_needed_and_are_kept(pool: ProcessPool) -> None:
+    assert active_children() == []
+    first = await pool.run(handlers.pid)
+    assert [await pool.run(handlers.pid) for _ in range(3)] == [first] * 3
+    pids = await asyncio.gather(*(pool.run(handlers.pid) for _ in range(6)))
+    assert len(set(pids)) <= 2
+
+
+async def test_large_values_pass(pool: ProcessPool) -> None:
+    assert len(await pool.run(handlers.length, (b"x" * 3_000_000,))) == 6_000_000
+
+
+async def test_a_decorated_function_is_found_behind_its_name(pool: ProcessPool) -> None:
+    assert await pool.run(handlers.original, (4,)) == 40
+
+
+async def test_an_exception_comes_back_with_its_traceback(pool: ProcessPool) -> None:
+    with pytest.raises(ValueError, match=r"^boom$") as caught:
+        await pool.run(handlers.fail, ("boom",))
+    assert "in fail" in "".join(traceback.format_exception(caught.value))
+
+
+async def test_directives_come_back_as_they_are(pool: ProcessPool) -> None:
+    with pytest.raises(Abort) as caught:
+        await pool.run(handlers.abort)
+    assert isinstance(caught.value.cause, KeyError)
+
+
+async def test_an_exception_that_cannot_travel_comes_back_in_words(pool: ProcessPool) -> None:
+    with pytest.raises(RemoteError) as caught:
+        await pool.run(handlers.fail_unpicklably)
+    assert (caught.value.error_type, caught.value.error) == ("tests.unit.process_handlers.Picky", "code 7")
+    assert "in fail_unpicklably" in "".join(traceback.format_exception(caught.value))
+
+
+async def test_leaving_is_a_failure_of_the_call_not_the_end_of_the_loop(pool: ProcessPool) -> None:
+    with pytest.raises(RemoteError, match="SystemExit: 3"):
+        await pool.run(handlers.leave)
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
+async def test_a_result_that_cannot_travel_says_so(pool: ProcessPool) -> None:
+    with pytest.raises(EncodeError, match="the result, a lock, cannot be sent back"):
+        await pool.run(handlers.give_unpicklable)
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
+async def test_an_argument_that_cannot_travel_says_so(pool: ProcessPool) -> None:
+    with pytest.raises(EncodeError, match=r"an argument of math\.add cannot be sent"):
+        await pool.run(handlers.add, (lambda: 1,), name="math.add")
+
+
+async def test_only_what_has_a_name_can_be_sent(pool: ProcessPool) -> None:
+    def local() -> None: ...
+
+    for function in (local, lambda: 1, handlers.renamed):
+        with pytest.raises(InputError, match="define it at the top"):
+            await pool.run(function)
+    assert active_children() == []
+
+
+async def test_signals_for_the_group_are_left_to_the_parent(pool: ProcessPool) -> None:
+    assert await pool.run(handlers.interrupt_and_go_on) == "still here"
+    assert await pool.run(handlers.signals_of_a_program) == "False False\n"
+
+
+async def test_a_handler_may_have_processes_of_its_own(pool: ProcessPool) -> None:
+    assert await pool.run(handlers.in_a_process_of_its_own, (4,)) == 5
+
+
+async def test_forkserver_works_too() -> None:
+    pool = ProcessPool(1, context="forkserver")
+    try:
+        assert await pool.run(handlers.add, (1, 2)) == 3
+    finally:
+        await pool.close()
+
+
+def test_fork_is_refused() -> None:
+    with pytest.raises(InputError, match="not safe"):
+        ProcessPool(1, context="fork")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="processes"):
+        ProcessPool(0)
+
+
+# ---------------------------------------------------------------------------------------------- death, kills
+
+
+@pytest.mark.parametrize(
+    ("function", "exitcode", "signal_name"),
+    [(handlers.segfault, -signal.SIGSEGV, "SIGSEGV"), (handlers.exit_hard, 9, None)],
+)
+async def test_a_child_that_dies_fails_its_own_call_only(
+    pool: ProcessPool, tmp_path: Path, function: object, exitcode: int, signal_name: str | None
+) -> None:
+    sign = Sign(tmp_path / "pid")
+    other = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
+    running = await sign.pid()
+    with pytest.raises(ProcessDied) as caught:
+        await pool.run(function, name="media.resize")  # type: ignore[arg-type]
+    assert (caught.value.exitcode, caught.value.signal) == (exitcode, signal_name)
+    assert "media.resize" in str(caught.value)
+    assert psutil.pid_exists(running)
+    assert not other.done()
+    assert await pool.run(handlers.add, (1, 1)) == 2
+    other.cancel()
+    await asyncio.wait([other])
+
+
+@pytest.mark.parametrize("function", [handlers.hang, handlers.hold_the_interpreter])
+async def test_a_timeout_kills_the_child_within_a_second(
+    pool: ProcessPool, tmp_path: Path, function: object
+) -> None:
+    sign = Sign(tmp_path / "pid")
+    call = asyncio.ensure_future(pool.run(function, (sign.path,)))  # type: ignore[arg-type]
+    pid = await sign.pid()
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call, 0.01)
+    assert time.monotonic() - begun < 1.0
+    assert not psutil.pid_exists(pid), "dead and buried when the call ends"
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
+async def test_a_call_cancelled_while_its_child_starts_leaves_nothing() -> None:
+    pool = ProcessPool(1)
+    call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
+    assert await pool.run(handlers.add, (1, 2)) == 3
+    await pool.close()
+    assert active_children() == []
+
+
+async def test_an_idle_child_that_died_is_replaced_unseen(pool: ProcessPool) -> None:
+    pid = await pool.run(handlers.pid)
+    os.kill(pid, signal.SIGKILL)
+    # Until it is really dead; it stays to be buried by the pool.
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert await pool.run(handlers.pid) != pid
+
+
+async def test_calls_wait_in_line_and_a_cancelled_one_gives_its_turn_on(tmp_path: Path) -> None:
+    pool = ProcessPool(1)
+    sign = Sign(tmp_path / "pid")
+    first = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
+    await sign.pid()
+    second, third = (asyncio.ensure_future(pool.run(handlers.add, (n,))) for n in (2, 3))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+    assert await third == 3
+    assert second.cancelled()
+    await pool.close()
+
+
+# ---------------------------------------------------------------------------------------------------- ends
+
+
+async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
+    pool = ProcessPool(2)
+    sign = Sign(tmp_path / "pid")
+    busy = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
+    await sign.pid()
+    await pool.run(handlers.pid)
+    await pool.close()
+    assert active_children() == []
+    with pytest.raises(ProcessDied):
+        await busy
+    with pytest.raises(Stopped):
+        await pool.run(handlers.pid)
+    await pool.close()
+
+
+SCRIPT = """
+import asyncio, sys
+from tests.unit import process_handlers as handlers
+from treadle.engine.process import ProcessPool
+
+async def main():
+    pool = ProcessPool(3)
+    await pool.run(handlers.pid)
+    calls = [pool.run(handlers.hang, (sys.argv[1],)), pool.run(handlers.{function}, (sys.argv[2],))]
+    await asyncio.gather(*calls)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+async def test_no_orphans_when_the_parent_dies(tmp_path: Path, ending: signal.Signals) -> None:
+    function = "hold_the_interpreter" if sys.platform == "linux" else "hang"
+    script = tmp_path / "parent.py"
+    script.write_text(SCRIPT.format(function=function))
+    signs = [Sign(tmp_path / "a"), Sign(tmp_path / "b")]
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        script,
+        *(sign.path for sign in signs),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        pids = [await sign.pid() for sign in signs]
+        children = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
+        assert set(pids) <= set(children)
+        parent.send_signal(ending)
+        await asyncio.wait_for(parent.wait(), 10)
+        assert [pid for pid in children if not await asyncio.to_thread(gone, pid)] == []
+    finally:
+        if parent.returncode is None:
+            parent.kill()
+            await parent.wait()
