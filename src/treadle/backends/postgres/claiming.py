@@ -1,0 +1,114 @@
+"""Claim, beat, bury, orphans: who runs what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.item import Beat, Claim, Demand, Lease, Pulse
+
+from .base import Verbs
+from .calls import Record
+from .codes import LOSSES, SETTLED, VERDICTS
+from .rotation import Rotation
+
+CLAIM: Final = (
+    "select * from treadle.claim($1, $2, $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],"
+    " $9, $10, $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])"
+)
+BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[])"
+BURY: Final = "select treadle.bury($1)"
+ORPHANS: Final = "select * from treadle.orphans($1, $2::bigint[])"
+
+
+class Claiming(Verbs):
+    async def claim(self, demand: Demand) -> Claim:
+        rotation = demand.rotation if isinstance(demand.rotation, Rotation) else Rotation()
+        rows = await self._calls.rows(
+            CLAIM, *_asked(demand), *rotation.cursors(demand.limit), repeatable=False
+        )
+        if not rows:
+            return Claim(alive=False)
+        last = rows.pop()
+        leases = _in_turn([lease_of(row) for row in rows], last["picks"])
+        rotation.served([(one.queue, one.tenant, one.lane) for one in leases if one.verdict is None])
+        return Claim(tuple(leases), rotation, last["next_due"])
+
+    async def beat(self, beat: Beat) -> Pulse:
+        held = beat.held
+        record = await self._calls.row(
+            BEAT,
+            beat.worker,
+            beat.lease,
+            beat.types,
+            beat.types is None,
+            [lease.ref for lease in held] if held else None,
+            [lease.token for lease in held] if held else None,
+            vital=True,
+        )
+        if record["l_row"] is None:
+            return Pulse(record["fresh"])
+        lost = zip(record["l_row"], record["l_loss"], strict=True)
+        return Pulse(
+            record["fresh"], {held[row - 1].token: LOSSES[loss] for row, loss in lost if loss != SETTLED}
+        )
+
+    async def bury(self, worker: str) -> int:
+        freed: int = await self._calls.value(BURY, worker, vital=True)
+        return freed
+
+    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return [lease_of(row) for row in await self._calls.rows(ORPHANS, worker, list(known))]
+
+
+def _asked(demand: Demand) -> tuple[object, ...]:
+    types = demand.types
+    avoid = sorted(demand.avoid)
+    return (
+        demand.worker,
+        demand.limit,
+        None if types is None else list(types),
+        None if types is None else list(types.values()),
+        demand.queues,
+        demand.tenants,
+        [tenant for tenant, _ in avoid] or None,
+        [lane for _, lane in avoid] or None,
+        demand.unknown_grace,
+    )
+
+
+def _in_turn(leases: list[Lease], order: Sequence[int]) -> list[Lease]:
+    """The store looks items up by number; their turns are another matter."""
+    by_number = {lease.ref: lease for lease in leases}
+    return [by_number[no] for no in order]
+
+
+def lease_of(row: Record) -> Lease:
+    (
+        no, token, id, tenant, type, input, attempt, group_id, queue, lane, priority, attempts, parent,
+        workflow, workflow_type, after, options, queued, due, deadline, verdict, at, *_,
+    ) = row  # fmt: skip
+    return Lease(
+        id=id,
+        tenant=tenant,
+        token=token,
+        type=type,
+        input=input,
+        attempt=attempt,
+        group_id=group_id,
+        queue=queue,
+        lane=lane,
+        priority=priority,
+        attempts=attempts,
+        parent=parent,
+        workflow=workflow,
+        workflow_type=workflow_type,
+        after=tuple(after) if after else (),
+        options=options,
+        queued_at=queued,
+        due_at=due,
+        claimed_at=at,
+        deadline=deadline,
+        verdict=VERDICTS[verdict],
+        ref=no,
+    )

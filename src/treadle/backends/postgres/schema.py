@@ -1,0 +1,159 @@
+"""Schema: the tables, by numbered migrations, and the functions, whose text is the version.
+
+Both are applied in one transaction under an advisory lock, so that processes that start at once do it once.
+The functions are replaced whenever their text is not that of this library; the clock is not one of them,
+so that a test can put another in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import asyncpg
+
+from treadle.errors import InputError, SchemaError
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[Any]
+
+_HERE = files(__package__)
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
+_QUALIFIED = re.compile(r"\btreadle\.")
+_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+
+VERSION: Final = 1
+
+
+def check_schema(name: str) -> str:
+    """`name`, if it may be a schema's: it is written into every statement."""
+    if not _SCHEMA.fullmatch(name):
+        raise InputError.of("schema", name, "must be a letter or _, then up to 47 letters, digits or _")
+    return name
+
+
+class Schema:
+    """The SQL of one schema, and how to bring a database to it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = check_schema(name)
+        self._qualifier = f'"{name}".'
+
+    def sql(self, text: str) -> str:
+        """`text`, written for the schema `treadle`, for this one."""
+        return _QUALIFIED.sub(self._qualifier, text)
+
+    async def check(self, connection: Connection) -> None:
+        """`SchemaError` unless the database has exactly this version."""
+        found = await self._version(connection)
+        if found != VERSION:
+            raise SchemaError(found, VERSION)
+
+    async def apply(self, connection: Connection) -> None:
+        """Bring the database to this version. Cheap when it is there."""
+        if await self._current(connection):
+            return
+        async with connection.transaction():
+            await connection.execute("set local lock_timeout = 0; set local statement_timeout = 0")
+            await connection.execute(
+                "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"treadle.schema.{self.name}"
+            )
+            if not await self._current(connection):
+                await self._migrate(connection)
+                await self._define(connection)
+
+    async def _current(self, connection: Connection) -> bool:
+        found = await self._version(connection)
+        if found is not None and found > VERSION:
+            raise SchemaError(found, VERSION)
+        return found == VERSION and await self._meta(connection, "functions") == functions_hash()
+
+    async def _version(self, connection: Connection) -> int | None:
+        found = await self._meta(connection, "version")
+        return None if found is None else int(found)
+
+    async def _meta(self, connection: Connection, name: str) -> str | None:
+        there = await connection.fetchval("select to_regclass($1)::oid", f'"{self.name}".meta')
+        if there is None:
+            return None
+        value: str | None = await connection.fetchval(
+            self.sql("select value from treadle.meta where name = $1"), name
+        )
+        return value
+
+    async def _migrate(self, connection: Connection) -> None:
+        await connection.execute(f'create schema if not exists "{self.name}"')
+        await connection.execute(
+            self.sql("create table if not exists treadle.meta (name text primary key, value text not null)")
+        )
+        found = await self._version(connection) or 0
+        for number, text in migrations():
+            if number > found:
+                await connection.execute(self.sql(text))
+                await self._set_meta(connection, "version", str(number))
+
+    async def _define(self, connection: Connection) -> None:
+        for text in functions():
+            await self._replace(connection, self.sql(text))
+        await self._set_meta(connection, "functions", functions_hash())
+
+    async def _replace(self, connection: Connection, text: str) -> None:
+        try:
+            async with connection.transaction():
+                await connection.execute(text)
+        except asyncpg.InvalidFunctionDefinitionError:
+            # What a function returns cannot be replaced: the old one goes first.
+            for name in re.findall(r'create or replace function "\w+"\.(\w+)\(', text):
+                await self._drop(connection, name)
+            await connection.execute(text)
+
+    async def _drop(self, connection: Connection, function: str) -> None:
+        for (signature,) in await connection.fetch(
+            "select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
+            " where n.nspname = $1 and p.proname = $2",
+            self.name,
+            function,
+        ):
+            await connection.execute(f"drop function {signature}")
+
+    async def _set_meta(self, connection: Connection, name: str, value: str) -> None:
+        await connection.execute(
+            self.sql(
+                "insert into treadle.meta values ($1, $2) on conflict (name) do update set value = excluded.value"
+            ),
+            name,
+            value,
+        )
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """Number and text of each, in order."""
+    found = [
+        (int(match[1]), file.read_text("utf-8"))
+        for file in (_HERE / "migrations").iterdir()
+        if (match := _MIGRATION.fullmatch(file.name))
+    ]
+    return tuple(sorted(found))
+
+
+@cache
+def functions() -> tuple[str, ...]:
+    return tuple(file.read_text("utf-8") for file in _sql_files())
+
+
+@cache
+def functions_hash() -> str:
+    return hashlib.sha256("\n".join(functions()).encode()).hexdigest()[:32]
+
+
+def _sql_files() -> list[Traversable]:
+    return sorted((file for file in (_HERE / "sql").iterdir() if file.name.endswith(".sql")), key=_name)
+
+
+def _name(file: Traversable) -> str:
+    return file.name

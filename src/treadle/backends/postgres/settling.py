@@ -1,0 +1,248 @@
+"""Settle: how attempts end, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+import asyncpg
+from msgspec.structs import replace
+
+from treadle.item import Closed, Contribution, Effects, Item, Outcome, Released, Settled, Settlement
+
+from .base import Verbs
+from .calls import Record
+from .codes import KINDS, LOSSES, REASON_CODES, SETTLED
+from .rows import SEPARATOR, circular, rows_of
+from .submitting import marks, refused
+
+SETTLE: Final = (
+    "select * from treadle.settle($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::smallint[],"
+    " $6::bytea[], $7::float8[], $8::float8[], $9::int[], $10::int[], $11::bytea[], $12::int[], $13::bytea[],"
+    " $14::bytea[], $15::bytea[], $16, $17, $18::int[], $19::int[], $20::text[], $21::text[], $22::text[],"
+    " $23::text[], $24::text[], $25::int[], $26::int[], $27::float8[], $28::float8[], $29::float8[],"
+    " $30::float8[], $31::text[], $32::text[], $33::text[], $34::text[], $35::int[], $36::smallint[],"
+    " $37::text[], $38::float8[], $39::float8[], $40::float8[], $41::text[], $42::bytea[], $43::bytea[],"
+    " $44, $45)"
+)
+NO_CHILDREN: Final = (*(None,) * 26, True, False)
+
+CONTRIBUTES: Final = 1
+FINAL: Final = 2
+GIVEN: Final = 4
+GROUPED: Final = 8
+ENDS: Final = frozenset(("success", "dead", "cancelled"))
+
+APPLIED: Final = Outcome(verb="applied")
+AGAIN: Final = Outcome(verb="applied", again=True)
+
+Call: TypeAlias = Callable[[tuple[object, ...]], Awaitable[Record]]
+
+
+class Settling(Verbs):
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        async def call(arguments: tuple[object, ...]) -> Record:
+            return await self._calls.row(SETTLE, *arguments, vital=True)
+
+        return await settle(settlements, call)
+
+
+async def settle(settlements: Sequence[Settlement], call: Call) -> Settled:
+    """As few calls as it takes, each with settlements that do not depend on each other."""
+    outcomes: dict[int, Outcome] = {}
+    following = Following()
+    for wave in _waves(settlements):
+        while wave:
+            request = Request([settlements[n] for n in wave])
+            try:
+                record = await call(request.arguments)
+            except asyncpg.PostgresError as error:
+                for row, rejected in refused(error).items():
+                    outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
+                wave = [n for n in wave if n not in outcomes]
+            else:
+                outcomes.update(zip(wave, request.read(record, following), strict=True))
+                break
+    return Settled(tuple(outcomes[n] for n in range(len(settlements))), following.effects())
+
+
+def _waves(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
+    """Which settlements may go in one call. A token's second one, and one whose children have an id or a key
+    that came before, must see what became of the first."""
+    wave: list[int] = []
+    seen: set[object] = set()
+    for n, settlement in enumerate(settlements):
+        before, after = marks(settlement.children) if settlement.children else (set(), set())
+        token = settlement.lease.token
+        if token in seen or not before.isdisjoint(seen):
+            yield wave
+            wave, seen = [], set()
+        seen |= after
+        seen.add(token)
+        wave.append(n)
+    if wave:
+        yield wave
+
+
+class Request:
+    """Some settlements on their way, as one call. Rows count from 1."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self._settlements = settlements
+        contributions = [_contribution(one) for one in settlements]
+        folds = any(one is not None and one.version is not None for one in contributions)
+        given = any(one is not None and one.value is not None for one in contributions)
+        self._children = [
+            (row, _child(one, item)) for row, one in enumerate(settlements, 1) for item in one.children
+        ]
+        self.arguments: tuple[object, ...] = (
+            [one.lease.ref for one in settlements],
+            [one.lease.token for one in settlements],
+            [KINDS[one.kind] for one in settlements],
+            [_flags(one) for one in settlements],
+            [REASON_CODES[one.reason] for one in settlements],
+            [one.result if one.kind == "success" else None for one in settlements],
+            [one.run_at for one in settlements],
+            [one.delay for one in settlements],
+            [one and one.version for one in contributions] if folds else None,
+            self._groups() if folds else None,
+            [one and one.value for one in contributions] if given else None,
+            *self._failures(),
+            folds,
+            any(one.kind not in ENDS for one in settlements),
+            *(self._new_rows() if self._children else NO_CHILDREN),
+        )
+
+    def _groups(self) -> list[int]:
+        numbers: dict[tuple[str, str], int] = {}
+        return [
+            numbers.setdefault((one.lease.tenant, one.lease.group_id), len(numbers))
+            for one in self._settlements
+        ]
+
+    def _failures(self) -> tuple[list[int] | None, ...] | tuple[object, ...]:
+        failed = [
+            (row, one.failure)
+            for row, one in enumerate(self._settlements, 1)
+            if one.failure is not None and one.kind in ("retry", "dead")
+        ]
+        if not failed:
+            return (None, None, None, None)
+        return (
+            [row for row, _ in failed],
+            [text_bytes(failure.type) for _, failure in failed],
+            [text_bytes(failure.message) for _, failure in failed],
+            [text_bytes(failure.traceback) for _, failure in failed],
+        )
+
+    def _new_rows(self) -> tuple[object, ...]:
+        items = [item for _, item in self._children]
+        rows = rows_of(items, [row for row, _ in self._children])
+        self._order = range(len(items)) if rows.order is None else rows.order
+        groups = [self._settlements[row - 1].lease.group_id if row else None for row in rows.owner]
+        check = any(circular([*map(_second, family)]) for family in self._families())
+        before = (rows.rank, rows.owner, rows.id, rows.tenant, rows.type)
+        return (*before, *rows.columns, groups, rows.input, rows.options, rows.plain, check)
+
+    def _families(self) -> Iterator[Sequence[tuple[int, Item]]]:
+        for row, one in enumerate(self._settlements, 1):
+            if any(item.after for item in one.children):
+                yield [child for child in self._children if child[0] == row]
+
+    # -- reading the answer ----------------------------------------------------------------------------
+
+    def read(self, record: Record, following: Following) -> list[Outcome]:
+        outcomes: list[Outcome] = [APPLIED] * len(self._settlements)
+        self._read_ended(record, outcomes, following)
+        self._read_refused(record, outcomes)
+        self._read_existing(record, outcomes)
+        following.add(record)
+        return outcomes
+
+    def _read_ended(self, record: Record, outcomes: list[Outcome], following: Following) -> None:
+        """Who ended. A lone item's group ended with it, and is not in the store's answer."""
+        versions = dict(zip(record["v_row"] or (), record["v_version"] or (), strict=True))
+        for row, group in zip(record["x_row"] or (), record["x_grp"] or (), strict=True):
+            settlement = self._settlements[row - 1]
+            contribution = _contribution(settlement)
+            value = None
+            if contribution is not None:
+                value = settlement.result if contribution.value is None else contribution.value
+                version = versions.get(row, 0) if group is not None else 1
+                if version:
+                    outcomes[row - 1] = Outcome(verb="applied", version=version, value=value)
+            if group is None:
+                lease = settlement.lease
+                following.closed.append(Closed(lease.id, lease.tenant, value, lease.type))
+
+    def _read_refused(self, record: Record, outcomes: list[Outcome]) -> None:
+        for row, loss in zip(record["l_row"] or (), record["l_loss"] or (), strict=True):
+            outcomes[row - 1] = AGAIN if loss == SETTLED else Outcome(verb="stale", loss=LOSSES[loss])
+        if record["m_row"] is not None:
+            columns = (record[name] for name in ("m_row", "m_version", "m_value", "m_final"))
+            for row, version, value, final in zip(*columns, strict=True):
+                outcomes[row - 1] = Outcome(verb="moved", version=version, value=value, final=final)
+
+    def _read_existing(self, record: Record, outcomes: list[Outcome]) -> None:
+        found: dict[int, dict[str, str]] = {}
+        for row, id in zip(record["e_row"] or (), record["e_id"] or (), strict=True):
+            owner, child = self._children[self._order[row - 1]]
+            found.setdefault(owner, {})[child.id] = id
+        for owner, existing in found.items():
+            outcomes[owner - 1] = replace(outcomes[owner - 1], existing=existing)
+
+
+class Following:
+    """What follows from a settle, collected over its calls."""
+
+    def __init__(self) -> None:
+        self.closed: list[Closed] = []
+        self._released: list[Released] = []
+        self._doomed = 0
+
+    def add(self, record: Record) -> None:
+        """What the functions that end items answer in `r_*`, `c_*` and `doomed`."""
+        if record["r_id"] is not None:
+            names = ("r_id", "r_tenant", "r_type", "r_group", "r_queue", "r_parent", "r_after")
+            for *fields, after in zip(*(record[name] for name in names), strict=True):
+                self._released.append(Released(*fields, tuple(after.split(SEPARATOR)) if after else ()))
+        if record["c_id"] is not None:
+            names = ("c_id", "c_tenant", "c_value", "c_type")
+            self.closed += [Closed(*row) for row in zip(*(record[name] for name in names), strict=True)]
+        self._doomed += record["doomed"] or 0
+
+    def effects(self) -> Effects:
+        return Effects(tuple(self._released), tuple(self.closed), self._doomed)
+
+
+def _second(pair: tuple[int, Item]) -> Item:
+    return pair[1]
+
+
+def _contribution(settlement: Settlement) -> Contribution | None:
+    return settlement.contribution if settlement.kind == "success" else None
+
+
+def _flags(settlement: Settlement) -> int:
+    flags = GROUPED if settlement.children else 0
+    contribution = _contribution(settlement)
+    if contribution is not None:
+        flags |= CONTRIBUTES
+        if contribution.final:
+            flags |= FINAL
+        if contribution.value is not None:
+            flags |= GIVEN | GROUPED
+    return flags
+
+
+def _child(settlement: Settlement, item: Item) -> Item:
+    """A child as it is stored: in the tenant of the item, which is its parent unless it names another."""
+    lease = settlement.lease
+    if item.tenant == lease.tenant and item.parent is not None and item.lease_to is None:
+        return item
+    parent = lease.id if item.parent is None else item.parent
+    return replace(item, tenant=lease.tenant, parent=parent, lease_to=None)
+
+
+def text_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,143 @@
+-- New items: all of them, or an exception that says whose are refused (TR001 a taken id, TR002 a cycle).
+--
+-- Rows come sorted by id and tenant, so that calls under way at once wait for each other's ids in one
+-- order. A row without a type is an id that another row waits for: it becomes a placeholder unless it is
+-- there. What must be locked, in this order: keys, ids, placeholders, prerequisites, the lock on cycles.
+--
+-- Rows to skip belong to settlements that do not apply. Answered in e_*: rows for which an earlier item
+-- with the same key stands, and rows that an earlier try of this very call has stored (`own`).
+create or replace function treadle.store(
+  i_rank int[], i_owner int[], i_skip boolean[], i_nonce bigint[], i_id text[], i_tenant text[], i_type text[],
+  i_queue text[], i_lane text[], i_priority int[], i_attempts int[], i_run_at float8[], i_delay float8[],
+  i_deadline float8[], i_expires float8[], i_parent text[], i_workflow text[], i_workflow_type text[],
+  i_after text[], i_need int[], i_counting smallint[], i_key text[], i_scope float8[], i_keep float8[],
+  i_keep_dead float8[], i_lease_to text[], i_grp bigint[], i_group_id text[], i_input bytea[],
+  i_options bytea[], p_plain boolean, p_check boolean,
+  out now float8, out nos bigint[], out states smallint[], out tokens bigint[],
+  out e_row int[], out e_id text[], out e_state smallint[], out e_group text[], out e_own boolean[])
+language plpgsql
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  n int := cardinality(i_id);
+  got int; answers record; gates record; old record;
+  emptied bigint[] := '{}'; awaited bigint[] := '{}'; taken text[] := '{}'; takers int[] := '{}';
+begin
+  -- Numbers in the order of submission, which need not be the order of the rows.
+  if i_rank is null then
+    select array_agg(nextval('treadle.number')) into nos from generate_series(1, n);
+  else
+    select array_agg(x.no order by x.row) into nos from (
+      select nextval('treadle.number') as no, o.row from (
+        select u.row from unnest(i_rank) with ordinality u(rank, row) order by u.rank) o) x;
+  end if;
+  now := treadle.clock();
+
+  if i_key is not null then
+    select * into answers from treadle.answer(now, i_skip, nos, i_nonce, i_id, i_tenant, i_type, i_key, i_scope);
+    e_row := answers.o_row; e_id := answers.o_id; e_own := answers.o_own;
+    if e_row is not null then
+      i_skip := coalesce(i_skip, array_fill(false, array[n]));
+      for k in 1 .. cardinality(e_row) loop
+        i_skip[e_row[k]] := true;
+        continue when e_own[k] or i_after is null;
+        -- Whoever waits for the new id means the earlier item.
+        for w in 1 .. n loop
+          if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]] then
+            i_after[w] := array_to_string(array_replace(
+              string_to_array(i_after[w], chr(10)), i_id[e_row[k]], e_id[k]), chr(10));
+            p_check := true;
+          end if;
+        end loop;
+      end loop;
+    end if;
+  end if;
+
+  for round in 1 .. 2 loop
+    insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, grp, priority, attempts,
+        need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input,
+        options)
+      select u.no, u.nonce, now, coalesce(u.run_at, now + u.delay), coalesce(u.deadline, now + u.expires),
+        u.keep, u.keep_dead, u.grp, u.priority, u.attempts, u.need, u.id, u.tenant, u.type, u.queue, u.lane,
+        u.group_id, u.parent, u.workflow, u.workflow_type, u.key, string_to_array(u.after, chr(10)),
+        u.input, u.options
+      from unnest(nos, i_skip, i_nonce, i_run_at, i_delay, i_deadline, i_expires, i_keep, i_keep_dead, i_grp,
+          i_priority, i_attempts, i_need, i_id, i_tenant, i_type, i_queue, i_lane, i_group_id, i_parent,
+          i_workflow, i_workflow_type, i_key, i_after, i_input, i_options)
+        u(no, skip, nonce, run_at, delay, deadline, expires, keep, keep_dead, grp, priority, attempts, need,
+          id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input, options)
+      where u.skip is not true
+      on conflict (id, tenant) do nothing;
+    get diagnostics got = row_count;
+    exit when got = n or round = 2;
+
+    -- Some were there: placeholders, which these items replace; items that an earlier try of this very
+    -- call has stored; items of others.
+    for old in
+      select i.no, i.type is null as empty, i.nonce, u.row, u.no as new, u.nonce as mine, u.id, u.owner
+      from (select no, id, tenant, type, nonce from treadle.item
+            where id = any(array(select t.id from unnest(i_id, i_type) t(id, type) where t.type is not null))
+              and tenant = any(i_tenant) order by id, tenant for update) i
+      join unnest(nos, i_skip, i_type, i_nonce, i_id, i_tenant, i_owner) with ordinality
+        u(no, skip, type, nonce, id, tenant, owner, row) on u.id = i.id and u.tenant = i.tenant
+      where u.no <> i.no and u.type is not null and u.skip is not true
+      order by u.no
+    loop
+      if old.empty then
+        emptied := emptied || old.no;
+        awaited := awaited || old.new;
+      elsif old.nonce = old.mine then
+        i_skip := coalesce(i_skip, array_fill(false, array[n]));
+        i_skip[old.row] := true;
+        e_row := e_row || old.row::int; e_id := e_id || old.id; e_own := e_own || true;
+      else
+        taken := taken || old.id; takers := takers || old.owner;
+      end if;
+    end loop;
+    if taken <> '{}' then
+      raise exception 'duplicate_id' using errcode = 'TR001',
+        detail = jsonb_build_object('owners', to_jsonb(takers), 'ids', to_jsonb(taken))::text;
+    end if;
+    exit when emptied = '{}';
+    -- Who waits for the placeholder waits for the item from now on.
+    delete from treadle.item where no = any(emptied);
+    update treadle.edge e set src = m.new from unnest(emptied, awaited) m(old, new)
+      where e.src = any(emptied) and e.src = m.old;
+  end loop;
+
+  if p_plain then
+    insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
+        queue, tenant, lane, type)
+      select u.no, u.no, coalesce(u.run_at, now + u.delay), now, coalesce(u.deadline, now + u.expires), u.grp,
+        nullif(u.keep, 86400), u.keep_dead, case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end, u.priority, u.attempts,
+        u.queue, u.tenant, u.lane, u.type
+      from unnest(nos, i_skip, i_run_at, i_delay, i_deadline, i_expires, i_grp, i_keep, i_keep_dead,
+          i_priority, i_attempts, i_queue, i_tenant, i_lane, i_type)
+        u(no, skip, run_at, delay, deadline, expires, grp, keep, keep_dead, priority, attempts, queue, tenant,
+          lane, type)
+      where u.skip is not true;
+    select array_agg(case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end)
+      into states from unnest(i_run_at, i_delay) u(run_at, delay);
+  else
+    select * into gates from treadle.await(nos, i_skip, i_tenant, i_after, i_counting);
+    select * into states, tokens from treadle.enter(now, nos, i_skip, i_type, gates.d_no, gates.d_met,
+      gates.d_open, i_run_at, i_delay, i_deadline, i_expires, i_grp, i_keep, i_keep_dead, i_priority, i_attempts,
+      i_need, i_counting, i_lease_to, i_queue, i_tenant, i_lane);
+    if p_check then
+      perform treadle.acyclic(nos, nos, i_owner);
+    elsif awaited && gates.d_no then
+      perform treadle.acyclic(awaited, nos, i_owner);
+    end if;
+  end if;
+
+  if e_row is not null then
+    select array_agg(x.state order by k.ord), array_agg(coalesce(x.group_id, x.id) order by k.ord)
+      into e_state, e_group
+      from unnest(e_row, e_id) with ordinality k(row, id, ord)
+      join treadle.look(array(select i_tenant[q] from unnest(e_row) q), e_id) x
+        on x.id = k.id and x.tenant = i_tenant[k.row];
+    perform treadle.insist(cardinality(e_state) = cardinality(e_row));
+  end if;
+end $$;

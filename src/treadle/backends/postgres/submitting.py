@@ -1,0 +1,261 @@
+"""Submit and fire: new items into the store."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+import asyncpg
+
+from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
+
+from .base import Verbs
+from .calls import Record
+from .codes import STATUSES
+from .rows import Rows, circular, rows_of
+
+Answer: TypeAlias = tuple[Submitted, ...] | Rejected
+
+STORE: Final = (
+    "select * from treadle.store($1::int[], $2::int[], null, $3::bigint[], $4::text[], $5::text[], $6::text[],"
+    " $7::text[], $8::text[], $9::int[], $10::int[], $11::float8[], $12::float8[], $13::float8[],"
+    " $14::float8[], $15::text[], $16::text[], $17::text[], $18::text[], $19::int[], $20::smallint[],"
+    " $21::text[], $22::float8[], $23::float8[], $24::float8[], $25::text[], null, null, $26::bytea[],"
+    " $27::bytea[], $28, $29)"
+)
+FIRE: Final = STORE.replace("treadle.store(", "treadle.fire($30, $31, $32, ")
+
+REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
+UNSURE: Final = 10_000
+"""How many submissions are remembered whose outcome is not known."""
+
+
+class Submitting(Verbs):
+    def __init__(self) -> None:
+        super().__init__()
+        self._random = random.Random()  # noqa: S311  tells calls apart, keeps nobody out
+        self._unsure: dict[int, tuple[Submission, int]] = {}
+
+    async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
+        if tx is not None:
+            return await self._submit_within(submissions, tx)
+        answers: dict[int, Answer] = {}
+        for wave in waves(submissions):
+            await self._store(submissions, wave, answers)
+        return [answers[n] for n in range(len(submissions))]
+
+    async def _submit_within(self, submissions: Sequence[Submission], tx: object) -> Sequence[Answer]:
+        raise NotImplementedError
+
+    async def _store(
+        self, submissions: Sequence[Submission], wave: list[int], answers: dict[int, Answer]
+    ) -> None:
+        """Store these submissions; those that are refused are left out, and the rest tried again."""
+        nonces = {n: self._nonce(submissions[n]) for n in wave}
+        while wave:
+            request = Request(submissions, wave, nonces)
+            try:
+                record = await self._calls.row(STORE, *request.arguments)
+            except asyncpg.PostgresError as error:
+                wave = request.without(error, answers)
+            except BaseException:
+                self._unsure.update((id(submissions[n]), (submissions[n], nonces[n])) for n in wave)
+                for known in list(self._unsure)[:-UNSURE]:
+                    del self._unsure[known]
+                raise
+            else:
+                await self._answer(request, record, answers)
+                break
+        for n in nonces:
+            self._unsure.pop(id(submissions[n]), None)
+
+    def _nonce(self, submission: Submission) -> int:
+        """A number for this submission, the same when it is tried again after its outcome was unknown."""
+        unsure = self._unsure.get(id(submission))
+        return self._random.getrandbits(62) if unsure is None else unsure[1]
+
+    async def _answer(self, request: Request, record: Record, answers: dict[int, Answer]) -> None:
+        stored = request.answers(record)
+        for ref, item in request.resumed(record):
+            stored[ref] = await self._resumed(item, stored[ref])
+        request.distribute(stored, answers)
+
+    async def _resumed(self, item: Item, answer: Submitted) -> Submitted:
+        """An item that an earlier try stored already leased: its lease as it stands."""
+        if item.lease_to is None or answer.status != "running":
+            return answer
+        leases = await self._leases_of(item.lease_to, [])
+        lease = next((one for one in leases if (one.tenant, one.id) == (item.tenant, item.id)), None)
+        return Submitted(answer.id, False, answer.status, lease, answer.group_id)
+
+    async def _leases_of(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        raise NotImplementedError
+
+    async def fire(self, fire: Fire) -> Answer | None:
+        submission = Submission(fire.items)
+        answers: dict[int, Answer] = {}
+        request = Request([submission], [0], {0: self._random.getrandbits(62)})
+        try:
+            record = await self._calls.row(FIRE, *request.arguments, fire.name, fire.at, fire.next_at)
+        except asyncpg.PostgresError as error:
+            request.without(error, answers)
+            return answers[0]
+        if not record["fired"]:
+            return None
+        await self._answer(request, record, answers)
+        return answers[0]
+
+
+class Request:
+    """Some submissions on their way, as one call."""
+
+    def __init__(self, submissions: Sequence[Submission], wave: list[int], nonces: dict[int, int]) -> None:
+        self._submissions = submissions
+        self.wave = wave
+        self._items = [item for n in wave for item in submissions[n].items]
+        owners = [n for n in wave for _ in submissions[n].items]
+        check = any(circular(submissions[n].items) for n in wave)
+        self._rows = rows_of(self._items, owners)
+        self.arguments = _arguments(self._rows, self._leases_to(), nonces, check)
+
+    def _leases_to(self) -> list[str | None] | None:
+        if self._rows.plain or all(item.lease_to is None for item in self._items):
+            return None
+        count = len(self._items)
+        return [self._items[n].lease_to if n < count else None for n in self._order]
+
+    @property
+    def _order(self) -> Sequence[int]:
+        return range(len(self._items)) if self._rows.order is None else self._rows.order
+
+    def without(self, error: asyncpg.PostgresError, answers: dict[int, Answer]) -> list[int]:
+        """Answer those that are refused; the rest."""
+        found = refused(error)
+        answers.update(found)
+        return [n for n in self.wave if n not in found]
+
+    def answers(self, record: Record) -> dict[int, Submitted]:
+        """What became of each item, by its place among the items of this call."""
+        states, tokens, now = record["states"], record["tokens"], record["now"]
+        nos, found = record["nos"], dict[int, Submitted]()
+        existing = self._existing(record)
+        count = len(self._items)
+        for row, n in enumerate(self._order):
+            if n >= count:
+                continue
+            item = self._items[n]
+            earlier = existing.get(row + 1)
+            if earlier is not None:
+                found[n] = earlier
+                continue
+            token = None if tokens is None else tokens[row]
+            lease = None if token is None else _lease(item, token, nos[row], now)
+            found[n] = Submitted(item.id, False, STATUSES[states[row]], lease, item.id)
+        return found
+
+    def _existing(self, record: Record) -> dict[int, Submitted]:
+        if record["e_row"] is None:
+            return {}
+        columns = (record[name] for name in ("e_row", "e_id", "e_state", "e_group", "e_own"))
+        return {
+            row: Submitted(id, not own, STATUSES[state], None, group)
+            for row, id, state, group, own in zip(*columns, strict=True)
+        }
+
+    def resumed(self, record: Record) -> Iterator[tuple[int, Item]]:
+        """The items that an earlier try of this very call has stored."""
+        for row, own in zip(record["e_row"] or (), record["e_own"] or (), strict=True):
+            if own:
+                n = self._order[row - 1]
+                yield n, self._items[n]
+
+    def distribute(self, stored: dict[int, Submitted], answers: dict[int, Answer]) -> None:
+        n = 0
+        for owner in self.wave:
+            count = len(self._submissions[owner].items)
+            answers[owner] = tuple(stored[m] for m in range(n, n + count))
+            n += count
+
+
+def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
+    """Whose items our functions refused, and why. Any other error is raised."""
+    why = REFUSALS.get(error.sqlstate or "")
+    if why is None:
+        raise error
+    found = json.loads(getattr(error, "detail", None) or "{}")
+    if why == "cycle":
+        return {found["owners"][0]: Rejected(why, tuple(found["ids"]))}
+    by_owner: dict[int, dict[str, None]] = {}
+    for owner, id in zip(found["owners"], found["ids"], strict=True):
+        by_owner.setdefault(owner, {})[id] = None
+    return {owner: Rejected(why, tuple(ids)) for owner, ids in by_owner.items()}
+
+
+def _arguments(
+    rows: Rows, leases_to: list[str | None] | None, nonces: dict[int, int], check: bool
+) -> tuple[object, ...]:
+    nonce = [nonces.get(owner) for owner in rows.owner]
+    before = (rows.rank, rows.owner, nonce, rows.id, rows.tenant, rows.type)
+    return (*before, *rows.columns, leases_to, rows.input, rows.options, rows.plain, check)
+
+
+def _lease(item: Item, token: int, no: int, now: float) -> Lease:
+    deadline = item.deadline
+    if deadline is None and item.expires_in is not None:
+        deadline = now + item.expires_in
+    return Lease(
+        id=item.id,
+        tenant=item.tenant,
+        token=token,
+        type=item.type,
+        input=item.input,
+        attempt=1,
+        group_id=item.id,
+        queue=item.queue,
+        lane=item.lane,
+        priority=item.priority,
+        attempts=item.attempts,
+        parent=item.parent,
+        workflow=item.workflow,
+        workflow_type=item.workflow_type,
+        after=item.after,
+        options=item.options,
+        queued_at=now,
+        due_at=now + item.delay if item.run_at is None else item.run_at,
+        claimed_at=now,
+        deadline=deadline,
+        ref=no,
+    )
+
+
+def waves(submissions: Sequence[Submission]) -> Iterator[list[int]]:
+    """Which submissions may go in one call: none may have to come after another of the same call.
+
+    Later ones with an id or a key that came before must see what became of the first; so must those that
+    wait and are waited for."""
+    wave: list[int] = []
+    seen: set[object] = set()
+    for n, submission in enumerate(submissions):
+        before, after = marks(submission.items)
+        if not before.isdisjoint(seen):
+            yield wave
+            wave, seen = [], set()
+        seen |= after
+        wave.append(n)
+    if wave:
+        yield wave
+
+
+def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
+    """What must not have been seen before, and what must not be seen again."""
+    if len(items) == 1 and items[0].key is None and not items[0].after:
+        refs: set[object] = {(items[0].tenant, items[0].id)}
+        return refs, refs
+    refs = {(item.tenant, item.id) for item in items}
+    refs |= {(item.tenant, item.type, item.key) for item in items if item.key is not None}
+    named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
+    gated: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
+    return refs | gated, refs | named
+
