@@ -2,54 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sqlite3
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
-from treadle.backend import CAPABILITIES
+from treadle.backend import CAPABILITIES, Transaction
 from treadle.clock import Clock, SystemClock
-from treadle.errors import BackendError, NotStarted
 from treadle.item import (
     Beat,
+    Changed,
     Claim,
     Count,
     Demand,
     Ended,
+    Filter,
+    Fire,
+    Grant,
     GroupState,
     ItemState,
     Lease,
+    Page,
     Pulse,
     Ref,
     Rejected,
+    Schedule,
     Settled,
     Settlement,
+    Signal,
     Submission,
     Submitted,
+    Take,
     WorkerState,
 )
 
-from . import claim, read, settle, submit, worker
-from .calls import Call
-from .connection import Durability, connect, patiently, usable_path
-from .reader import Reader
-from .schema import apply_schema, check_schema
-from .turn import Turn
-from .tx import Tx
-from .writer import Writer
-
-T = TypeVar("T")
+from . import claim, coordinate, listing, operate, outside, read, remove, settle, submit, worker
+from .connection import Durability
+from .store_file import StoreFile
 
 
 class SqliteBackend:
     """Work in a SQLite file.
 
-    `durability="full"`: what was answered survives the loss of power. `"normal"`: it survives the death of
-    the process, but the last moments before a loss of power may be lost; several times faster.
-    `busy_timeout`: how long a verb waits while another program has the file locked.
+    `clock.now()` is the store's clock; all processes on one file have to agree about the time.
+    `durability="full"`: what was answered survives the loss of power. `"normal"`: it survives the death of the
+    process, but the last moments before a loss of power may be gone; commits are several times faster.
+    `apply_schema=False`: the schema must be there already (see `schema_sql`).
+    `busy_timeout`: how long a verb waits while others write, before it raises `StoreUnavailable`.
+    `reserve`: new work is refused (`StoreFull`) when the disk has less than so many bytes left, so that what is
+    in hand can still be settled.
     """
 
     capabilities = CAPABILITIES | {"transactions"}
@@ -62,123 +62,155 @@ class SqliteBackend:
         durability: Durability = "full",
         apply_schema: bool = True,
         busy_timeout: float = 30.0,
+        reserve: int = 16 * 2**20,
     ) -> None:
-        self._given_path = path
-        self._clock = clock or SystemClock()
-        self._durability: Durability = durability
-        self._apply_schema = apply_schema
-        self._patience = busy_timeout
-        self._pid = 0
-        self._path = Path()
-        self._writer: Writer | None = None
-        self._reader: Reader | None = None
-
-    # -- life ------------------------------------------------------------------------------------------
+        self._clock = SystemClock() if clock is None else clock
+        self._file = StoreFile(
+            path,
+            self._clock,
+            durability=durability,
+            apply_schema=apply_schema,
+            patience=busy_timeout,
+            reserve=reserve,
+        )
 
     async def open(self) -> None:
-        if self._writer is not None:
-            return
-        self._path = usable_path(self._given_path)
-        self._pid = os.getpid()
-        turn = Turn(self._path, None)
-        writer = Writer(self._path, self._clock, turn, patience=self._patience)
-        await writer.start(self._connect)
-        reader = Reader(self._path, self._clock, patience=self._patience)
-        await reader.start()
-        self._writer, self._reader = writer, reader
+        await self._file.open()
 
     async def close(self) -> None:
-        threads = [part.stop() for part in (self._writer, self._reader) if part is not None]
-        self._writer = self._reader = None
-        for thread in threads:
-            await _joined(thread)
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = patiently(lambda: connect(self._path, self._durability), self._path, self._patience)
-        try:
-            patiently(lambda: self._prepare(connection), self._path, self._patience)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        if not self._apply_schema:
-            check_schema(connection)
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            apply_schema(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
-    async def _write(self, verb: Callable[[Tx], T], *, urgent: bool = False) -> T:
-        self._check_process()
-        if self._writer is None:
-            raise NotStarted("the SQLite backend")
-        return cast(T, await self._writer.call(Call(verb, urgent=urgent)))
-
-    async def _read(self, verb: Callable[[Tx], T]) -> T:
-        self._check_process()
-        if self._reader is None:
-            raise NotStarted("the SQLite backend")
-        return cast(T, await self._reader.call(Call(verb)))
-
-    def _check_process(self) -> None:
-        if self._writer is not None and os.getpid() != self._pid:
-            raise BackendError(
-                f"{self._path} was opened before this process was forked: open a backend of its own here"
-            )
+        await self._file.close()
 
     # -- the path of work ------------------------------------------------------------------------------
 
     async def submit(
         self, submissions: Sequence[Submission], *, tx: object = None
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        return await self._write(lambda step: submit.submit(step, submissions))
+        self._file.check_room()
+        if tx is not None:
+            return outside.submit_within(tx, submissions, self._file.path, self._clock.now())
+        return await self._file.write(lambda step: submit.submit(step, submissions))
 
     async def claim(self, demand: Demand) -> Claim:
-        return await self._write(lambda step: claim.claim(step, demand, None))
+        return await self._file.write(lambda step: claim.claim(step, demand, self._file.beside))
 
     async def beat(self, beat: Beat) -> Pulse:
-        return await self._write(lambda step: worker.beat(step, beat, None), urgent=True)
+        return await self._file.write(lambda step: worker.beat(step, beat, self._file.beside), urgent=True)
 
-    async def bury(self, dead: str) -> int:
-        return await self._write(lambda step: worker.bury(step, dead))
+    async def bury(self, worker_id: str) -> int:
+        return await self._file.write(lambda step: worker.bury(step, worker_id))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._write(lambda step: settle.settle(step, settlements))
+        return await self._file.write(lambda step: settle.settle(step, settlements))
 
-    async def orphans(self, owner: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._write(lambda step: worker.orphans(step, owner, known))
+    async def orphans(self, worker_id: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self._file.write(lambda step: worker.orphans(step, worker_id, known))
 
     # -- reads -----------------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self._read(lambda step: read.get(step, ids, tenant))
+        return await self._file.read(lambda step: read.get(step, ids, tenant))
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        return await self._read(lambda step: read.group(step, ids, tenant))
+        return await self._file.read(lambda step: read.group(step, ids, tenant))
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return await self._read(lambda step: read.ended(step, items, groups))
+        return await self._file.read(lambda step: read.ended(step, items, groups))
+
+    async def list(
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+    ) -> Page:
+        return await self._file.read(
+            lambda step: listing.listing(step, where, limit, cursor, oldest_first=oldest_first)
+        )
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        return await self._read(lambda step: read.counts(step, tenant, with_ended=ended))
+        return await self._file.read(lambda step: read.counts(step, tenant, with_ended=ended))
 
     async def workers(self) -> Sequence[WorkerState]:
-        return await self._read(worker.workers)
+        return await self._file.read(worker.workers)
+
+    # -- operators -------------------------------------------------------------------------------------
+
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self._file.write(lambda step: operate.cancel(step, ids, tenant))
+
+    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+        return await self._file.write(lambda step: operate.complete(step, id, result, tenant))
+
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+    ) -> Changed:
+        return await self._file.write(
+            lambda step: operate.requeue(step, where, tenant, limit, redrives, backoff)
+        )
+
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self._file.write(lambda step: operate.trigger(step, ids, tenant))
+
+    async def delete(
+        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+    ) -> Changed:
+        return await self._file.write(lambda step: operate.delete(step, group_ids, tenant, cascade=cascade))
+
+    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+        await self._file.write(lambda step: operate.pause(step, queue, tenant, paused=paused))
+
+    async def paused(self) -> Sequence[tuple[str, str | None]]:
+        return await self._file.read(operate.paused)
+
+    async def prune(self, limit: int = 1000) -> int:
+        return await self._file.write(lambda step: remove.prune(step, limit))
+
+    # -- coordination ----------------------------------------------------------------------------------
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self._file.write(lambda step: coordinate.claim_key(step, key, owner, ttl, tenant))
+
+    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+        return await self._file.write(lambda step: coordinate.take(step, takes, worker))
+
+    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+        await self._file.write(lambda step: coordinate.give(step, takes, worker))
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        return await self._file.write(lambda step: coordinate.put_schedule(step, schedule))
+
+    async def schedules(self) -> Sequence[Schedule]:
+        return await self._file.read(coordinate.schedules)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self._file.write(lambda step: coordinate.drop_schedule(step, name))
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self._file.write(lambda step: coordinate.pause_schedule(step, name, paused))
+
+    async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
+        self._file.check_room()
+        return await self._file.write(lambda step: coordinate.fire(step, fire))
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._file.transaction()
+
+    # -- signals ---------------------------------------------------------------------------------------
+
+    async def publish(self, signal: Signal) -> None:
+        self._file.publish(signal)
+
+    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+        return self._file.subscribe(receive)
 
     async def now(self) -> float:
         return self._clock.now()
-
-
-async def _joined(thread: threading.Thread | None) -> None:
-    if thread is not None:
-        await asyncio.get_running_loop().run_in_executor(None, thread.join)
-
-
-__all__ = ["Any", "SqliteBackend"]

@@ -7,20 +7,21 @@ from collections.abc import Iterator, Sequence
 from treadle.item import Claim, Demand
 from treadle.rules import MOST_DOOMED, PORTION
 
+from .beside import Beside
 from .picking import Picking
 from .rows import leases
 from .statements import Statements
 from .turns import Rotation, Source, Turns
 from .tx import Tx, array
-from .worker import Known, bury_lapsed, claiming, known_types
+from .worker import Known, bury_lapsed, claiming, known_types, look_for_dead
 
 _SQL = Statements("claim")
 
 
-def claim(tx: Tx, demand: Demand, lock: str | None) -> Claim:
-    """`lock`: the lock file of this process."""
+def claim(tx: Tx, demand: Demand, beside: Beside) -> Claim:
+    look_for_dead(tx, beside)
     more = bury_lapsed(tx)
-    worker = claiming(tx, demand.worker, lock)
+    worker = claiming(tx, demand.worker, beside.lock)
     if worker is None:
         return Claim(alive=False)
     _expire(tx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
-from treadle.errors import BackendError, InputError
+from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .failures import is_busy, translated
 
@@ -34,6 +35,28 @@ def usable_path(path: str | Path) -> Path:
     if not absolute.parent.is_dir():
         raise BackendError(f"the directory {absolute.parent} does not exist: create it first")
     return absolute
+
+
+class Identity:
+    """Which file it is. SQLite goes on writing into one that was deleted: nothing of that may be called
+    durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found = self._look()
+
+    def check(self) -> None:
+        if self._found is None or self._look() != self._found:
+            raise StoreUnavailable(
+                f"{self._path} was deleted or replaced while in use: close it, open it again"
+            )
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)  # noqa: PTH116  called for every commit: no detour
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def connect(path: Path, durability: Durability, *, check_same_thread: bool = True) -> sqlite3.Connection:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from treadle.item import Beat, Lease, Loss, Pulse, Verdict, WorkerState
 from treadle.rules import PORTION, budget_spent, loss_delay, lost_attempt
 
+from .beside import Beside
 from .codes import READY, SCHEDULED, doomed, leased
 from .history import record
 from .rows import ids, leases
@@ -21,12 +22,12 @@ _SQL = Statements("worker")
 _WAITED = 1.0
 
 
-def beat(tx: Tx, beat: Beat, lock: str | None) -> Pulse:
-    """Keep a worker alive. `lock`: the lock file of this process."""
+def beat(tx: Tx, beat: Beat, beside: Beside) -> Pulse:
+    look_for_dead(tx, beside)
     found = tx.row(_SQL["known"], beat.worker)
     until = tx.now + beat.lease
     if found is None:
-        tx.run(_SQL["register"], beat.worker, until, lock, _stored_types(beat.types))
+        tx.run(_SQL["register"], beat.worker, until, beside.lock, _stored_types(beat.types))
     else:
         types = found[3] if beat.types is None else _stored_types(beat.types)
         tx.run(_SQL["keep"], until, types, found[0])
@@ -70,14 +71,15 @@ def claiming(tx: Tx, worker: str, lock: str | None) -> int | None:
     return int(found[0])
 
 
-def locks(tx: Tx) -> list[str]:
-    """The lock files of the processes that claim."""
-    return [lock for (lock,) in tx.rows(_SQL["locks"])]
-
-
-def lapse(tx: Tx, dead: Iterable[str]) -> None:
-    """The processes with these lock files are dead: the leases of their workers have lapsed."""
-    tx.run(_SQL["lapse"], tx.now - tx.waited, array(dead))
+def look_for_dead(tx: Tx, beside: Beside) -> None:
+    """The leases of workers whose processes have died lapse at once."""
+    if not beside.is_time_to_look():
+        return
+    names = [name for (name,) in tx.rows(_SQL["locks"])]
+    dead = beside.dead_among(names)
+    if dead:
+        tx.run(_SQL["lapse"], tx.now - tx.waited, array(dead))
+    beside.sweep(names)
 
 
 def orphans(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:

@@ -7,7 +7,6 @@ answered after the commit. A commit costs a flush of the disk, and this way many
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import threading
 import time
@@ -15,10 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from treadle.clock import Clock
-from treadle.errors import StoreUnavailable
 
 from .calls import Call, Inbox
-from .connection import LOG_LIMIT
+from .connection import LOG_LIMIT, Identity
 from .failures import translated
 from .turn import Turn
 from .tx import Tx
@@ -34,13 +32,12 @@ LONGEST = 0.02
 class Writer:
     """Carries out verbs in its own thread, on its own connection."""
 
-    def __init__(self, path: Path, clock: Clock, turn: Turn, *, patience: float) -> None:
+    def __init__(self, path: Path, clock: Clock, *, patience: float) -> None:
         self._path = path
         self._clock = clock
-        self._turn = turn
+        self.turn = Turn(path, None)
         self._patience = patience
         self._inbox = Inbox()
-        self._identity: tuple[int, int] | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, opened: Callable[[], sqlite3.Connection]) -> Call:
@@ -62,7 +59,7 @@ class Writer:
     def _run(self, opened: Callable[[], sqlite3.Connection], opening: Call) -> None:
         try:
             connection = opened()
-            self._identity = _identity(self._path)
+            self._identity = Identity(self._path)
         except BaseException as error:  # noqa: BLE001  whatever it is, the opener has to hear of it
             opening.fail(error)
             Call.answer([opening])
@@ -75,7 +72,7 @@ class Writer:
                     self._rest(connection)
         finally:
             connection.close()
-            self._turn.close()
+            self.turn.close()
 
     # -- one transaction -------------------------------------------------------------------------------
 
@@ -98,13 +95,13 @@ class Writer:
 
     def _transact(self, connection: sqlite3.Connection, calls: list[Call], *, alone: bool) -> None:
         """Carry out the calls, and those that come meanwhile, which are added to `calls`."""
-        waited = self._turn.begin(connection, self._patience)
+        waited = self.turn.begin(connection, self._patience)
         if alone and self._inbox.empty():
             calls[0].succeed(calls[0].verb(Tx(connection, self._clock.now(), waited)))
         else:
             self._carry_out(connection, calls, waited)
         connection.execute("COMMIT")
-        self._check_identity()
+        self._identity.check()
 
     def _carry_out(self, connection: sqlite3.Connection, calls: list[Call], waited: float) -> None:
         end = time.monotonic() + LONGEST
@@ -115,13 +112,8 @@ class Writer:
             if done == len(calls) < MOST_VERBS and time.monotonic() < end:
                 calls += self._inbox.waiting(MOST_VERBS - done)
 
-    def _check_identity(self) -> None:
-        # SQLite goes on writing into a file that was deleted: nothing of that may be called durable.
-        if _identity(self._path) != self._identity:
-            raise StoreUnavailable(f"{self._path} was deleted or replaced while in use: close it and open it")
-
     def _rest(self, connection: sqlite3.Connection) -> None:
-        self._turn.idle()
+        self.turn.idle()
         try:
             if Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -152,11 +144,3 @@ def _fail(calls: Sequence[Call], error: BaseException, cause: BaseException) -> 
     error.__cause__ = cause
     for call in calls:
         call.fail(error)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116  called for every commit: no detour
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
