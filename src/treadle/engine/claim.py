@@ -14,7 +14,6 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.clock import Clock
-from treadle.errors import BackendError
 from treadle.item import Claim, Demand, Lease
 from treadle.retry import Retry
 
@@ -104,7 +103,7 @@ class Claimer:
         sent = self._clock.monotonic()
         try:
             claim = await finish(self._claimed(demand, sent))
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, a worker that stops claiming is worse
             return await self._failed(error)
         self._failures = 0
         if not claim.alive:
@@ -131,14 +130,14 @@ class Claimer:
         wait = self._interval * IDLE_FACTOR if idle else self._interval
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
 
-    async def _failed(self, error: BackendError) -> float:
+    async def _failed(self, error: Exception) -> float:
         self._failures += 1
         self._hooks.report(error, "claim", "could not claim; trying again")
         wait = BACKOFF.delay(self._failures, self._draw)
         await self._clock.sleep(wait)
         try:
             await self._room.orphaned()
-        except BackendError as again:
+        except Exception as again:  # noqa: BLE001  as above
             self._hooks.report(again, "claim", "could not ask for lost claims")
         return 0.0
 

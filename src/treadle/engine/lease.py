@@ -64,7 +64,7 @@ class Heart:
             await self._clock.sleep(self._heartbeat)
             try:
                 await self.beat()
-            except BackendError as error:
+            except Exception as error:  # noqa: BLE001  a heart that stops for an error would be a murder
                 self._hooks.report(error, "renew", "could not renew the worker's lease; trying again")
                 self._check()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from treadle.backend import Backend
 from treadle.clock import Clock
-from treadle.errors import BackendError
 
 from .hooks import Hooks
 
@@ -24,7 +23,7 @@ class Pruner:
             await self._clock.sleep(INTERVAL)
             try:
                 await self.run_once()
-            except BackendError as error:
+            except Exception as error:  # noqa: BLE001  keeping too much is no reason to stop working
                 self._hooks.report(error, "claim", "could not prune; will again")
 
     async def run_once(self) -> int:

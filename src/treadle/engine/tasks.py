@@ -58,7 +58,8 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError as error:
-            if not task.done():
+            # Also when the task has ended in the meantime: a cancellation is never to be swallowed.
+            if not task.cancelled():
                 cancelled = error
         except BaseException:  # noqa: BLE001  it is in the task, and raised below
             break

@@ -60,6 +60,10 @@ class MemoryBackend:
     async def close(self) -> None:
         """Keeps everything: others may share it."""
 
+    def twin(self) -> MemoryBackend:
+        """Itself: a beat without leases to look at sets one attribute, which any thread may do."""
+        return self
+
     # -- the path of work ------------------------------------------------------------------------------
 
     async def submit(
