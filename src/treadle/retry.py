@@ -29,9 +29,6 @@ class _Unset:
     def __repr__(self) -> str:
         return "UNSET"
 
-    def __reduce__(self) -> str:
-        return "UNSET"
-
 
 UNSET: Final = _Unset()
 

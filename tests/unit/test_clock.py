@@ -84,6 +84,7 @@ async def test_what_sleeps_and_when_it_wakes_can_be_asked() -> None:
     assert (clock.sleepers, clock.next_wake) == (0, None)
     first, second = (asyncio.create_task(clock.sleep(length)) for length in (3, 5))
     await clock.wait_for_sleepers(2)
+    await clock.wait_for_sleepers(1)
     clock.advance(1)
     assert (clock.sleepers, clock.next_wake) == (2, 2.0)
     first.cancel()

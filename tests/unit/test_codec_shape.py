@@ -232,6 +232,10 @@ EXAMPLES: list[tuple[Any, Any]] = [
     (Aliased, Aliased(fullName="a", when=MOMENT)),
     (Account, Account(User(name="a", born=date(2000, 1, 1)), Path("x"))),
     (Annotated[int, msgspec.Meta(gt=0)], 5),
+    (Annotated[dict[str, Any], msgspec.Meta(description="free")], {"a": (1,)}),
+    (Annotated[Point | Order, "a note"], Point(1)),
+    (dict[str, Any] | tuple[Any, ...], ({1},)),
+    (Any | None, (1,)),
     (Point | Order, Order(1)),
     (Point | Order | None, None),
     (Point | Order | None, Point(1)),
@@ -280,6 +284,29 @@ def test_nan_comes_back_where_a_float_may_also_be_missing() -> None:
     first, second = shape.decode(shape.encode([math.nan, None]))
     assert math.isnan(first)
     assert second is None
+
+
+class Word(str): ...
+
+
+class Count(int): ...
+
+
+class Share(float): ...
+
+
+@dataclass
+class Subclassed:
+    text: str
+    count: int
+    share: float
+
+
+def test_subclasses_of_scalars_are_written_as_what_they_extend() -> None:
+    shape = Shape.for_type(Subclassed)
+    back = shape.decode(shape.encode(Subclassed(Word("a"), Count(2), Share(1.5))))
+    assert [type(each) for each in vars(back).values()] == [str, int, float]
+    assert back == Subclassed("a", 2, 1.5)
 
 
 def test_an_exception_may_be_declared() -> None:

@@ -278,6 +278,12 @@ def test_what_has_no_form_is_refused_by_path(
     assert caught.value.path == path
 
 
+def test_what_was_not_bound_is_refused_when_written() -> None:
+    with pytest.raises(EncodeError, match=r"Expected one of `str \| UUID`") as caught:
+        Signature.for_function(draw).encode({"line": Line(Point(1), Point(2)), "label": 5})
+    assert caught.value.path == "$.label"
+
+
 def test_a_parameter_that_cannot_be_stored_is_refused_when_declared() -> None:
     @dataclass
     class Ambiguous:

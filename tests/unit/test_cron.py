@@ -150,6 +150,7 @@ def test_the_end_of_time_is_none(moment: datetime | float) -> None:
         ("0 0 32 * *", "day-of-month", "'32' is not within 1-31"),
         ("0 0 30 2 *", "day-of-month", "'30' is a day that month '2' never has"),
         ("0 0 31 2,4 *", "day-of-month", "'31' is a day that month '2,4' never has"),
+        ("0 0 */31 * MON#5", "day-of-month", "never falls on such a day of the week"),
         ("0 0 * 13 *", "month", "'13'"),
         ("0 0 * FOO *", "month", "'FOO'"),
         ("0 0 * * 8", "day-of-week", "'8'"),

@@ -1,4 +1,5 @@
 import asyncio
+import inspect
 import math
 import pickle
 import random
@@ -125,6 +126,10 @@ def test_merges_stack() -> None:
     merged = Retry(attempts=5).merge(Retry(base=2)).merge(Retry(jitter=0))
     assert merged.overrides == {"attempts": 5, "base": 2.0, "jitter": 0.0}
     assert Retry(**merged.overrides) == merged  # type: ignore[arg-type]
+
+
+def test_what_was_not_written_shows_as_unset() -> None:
+    assert "attempts: 'int | _Unset | None' = UNSET" in str(inspect.signature(Retry))
 
 
 def test_equal_policies_behave_alike() -> None:
