@@ -126,6 +126,18 @@ class Transaction(Protocol):
         ...
 
 
+class Pacemaker(Protocol):
+    """Beats for a worker whose event loop cannot. Not open yet; of no use to others."""
+
+    async def open(self) -> None: ...
+
+    async def beat(self, beat: Beat) -> Pulse:
+        """As `Backend.beat`, without `held`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Backend(Protocol):
     """Where items live. See the module for what holds everywhere."""
 
@@ -142,10 +154,8 @@ class Backend(Protocol):
         """Let go of connections, threads and files. Idempotent. A closed backend can be opened again."""
         ...
 
-    def twin(self) -> Backend:
-        """Another backend on the same store, not open yet, for use on another event loop, in another thread:
-        it goes on beating while this one's loop is blocked. Only `open`, `beat` and `close` are asked of it.
-        """
+    def pacemaker(self) -> Pacemaker:
+        """What goes on beating, from another thread and event loop, while this backend's loop is blocked."""
         ...
 
     # -- the path of work ------------------------------------------------------------------------------

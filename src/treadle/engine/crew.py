@@ -135,7 +135,7 @@ class Crew:
         if isinstance(settings.clock, SystemClock):
             self._watchdog = Watchdog(
                 self.heart,
-                self._core.backend.twin,
+                self._core.backend.pacemaker,
                 worker=self._duty.worker,
                 lease=settings.lease,
                 heartbeat=settings.heartbeat,

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from treadle.backend import Backend
+from treadle.backend import Backend, Pacemaker
 from treadle.clock import Clock
 from treadle.errors import BackendError
 from treadle.item import Beat, Lease, Pulse
@@ -98,10 +98,10 @@ class Watchdog:
     """A thread that beats in the heart's place while the event loop is blocked, and says who blocks it."""
 
     def __init__(
-        self, heart: Heart, twin: Callable[[], Backend], *, worker: str, lease: float, heartbeat: float
+        self, heart: Heart, pacemaker: Callable[[], Pacemaker], *, worker: str, lease: float, heartbeat: float
     ) -> None:
         self._heart = heart
-        self._twin = twin
+        self._pacemaker = pacemaker
         self._beat = Beat(worker=worker, lease=lease)
         self._heartbeat = heartbeat
         self._over = threading.Event()
@@ -130,16 +130,16 @@ class Watchdog:
 
     async def _beat_here(self) -> None:
         """Beat, on a connection of our own, until the loop does so again."""
-        twin = self._twin()
+        pacemaker = self._pacemaker()
         try:
-            await twin.open()
+            await pacemaker.open()
             while self._late() and not self._over.is_set():
-                await twin.beat(self._beat)
+                await pacemaker.beat(self._beat)
                 await asyncio.sleep(self._heartbeat)
         except BackendError as error:
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
         finally:
-            await twin.close()
+            await pacemaker.close()
 
     def _report(self) -> None:
         if self._blocked:

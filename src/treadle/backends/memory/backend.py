@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from treadle.backend import CAPABILITIES, Transaction
+from treadle.backend import CAPABILITIES, Pacemaker, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -60,7 +60,7 @@ class MemoryBackend:
     async def close(self) -> None:
         """Keeps everything: others may share it."""
 
-    def twin(self) -> MemoryBackend:
+    def pacemaker(self) -> Pacemaker:
         """Itself: a beat without leases to look at sets one attribute, which any thread may do."""
         return self
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
-from treadle.backend import CAPABILITIES
+from treadle.backend import CAPABILITIES, Pacemaker
 from treadle.errors import TreadleError
 
 from .calls import Calls, NothingSent, connector
@@ -84,6 +84,18 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
     async def close(self) -> None:
         async with self._opening:
             await self._calls.stop()
+
+    def pacemaker(self) -> Pacemaker:
+        """A backend of its own, with one connection."""
+        return PostgresBackend(
+            self._url,
+            schema=self._schema.name,
+            apply_schema=False,
+            pool_size=1,
+            reserved=0,
+            prepare=self._prepare,
+            connect_timeout=self._connect_timeout,
+        )
 
     async def now(self) -> float:
         now: float = await self._calls.value("select treadle.clock()")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from treadle.backend import CAPABILITIES, Transaction
+from treadle.backend import CAPABILITIES, Pacemaker, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.item import (
     Beat,
@@ -79,6 +79,10 @@ class SqliteBackend:
 
     async def close(self) -> None:
         await self._file.close()
+
+    def pacemaker(self) -> Pacemaker:
+        """It writes through this backend's own thread, which no event loop can block."""
+        return ThreadPacemaker(self)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -214,3 +218,20 @@ class SqliteBackend:
 
     async def now(self) -> float:
         return self._clock.now()
+
+
+class ThreadPacemaker:
+    """Beats on behalf of a backend, from another event loop. Nothing to open: the writer thread is there,
+    and so is the file lock that tells others that this process lives."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    async def open(self) -> None:
+        pass
+
+    async def beat(self, beat: Beat) -> Pulse:
+        return await self._backend.beat(beat)
+
+    async def close(self) -> None:
+        pass
