@@ -98,5 +98,6 @@ _random = random_module.Random()
 _default = _generator(time.time, _random)
 _custom: IdGenerator | None = None
 
-# A forked child would otherwise repeat its parent's ids.
-os.register_at_fork(after_in_child=_random.seed)
+# A forked child would otherwise repeat its parent's ids. Windows does not fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)
