@@ -198,7 +198,7 @@ async def test_an_idle_child_that_died_is_replaced_unseen(pool: ProcessPool) -> 
     pid = await pool.run(handlers.pid)
     os.kill(pid, signal.SIGKILL)
     # Until it is really dead; it stays to be buried by the pool.
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert await pool.run(handlers.pid) != pid
 
 

@@ -165,8 +165,10 @@ class Gate:
         self._asking = []
         self._mark_asked(runs, False)
 
-    def shut_for(self, line: GateLine, until: float) -> None:
-        """Leave a line alone for a while."""
+    def refused(self, entry: Entry, line: GateLine, until: float) -> None:
+        """A task that may start could not: it waits again, and its line is left alone for a while."""
+        self.waiting += 1
+        self._put(line, (entry,))
         self._close(line, until, by_slots=False)
 
     def clear(self) -> list[Entry]:
@@ -256,8 +258,11 @@ class Gate:
         line.shut_until = until
         if until < inf:
             heappush(self._reopening, (until, next(self._seq), line))
-        for limit in line.slots if by_slots else ():
-            self._blocked_by.setdefault(limit, set()).add(line)
+        for limit in line.slots:
+            if by_slots:
+                self._blocked_by.setdefault(limit, set()).add(line)
+            else:
+                self._unblock(limit, line)
         self._file(line)
 
     def _reopen(self, line: GateLine) -> None:

@@ -17,6 +17,7 @@ import asyncio
 from asyncio import get_running_loop
 from collections.abc import Coroutine, Sequence
 from itertools import count
+from math import inf
 from typing import Any
 
 from treadle.clock import Clock
@@ -53,7 +54,7 @@ class GatedDoer(BaseDoer):
         self._burst = BURST_FIRST
         self._error_wait = ERROR_FIRST
         self._returns = Returns()
-        self._give_again_at: float | None = None
+        self._alone_until = -inf
         self._round: asyncio.Task[None] | None = None
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._watchers: list[asyncio.Future[None]] = []
@@ -106,7 +107,7 @@ class GatedDoer(BaseDoer):
             )
         self._store = (permits, clock, worker)
         self._gate = Gate(self.rules, name)
-        self._returns = Returns()
+        self._returns, self._alone_until = Returns(), -inf
         self.inner.bind(permits, clock, worker, name)
         self.inner.on_free(self._inner_freed)
 
@@ -117,7 +118,7 @@ class GatedDoer(BaseDoer):
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
-        self._timer = self._give_again_at = None
+        self._timer = None
         await self.inner.close()
         await super().close()
 
@@ -142,7 +143,9 @@ class GatedDoer(BaseDoer):
 
     async def _one_round(self, permits: Permits, clock: Clock, worker: str) -> bool:
         """Whether it did something, and so may have to be repeated."""
-        gave = await self._give_back(permits, clock, worker)
+        gave = self._may_call(clock) and await self._give_back(permits, clock, worker)
+        if not self._may_call(clock):
+            return False
         self._gate.reopen(clock.monotonic())
         runs = self._gate.choose(self.inner.available())
         if not runs:
@@ -152,9 +155,10 @@ class GatedDoer(BaseDoer):
             self._apply(runs, grants, clock.monotonic())
         return True
 
+    def _may_call(self, clock: Clock) -> bool:
+        return clock.monotonic() >= self._alone_until
+
     async def _give_back(self, permits: Permits, clock: Clock, worker: str) -> bool:
-        if self._give_again_at is not None and clock.monotonic() < self._give_again_at:
-            return False
         takes = self._returns.take_out(self._gate.held)
         if not takes:
             return False
@@ -162,9 +166,9 @@ class GatedDoer(BaseDoer):
             await permits.give(takes, worker=worker)
         except Exception as error:  # noqa: BLE001  whatever a driver raises
             self._returns.put_back(takes)
-            self._give_again_at = clock.monotonic() + self._after_error(error)
+            self._leave_alone(error, clock)
             return False
-        self._error_wait, self._give_again_at = ERROR_FIRST, None
+        self._error_wait = ERROR_FIRST
         return True
 
     async def _ask(
@@ -178,16 +182,17 @@ class GatedDoer(BaseDoer):
         except Exception as error:  # noqa: BLE001  whatever a driver raises
             for run in runs:
                 self._returns.doubt(run.line.slots, len(run.entries))
-            self._gate.put_back(runs, clock.monotonic() + self._after_error(error))
+            self._gate.put_back(runs, self._leave_alone(error, clock))
             return None
         self._error_wait = ERROR_FIRST
         return grants
 
-    def _after_error(self, error: Exception) -> float:
-        """How long to leave the store alone."""
+    def _leave_alone(self, error: Exception, clock: Clock) -> float:
+        """Until when to leave the store alone."""
         self._report(error)
-        wait, self._error_wait = self._error_wait, min(self._error_wait * 2, ERROR_LAST)
-        return wait
+        self._alone_until = until = clock.monotonic() + self._error_wait
+        self._error_wait = min(self._error_wait * 2, ERROR_LAST)
+        return until
 
     def _apply(self, runs: list[Run], grants: Sequence[Grant], now: float) -> None:
         for run, grant in zip(runs, grants, strict=True):
@@ -214,9 +219,8 @@ class GatedDoer(BaseDoer):
             self.inner.submit(task, lane=lane, priority=priority, queued_at=queued_at, tenant=tenant)
         except Exception as error:  # noqa: BLE001  a doer of the user's own
             self._report(error)
+            self._gate.refused(entry, line, now + ERROR_LAST)
             self._slot_freed(self._gate, line)
-            self._gate.push(entry)
-            self._gate.shut_for(line, now + ERROR_LAST)
 
     async def run_permitted(self, permitted: _Permitted) -> None:
         try:
@@ -243,10 +247,13 @@ class GatedDoer(BaseDoer):
 
     def _set_timer(self, clock: Clock) -> None:
         """Wake when the first line may be asked for again: one timer for all."""
-        times = [at for at in (self._gate.next_reopening(), self._give_again_at) if at is not None]
+        reopening = self._gate.next_reopening()
+        times = [] if reopening is None else [reopening]
+        if self._returns and not self._may_call(clock):
+            times.append(self._alone_until)
         if not times:
             return
-        at = min(times)
+        at = max(min(times), self._alone_until)
         if self._timer is not None:
             if self._timer[0] <= at:
                 return
@@ -255,7 +262,7 @@ class GatedDoer(BaseDoer):
 
     async def _wake_at(self, at: float, clock: Clock) -> None:
         await clock.sleep(at - clock.monotonic())
-        self._timer = self._give_again_at = None
+        self._timer = None
         if self._gate.reopen(clock.monotonic()) and self.available():
             self._tell_free()
         self._kick()

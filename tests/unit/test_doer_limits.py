@@ -1,0 +1,695 @@
+"""Doers whose limits hold across the fleet: who may start, what is charged, and what happens to slots."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from treadle import rules
+from treadle.doers import BaseDoer, Task, balanced, concurrency, rate_limited
+from treadle.doers.gated import GatedDoer
+from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
+from treadle.item import Grant, Limit, Take
+from treadle.testing.clock import ManualClock
+
+
+class Store:
+    """Permits as the contract has them, by the arithmetic that the backends use; and a switch for trouble."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.gauges: dict[Limit, rules.Gauge] = {}
+        self.held: Counter[tuple[str, Limit]] = Counter()
+        self.takes = self.gives = 0
+        self.peak = 0
+        self.broken = False
+        self.answers_lost = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+        self.takes += 1
+        await self._reach()
+        grants = [self._take(take, worker) for take in takes]
+        self._lose_answer()
+        return grants
+
+    def _take(self, take: Take, worker: str) -> Grant:
+        grant, gauges = rules.grant(take, self.gauges, self._clock.now())
+        self.gauges |= gauges
+        for limit in take.limits:
+            if limit.algorithm == "slots":
+                self.held[worker, limit] += grant.count
+                self.peak = max(self.peak, int(self.gauges[limit].used))
+        return grant
+
+    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+        self.gives += 1
+        await self._reach()
+        for take in takes:
+            for limit in take.limits:
+                number = min(take.count, self.held[worker, limit])
+                if number:
+                    self.held[worker, limit] -= number
+                    gauge = self.gauges[limit]
+                    self.gauges[limit] = gauge._replace(used=gauge.used - number)
+        self._lose_answer()
+
+    async def _reach(self) -> None:
+        await self.gate.wait()
+        if self.broken:
+            raise StoreUnavailable("down")
+
+    def _lose_answer(self) -> None:
+        if self.answers_lost:
+            raise StoreUnavailable("lost")
+
+    def in_use(self) -> int:
+        return sum(self.held.values())
+
+
+class Crowd:
+    """Tasks named by their lane and a number (`a1`), which run until they are told to end."""
+
+    def __init__(self, doer: BaseDoer) -> None:
+        self.doer = doer
+        self.started: list[str] = []
+        self.running: set[str] = set()
+        self.tasks: dict[str, Task] = {}
+        self._ends: dict[str, asyncio.Event] = {}
+
+    def submit(self, *names: str, tenant: str = "t", priority: int = 0) -> None:
+        for name in names:
+            self.tasks[name] = self._task(name)
+            self.doer.submit(
+                self.tasks[name],
+                lane=name[0],
+                priority=priority,
+                queued_at=float(len(self.tasks)),
+                tenant=tenant,
+            )
+
+    async def end(self, *names: str) -> None:
+        for name in names or list(self.running):
+            self._ends.setdefault(name, asyncio.Event()).set()
+        await turns()
+
+    def _task(self, name: str) -> Task:
+        async def run() -> None:
+            self.started.append(name)
+            self.running.add(name)
+            await self._ends.setdefault(name, asyncio.Event()).wait()
+            self.running.discard(name)
+
+        return run
+
+
+async def turns(count: int = 12) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    return Store(clock)
+
+
+class Bench:
+    """Makes doers on the store, and sees that each one comes to its end."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.crowds: list[Crowd] = []
+        self.errors: list[Exception] = []
+
+    def __call__(self, doer: GatedDoer, worker: str = "w") -> Crowd:
+        doer.bind(self.store, self.clock, worker, "type")
+        doer.on_error(self.errors.append)
+        self.crowds.append(Crowd(doer))
+        return self.crowds[-1]
+
+
+@pytest.fixture
+async def bench(store: Store, clock: ManualClock) -> AsyncIterator[Bench]:
+    bench = Bench(store, clock)
+    yield bench
+    for crowd in bench.crowds:
+        crowd.doer.cancel_pending()
+        await crowd.end()
+        await crowd.doer.close()
+        await crowd.doer.idle()
+
+
+# ------------------------------------------------------------------------------------------------------ rates
+
+
+async def test_no_more_than_the_limit_start_in_a_window(bench: Bench, clock: ManualClock) -> None:
+    crowd = bench(rate_limited(2, 10, "fixed_window"))
+    crowd.submit("a1", "a2", "a3", "a4", "a5")
+    await turns()
+    assert crowd.started == ["a1", "a2"]
+    assert crowd.doer.available() == 0
+    await clock.advance(9)
+    assert crowd.started == ["a1", "a2"]
+    await clock.advance(1)
+    await turns()
+    assert crowd.started == ["a1", "a2", "a3", "a4"]
+    await clock.advance(10)
+    await turns()
+    assert len(crowd.started) == 5
+    await crowd.end()
+    await crowd.doer.idle()
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window"])
+async def test_every_algorithm_lets_all_through_in_time_and_in_order(
+    bench: Bench, clock: ManualClock, algorithm: str
+) -> None:
+    crowd = bench(rate_limited(2, 10, algorithm))  # type: ignore[arg-type]
+    names = [f"a{n}" for n in range(6)]
+    crowd.submit(*names)
+    for _ in range(30):
+        await turns()
+        await clock.advance(2)
+    assert crowd.started == names
+    assert bench.store.takes < 30, "asked again when something can be had, not all the time"
+
+
+async def test_priority_then_age_decides_who_gets_the_permit(bench: Bench, clock: ManualClock) -> None:
+    crowd = bench(rate_limited(1, 10))
+    crowd.submit("a1")
+    await turns()
+    crowd.submit("a2")
+    crowd.submit("a3", priority=5)
+    for _ in range(2):
+        await turns()
+        await clock.advance(10)
+    await turns()
+    assert crowd.started == ["a1", "a3", "a2"]
+
+
+async def test_one_timer_however_many_wait(bench: Bench, clock: ManualClock) -> None:
+    crowd = bench(rate_limited(1, 10, per="lane"))
+    for lane in "abcdef":
+        crowd.submit(f"{lane}1", f"{lane}2")
+        await turns()
+    assert clock.sleepers == 1
+
+
+async def test_each_lane_has_its_own_limit_and_the_limited_ones_are_to_be_avoided(
+    bench: Bench, clock: ManualClock
+) -> None:
+    crowd = bench(rate_limited(1, 10, per="lane"))
+    crowd.submit("a1", "a2", "b1")
+    await turns()
+    assert crowd.started == ["a1", "b1"]
+    assert crowd.doer.avoid() == {("t", "a")}
+    assert crowd.doer.available() > 0, "other lanes have room"
+    crowd.submit("a1 of u", tenant="u")
+    await turns()
+    assert crowd.started[-1] == "a1 of u"
+    await clock.advance(10)
+    await turns()
+    assert crowd.started[-1] == "a2"
+    assert crowd.doer.avoid() == set()
+
+
+async def test_each_tenant_has_its_own_limit(bench: Bench) -> None:
+    crowd = bench(rate_limited(1, 10, per="tenant"))
+    crowd.submit("a1", "b1")
+    crowd.submit("c1", tenant="u")
+    await turns()
+    assert crowd.started == ["a1", "c1"]
+    assert crowd.doer.avoid() == {("t", "b")}
+
+
+async def test_two_workers_share_the_limit(bench: Bench) -> None:
+    one, two = bench(rate_limited(3, 10), "one"), bench(rate_limited(3, 10), "two")
+    one.submit("a1", "a2")
+    await turns()
+    two.submit("a3", "a4")
+    await turns()
+    assert (one.started, two.started) == (["a1", "a2"], ["a3"])
+
+
+async def test_doers_of_different_types_count_apart_unless_they_share_a_name(store: Store) -> None:
+    for name, together in ((None, 2), ("api", 1)):
+        started = 0
+        for type in ("mail", "text"):
+            doer = rate_limited(1, 10, name=name)
+            doer.bind(store, ManualClock(), "w", type)
+            crowd = Crowd(doer)
+            crowd.submit("a1")
+            await turns()
+            started += len(crowd.started)
+            doer.cancel_pending()
+            await crowd.end()
+            await doer.close()
+        assert started == together
+
+
+# --------------------------------------------------------------------------------------------------- together
+
+
+async def test_a_lane_is_not_charged_for_what_the_common_limit_denies(
+    bench: Bench, clock: ManualClock
+) -> None:
+    """Three a minute for the lane, one a second for all: the lane gets its three in three seconds."""
+    crowd = bench(rate_limited(1, 1, inner=rate_limited(3, 60, "fixed_window", per="lane")))
+    crowd.submit("a1", "a2", "a3", "a4")
+    for _ in range(10):
+        await turns()
+        await clock.advance(0.5)
+    assert crowd.started == ["a1", "a2", "a3"]
+
+
+async def test_a_denied_lane_does_not_hold_up_the_others(bench: Bench) -> None:
+    crowd = bench(rate_limited(10, 60, inner=rate_limited(1, 60, per="lane")))
+    crowd.submit("a1", "a2", "b1")
+    await turns()
+    assert crowd.started == ["a1", "b1"]
+
+
+async def test_the_common_limit_goes_to_whoever_was_first_whatever_the_lane(bench: Bench) -> None:
+    crowd = bench(rate_limited(3, 60, inner=rate_limited(3, 60, per="lane")))
+    crowd.submit("a1", "b1", "a2", "b2")
+    await turns()
+    assert crowd.started == ["a1", "b1", "a2"]
+
+
+async def test_a_bounded_doer_inside_runs_what_was_let_through(bench: Bench) -> None:
+    crowd = bench(rate_limited(10, 60, inner=balanced(2)))
+    crowd.submit("a1", "a2", "a3")
+    await turns()
+    assert (crowd.started, crowd.doer.available()) == (["a1", "a2"], 0)
+    await crowd.end("a1")
+    assert crowd.started == ["a1", "a2", "a3"]
+
+
+async def test_two_limits_of_one_kind_are_one_too_many() -> None:
+    with pytest.raises(InputError, match="keep the lower one"):
+        rate_limited(1, 60, inner=rate_limited(2, 60))
+    rate_limited(1, 60, inner=rate_limited(2, 1))
+    concurrency(5, inner=concurrency(1, per="lane"))
+
+
+# ------------------------------------------------------------------------------------------------------ slots
+
+
+async def test_no_more_than_the_limit_run_at_once(bench: Bench, store: Store) -> None:
+    crowd = bench(concurrency(2))
+    told: list[int] = []
+    crowd.doer.on_free(lambda: told.append(crowd.doer.available()))
+    crowd.submit("a1", "a2", "a3")
+    await turns()
+    assert (crowd.started, crowd.doer.available(), store.in_use()) == (["a1", "a2"], 0, 2)
+    await crowd.end("a1")
+    assert crowd.started == ["a1", "a2", "a3"]
+    await crowd.end("a2")
+    assert told[-1] > 0
+    await crowd.end("a3")
+    await crowd.doer.idle()
+    assert (store.in_use(), store.peak) == (0, 2)
+
+
+async def test_one_at_a_time_per_lane(bench: Bench) -> None:
+    crowd = bench(concurrency(1, per="lane"))
+    crowd.submit("a1", "a2", "b1", "a3")
+    await turns()
+    assert crowd.started == ["a1", "b1"]
+    assert crowd.doer.avoid() == {("t", "a"), ("t", "b")}
+    await crowd.end("b1")
+    assert crowd.doer.avoid() == {("t", "a")}
+    await crowd.end("a1")
+    await crowd.end("a2")
+    assert crowd.started == ["a1", "b1", "a2", "a3"]
+
+
+async def test_slots_held_elsewhere_are_asked_for_again(bench: Bench, clock: ManualClock) -> None:
+    one, two = bench(concurrency(1), "one"), bench(concurrency(1), "two")
+    one.submit("a1")
+    await turns()
+    two.submit("a2")
+    await turns()
+    assert two.started == []
+    await one.end("a1")
+    assert two.started == []
+    await clock.advance(1)
+    await turns()
+    assert two.started == ["a2"]
+
+
+async def test_a_slot_freed_by_one_lane_serves_another_of_its_tenant(bench: Bench) -> None:
+    crowd = bench(concurrency(1, per="tenant", inner=concurrency(5, per="lane")))
+    crowd.submit("a1", "b1")
+    await turns()
+    assert crowd.started == ["a1"]
+    await crowd.end("a1")
+    assert crowd.started == ["a1", "b1"]
+
+
+async def test_a_task_that_fails_gives_its_slot_back(bench: Bench, store: Store) -> None:
+    crowd = bench(concurrency(1))
+
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    crowd.doer.submit(broken)
+    await crowd.doer.idle()
+    assert [str(error) for error in bench.errors] == ["boom"]
+    assert store.in_use() == 0
+
+
+async def test_many_short_tasks_keep_to_the_limit_and_all_run(bench: Bench, store: Store) -> None:
+    crowd = bench(concurrency(3, per="lane"))
+    ran: list[int] = []
+
+    def task(n: int) -> Task:
+        async def run() -> None:
+            await turns(n % 4)
+            ran.append(n)
+
+        return run
+
+    for n in range(300):
+        crowd.doer.submit(task(n), lane=str(n % 2), tenant="t")
+    await asyncio.wait_for(crowd.doer.idle(), 30)
+    assert sorted(ran) == list(range(300))
+    assert (store.in_use(), store.peak) == (0, 3)
+    assert crowd.doer.avoid() == set()
+
+
+# ---------------------------------------------------------------------------------------------- room to claim
+
+
+async def test_the_room_grows_while_all_is_granted_and_shrinks_when_it_is_not(bench: Bench) -> None:
+    crowd = bench(rate_limited(40, 1000, per="lane"))
+    rooms = [crowd.doer.available()]
+    crowd.submit(*(f"a{n}" for n in range(rooms[0])))
+    await turns()
+    rooms.append(crowd.doer.available())
+    crowd.submit(*(f"a{n}" for n in range(100, 100 + rooms[1])))
+    await turns()
+    rooms.append(crowd.doer.available())
+    assert rooms == [16, 32, 16]
+
+
+async def test_nothing_is_claimed_for_a_common_limit_that_is_reached(
+    bench: Bench, clock: ManualClock
+) -> None:
+    crowd = bench(rate_limited(1, 10))
+    crowd.submit("a1", "a2")
+    await turns()
+    told: list[int] = []
+    crowd.doer.on_free(lambda: told.append(crowd.doer.available()))
+    assert crowd.doer.available() == 0
+    await clock.advance(10)
+    await turns()
+    assert told
+    assert crowd.doer.available() > 0
+
+
+# ------------------------------------------------------------------------------------------------ taking back
+
+
+async def test_what_waits_can_be_taken_back(bench: Bench, store: Store) -> None:
+    crowd = bench(concurrency(1))
+    crowd.submit("a1", "a2", "a3")
+    await turns()
+    assert crowd.doer.cancel_pending() == [crowd.tasks["a2"], crowd.tasks["a3"]]
+    await crowd.end("a1")
+    await asyncio.wait_for(crowd.doer.idle(), 5)
+    assert (crowd.started, store.in_use()) == (["a1"], 0)
+
+
+async def test_what_is_being_asked_for_can_be_taken_back_and_its_slot_goes_back(
+    bench: Bench, store: Store
+) -> None:
+    crowd = bench(concurrency(2))
+    store.gate.clear()
+    crowd.submit("a1")
+    await turns()
+    assert crowd.doer.available() > 0
+    assert crowd.doer.cancel_pending() == [crowd.tasks["a1"]]
+    store.gate.set()
+    await asyncio.wait_for(crowd.doer.idle(), 5)
+    assert (crowd.started, store.takes, store.in_use()) == ([], 1, 0)
+
+
+async def test_what_was_let_through_but_waits_inside_can_be_taken_back(bench: Bench, store: Store) -> None:
+    crowd = bench(concurrency(3, inner=balanced(1, buffer=5)))
+    crowd.submit("a1", "a2", "a3", "a4")
+    await turns()
+    assert set(crowd.doer.cancel_pending()) == {crowd.tasks[name] for name in ("a2", "a3", "a4")}
+    await crowd.end("a1")
+    await crowd.doer.idle()
+    assert (crowd.started, store.in_use()) == (["a1"], 0)
+
+
+async def test_tasks_that_come_while_others_are_asked_for_join_their_line(bench: Bench, store: Store) -> None:
+    crowd = bench(rate_limited(2, 10, per="lane"))
+    store.gate.clear()
+    crowd.submit("a1", "a2")
+    await turns()
+    crowd.submit("a3")
+    store.gate.set()
+    await turns()
+    assert crowd.started == ["a1", "a2"]
+    assert crowd.doer.cancel_pending() == [crowd.tasks["a3"]]
+
+
+# ---------------------------------------------------------------------------------------------------- trouble
+
+
+async def test_a_store_in_trouble_is_reported_and_asked_again_with_patience(
+    bench: Bench, store: Store, clock: ManualClock
+) -> None:
+    crowd = bench(rate_limited(5, 10))
+    store.broken = True
+    crowd.submit("a1")
+    for _ in range(100):
+        await turns()
+        await clock.advance(0.1)
+    assert {str(error) for error in bench.errors} == {"down"}
+    assert 5 <= store.takes <= 10, "0.1 s, then twice as long each time"
+    store.broken = False
+    await clock.advance(5)
+    await turns()
+    assert crowd.started == ["a1"]
+
+
+async def test_slots_taken_by_a_call_without_an_answer_go_back(
+    bench: Bench, store: Store, clock: ManualClock
+) -> None:
+    crowd = bench(concurrency(2))
+    store.answers_lost = True
+    crowd.submit("a1", "a2")
+    await turns()
+    assert (crowd.started, store.in_use()) == ([], 2)
+    store.answers_lost = False
+    await clock.advance(1)
+    await turns()
+    assert (crowd.started, store.in_use()) == (["a1", "a2"], 2)
+    await crowd.end()
+    await crowd.doer.idle()
+    assert (store.in_use(), store.peak) == (0, 2)
+
+
+@pytest.mark.parametrize("trouble", ["broken", "answers_lost"])
+async def test_a_give_without_an_answer_never_frees_a_slot_in_use(
+    bench: Bench, store: Store, clock: ManualClock, trouble: str
+) -> None:
+    crowd = bench(concurrency(2))
+    crowd.submit("a1", "a2")
+    await turns()
+    setattr(store, trouble, True)
+    await crowd.end("a1")
+    setattr(store, trouble, False)
+    for _ in range(20):
+        await clock.advance(1)
+        await turns()
+    assert store.in_use() >= 1, "a2 still runs"
+    crowd.submit("a3", "a4")
+    for _ in range(5):
+        await clock.advance(1)
+        await turns()
+    assert len(crowd.running) <= 2
+    await crowd.end()
+    for _ in range(5):
+        await clock.advance(1)
+        await turns()
+    await crowd.end()
+    await crowd.doer.idle()
+    assert set(crowd.started) == {"a1", "a2", "a3", "a4"}
+    assert (store.in_use(), store.peak) == (0, 2)
+
+
+@pytest.mark.parametrize("seed", range(15))
+async def test_whatever_happens_limits_hold_and_everything_runs(
+    store: Store, clock: ManualClock, seed: int
+) -> None:
+    """Two workers, three lanes, a store that fails now and then: no lane runs more than its limit, no task is
+    lost, none runs twice, and in the end every slot is back."""
+    draw = random.Random(seed)
+    running: Counter[str] = Counter()
+    ran: list[int] = []
+    errors: list[Exception] = []
+    doers = [concurrency(2, per="lane", inner=concurrency(4, per="tenant")) for _ in range(2)]
+    for n, doer in enumerate(doers):
+        doer.bind(store, clock, f"w{n}", "type")
+        doer.on_error(errors.append)
+
+    def task(n: int, lane: str) -> Task:
+        async def run() -> None:
+            running[lane] += 1
+            assert running[lane] <= 2
+            assert running.total() <= 4
+            await turns(draw.randrange(30))
+            running[lane] -= 1
+            ran.append(n)
+
+        return run
+
+    for n in range(120):
+        lane = draw.choice("abc")
+        draw.choice(doers).submit(task(n, lane), lane=lane, tenant="t", priority=draw.randrange(3))
+        store.broken, store.answers_lost = draw.random() < 0.2, draw.random() < 0.2
+        await turns(draw.randrange(5))
+        await clock.advance(draw.random() * 0.3)
+    store.broken = store.answers_lost = False
+    async with asyncio.timeout(30):
+        while len(ran) < 120 or store.in_use():
+            await turns()
+            await clock.advance(1)
+    assert sorted(ran) == list(range(120))
+    assert {type(error) for error in errors} == {StoreUnavailable}
+    for doer in doers:
+        assert (doer.avoid(), doer.cancel_pending()) == (frozenset(), [])
+        await doer.idle()
+        await doer.close()
+
+
+async def test_an_inner_doer_that_refuses_gets_the_task_again(bench: Bench, clock: ManualClock) -> None:
+    class Moody:
+        def __init__(self) -> None:
+            self.refused = 0
+            self.tasks: list[asyncio.Task[None]] = []
+
+        def available(self) -> int:
+            return 1
+
+        def submit(self, task: Task, **_: object) -> None:
+            if not self.refused:
+                self.refused += 1
+                raise RuntimeError("not now")
+            self.tasks.append(asyncio.ensure_future(task()))
+
+        async def idle(self) -> None:
+            if self.tasks:
+                await asyncio.wait(self.tasks)
+
+    crowd = bench(concurrency(1, inner=Moody()))
+    crowd.submit("a1")
+    await turns()
+    assert (crowd.started, [str(error) for error in bench.errors]) == ([], ["not now"])
+    await clock.advance(5)
+    await turns()
+    assert crowd.started == ["a1"]
+
+
+# ------------------------------------------------------------------------------------------------------- life
+
+
+async def test_it_is_bound_before_it_is_used_and_to_one_worker(store: Store, clock: ManualClock) -> None:
+    doer = concurrency(1)
+    with pytest.raises(NotStarted):
+        Crowd(doer).submit("a1")
+    doer.bind(store, clock, "w", "mail")
+    doer.bind(store, clock, "w", "text")
+    with pytest.raises(LifecycleError, match="already serves worker 'w'"):
+        doer.bind(store, clock, "another")
+    await doer.close()
+    doer.bind(store, clock, "another")
+    await doer.close()
+
+
+async def test_close_stops_what_is_under_way_with_the_store(
+    bench: Bench, store: Store, clock: ManualClock
+) -> None:
+    crowd = bench(rate_limited(1, 10))
+    crowd.submit("a1", "a2")
+    await turns()
+    assert clock.sleepers == 1
+    store.gate.clear()
+    await clock.advance(10)
+    await crowd.doer.close()
+    assert (clock.sleepers, crowd.doer.cancel_pending()) == (0, [crowd.tasks["a2"]])
+    await crowd.end("a1")
+    await crowd.doer.idle()
+
+
+async def test_tasks_of_an_earlier_life_do_not_disturb_the_next(store: Store, clock: ManualClock) -> None:
+    doer = concurrency(1)
+    doer.bind(store, clock, "first")
+    old = Crowd(doer)
+    old.submit("a1")
+    await turns()
+    await doer.close()
+    store.held.clear()
+    store.gauges.clear()
+    doer.bind(store, clock, "second")
+    new = Crowd(doer)
+    new.submit("a2")
+    await turns()
+    await old.end("a1")
+    new.submit("a3")
+    await turns()
+    assert (new.started, store.in_use()) == (["a2"], 1)
+    await new.end("a2")
+    await new.end("a3")
+    await doer.idle()
+    assert store.in_use() == 0
+    await doer.close()
+
+
+def test_names_fit_and_tell_everybody_apart() -> None:
+    from treadle.doers.limits import Rule
+
+    rule = Rule(1, 1.0, "slots", "lane")
+    places = [
+        ("a", "b:c"),
+        ("a:b", "c"),
+        ("a", ""),
+        ("", "a"),
+        ("x" * 255, "y" * 255),
+        ("x" * 255, "y" * 254 + "z"),
+    ]
+    names = [rule.limit_for("type", tenant, lane).name for tenant, lane in places]
+    assert len(set(names)) == len(places)
+    assert all(len(name.encode()) <= 255 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: rate_limited(0, 1), "limit"),
+        (lambda: rate_limited(1, 0), "window"),
+        (lambda: rate_limited(1, -1), "window"),
+        (lambda: rate_limited(1, 1, "leaky"), "algorithm"),  # type: ignore[arg-type]
+        (lambda: rate_limited(1, 1, per="queue"), "per"),  # type: ignore[arg-type]
+        (lambda: concurrency(1.5), "limit"),  # type: ignore[arg-type]
+        (lambda: concurrency(1, per="type"), "per"),  # type: ignore[arg-type]
+        (lambda: concurrency(1, name=""), "name"),
+    ],
+)
+def test_arguments_are_checked(make: object, field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()  # type: ignore[operator]
+    assert caught.value.parameters == (field,)
