@@ -22,7 +22,7 @@ class FileSubject:
         self.backend = self._new()
 
     def _new(self) -> SqliteBackend:
-        return SqliteBackend(self._path, clock=self._clock)
+        return SqliteBackend(self._path, clock=self._clock, durability="normal")
 
     async def advance(self, seconds: float) -> None:
         self._clock.advance(seconds)

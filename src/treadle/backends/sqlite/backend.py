@@ -44,12 +44,12 @@ class SqliteBackend:
     """Work in a SQLite file.
 
     `clock.now()` is the store's clock; all processes on one file have to agree about the time.
-    `durability="full"`: what was answered survives the loss of power. `"normal"`: it survives the death of the
-    process, but the last moments before a loss of power may be gone; commits are several times faster.
+    `durability="full"`: what was answered survives the loss of power. `"normal"`: it survives the death of
+    the process, but the last moments before a loss of power may be gone; commits are several times faster.
     `apply_schema=False`: the schema must be there already (see `schema_sql`).
     `busy_timeout`: how long a verb waits while others write, before it raises `StoreUnavailable`.
-    `reserve`: new work is refused (`StoreFull`) when the disk has less than so many bytes left, so that what is
-    in hand can still be settled.
+    `reserve`: new work is refused (`StoreFull`) when the disk has less than so many bytes left, so that what
+    is in hand can still be settled.
     """
 
     capabilities = CAPABILITIES | {"transactions"}

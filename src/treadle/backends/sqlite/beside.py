@@ -4,9 +4,9 @@
     work.db-treadle/<name>.fifo    where the process of that name listens for signals
     work.db-treadle/writer         locked by whoever waits for the write lock (see `turn`)
 
-The kernel lets go of a lock when its process dies, however it dies. It is a POSIX lock, not `flock`: a child that a
-dead worker has forked would go on holding the latter. But then a process loses it by closing *any* descriptor of
-the file, so no process ever opens its own lock file a second time.
+The kernel lets go of a lock when its process dies, however it dies. It is a POSIX lock, not `flock`: a child
+that a dead worker has forked would go on holding the latter. But then a process loses it by closing *any*
+descriptor of the file, so no process ever opens its own lock file a second time.
 
 Nothing of this is needed for correctness: without it a death is found when the lease has lapsed, and work
 is found by polling.
@@ -23,10 +23,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (Windows has neither these locks nor named pipes in directories)
-    fcntl = None  # type: ignore[assignment]
+from . import locks
 
 _log = logging.getLogger("treadle")
 
@@ -58,11 +55,11 @@ class Beside:
         return None if self._lock is None else self.directory / "writer"
 
     def open(self) -> None:
-        if fcntl is None:
+        if not locks.AVAILABLE:
             return
         try:
             self._lock = self._create_lock()
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.try_lock(self._lock)
             _held.add((os.getpid(), self.name))
         except OSError as error:
             _log.info("treadle: no wake-ups between processes, %s cannot be used: %s", self.directory, error)
@@ -101,19 +98,16 @@ class Beside:
 
     def _is_free(self, name: str) -> bool:
         """A file that is missing says nothing: somebody may have tidied up."""
-        if fcntl is None or (os.getpid(), name) in _held:
+        if (os.getpid(), name) in _held:
             return False
         try:
             lock = os.open(self._path("lock", name), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return False
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
+            return locks.try_lock(lock)
         finally:
             os.close(lock)
-        return True
 
     # -- who listens -----------------------------------------------------------------------------------
 
@@ -162,7 +156,7 @@ class Beside:
 
     def _names(self, kind: str) -> Iterator[str]:
         try:
-            found = os.listdir(self.directory)
+            found = os.listdir(self.directory)  # noqa: PTH208  called for every signal: no detour
         except OSError:
             return iter(())
         return (entry[: -len(kind) - 1] for entry in found if entry.endswith(f".{kind}"))

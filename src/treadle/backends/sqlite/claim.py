@@ -55,13 +55,12 @@ def _promote(tx: Tx) -> None:
 def _next_due(tx: Tx, demand: Demand) -> float | None:
     """Exact, unless a thousand items of others are due before: then so far away that those are."""
     if demand.queues is None and demand.tenants is None:
-        first = tx.row(_SQL["next_due"], 1)
-        return None if first is None else max(0.0, first[0] - tx.now)
+        first: float | None = tx.value(_SQL["next_due"], 1)
+        return None if first is None else max(0.0, first - tx.now)
     found = tx.rows(_SQL["next_due"], PORTION)
-    for due, queue, tenant in found:
-        if _concerns(demand, queue, tenant):
-            return max(0.0, due - tx.now)
-    return max(0.0, found[-1][0] - tx.now) if len(found) == PORTION else None
+    concerning = (due for due, queue, tenant in found if _concerns(demand, queue, tenant))
+    due: float | None = next(concerning, found[-1][0] if len(found) == PORTION else None)
+    return None if due is None else max(0.0, due - tx.now)
 
 
 def _concerns(demand: Demand, queue: str, tenant: str) -> bool:
@@ -127,7 +126,7 @@ def _doomed(tx: Tx, demand: Demand) -> list[int]:
     for type in _walk(tx, "next_doomed_type"):
         if demand.types is not None and type not in demand.types:
             known = known or known_types(tx)
-            if type in known:
+            if known.has(type):
                 continue
         found += _doomed_of(tx, demand, type, MOST_DOOMED - len(found))
         if len(found) >= MOST_DOOMED:
@@ -158,7 +157,7 @@ def _doom_unknown(tx: Tx, known: Known, grace: float) -> None:
     forgotten: dict[str, float] = dict(tx.rows(_SQL["forgotten"]))
     for type in _walk(tx, "next_parked_type"):
         since = max(forgotten.get(type, 0.0), forgotten.get("", 0.0))
-        if type in known or tx.now - since <= grace:
+        if known.has(type) or tx.now - since <= grace:
             continue
         late = tx.rows(_SQL["waited_parked"], type, tx.now - grace, PORTION)
         if late:

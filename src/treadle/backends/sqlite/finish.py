@@ -1,7 +1,7 @@
 """Ending items: what every way to end has in common.
 
-The item's own rows, what it waited for, who waits for it, and its group. `settle`, `cancel` and `complete` note
-their endings here; `flush` writes them.
+The item's own rows, what it waited for, who waits for it, and its group. `settle`, `cancel` and `complete`
+note their endings here; `flush` writes them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]
 
 
 @contextmanager
-def _own_ways(connection: sqlite3.Connection) -> Iterator[None]:
+def _own_ways(connection: sqlite3.Connection) -> Generator[None]:
     """The user may read text as bytes, or as something else."""
     theirs = connection.text_factory
     connection.text_factory = str
@@ -78,7 +78,7 @@ def _own_ways(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _savepoint(connection: sqlite3.Connection) -> Iterator[None]:
+def _savepoint(connection: sqlite3.Connection) -> Generator[None]:
     """A refusal undoes the submit, and leaves the user's transaction as it was."""
     connection.execute("SAVEPOINT treadle_submit")
     try:

@@ -1,4 +1,4 @@
-"""Planning to store items: keys, refusals and cycles. Nothing is written here, so nothing has to be undone."""
+"""Planning to store items: keys, refusals, cycles. Nothing is written here, so nothing has to be undone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SQL = Statements("submit")
 class Plan:
     """Items that belong together and passed every check.
 
-    `fresh` are to be stored. `answers` has one entry per item asked for: None for a fresh one, else the answer
-    of the earlier item with its key, or the place among the fresh ones of the one that comes first with it.
+    `fresh` are to be stored. `answers` has one entry per item asked for: None for a fresh one, else the
+    answer of the earlier item with its key, or the place among the fresh ones of the first one with it.
     `existing` maps the ids of those that are not stored to the ids that answer.
     """
 

@@ -127,5 +127,5 @@ def _signals(messages: list[bytes]) -> list[Signal]:
 def _call(receive: Receive, signal: Signal) -> None:
     try:
         receive(signal)
-    except Exception:
+    except Exception:  # noqa: BLE001  whatever a user's function raises
         _log.exception("treadle: a receiver of signals raised")

@@ -1,10 +1,11 @@
-"""SQL lives in files named after the verb. A file holds several statements, each under a line `-- :name x`."""
+"""SQL lives in files named after the verb: several statements in each, every one under a `-- :name x`."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"\s*--[^\n]*")
@@ -28,17 +29,21 @@ def repeated(sql: str, count: int) -> str:
     return _ROW.sub(lambda match: "VALUES " + ", ".join([match[1]] * count), sql, count=1)
 
 
+def _here() -> Traversable:
+    return resources.files(__name__.rpartition(".")[0])
+
+
 def _tidy(text: str) -> str:
     return _COMMENT.sub("", text).strip().rstrip(";")
 
 
 def _read(path: str) -> str:
-    return resources.files(__package__).joinpath(path).read_text(encoding="utf-8")
+    return _here().joinpath(path).read_text(encoding="utf-8")
 
 
 @cache
 def migrations() -> tuple[str, ...]:
     """The scripts that build the schema, in order: number n brings it to version n."""
-    folder = resources.files(__package__).joinpath("migrations")
+    folder = _here().joinpath("migrations")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(_read(f"migrations/{name}") for name in names)

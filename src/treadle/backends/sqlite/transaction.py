@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,7 +90,7 @@ class Transactions:
         self._one = asyncio.Lock()
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[SqliteTransaction]:
+    async def begin(self) -> AsyncGenerator[SqliteTransaction]:
         async with self._one:
             connection = await self._run(self._begin, _discard)
             try:

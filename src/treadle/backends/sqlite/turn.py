@@ -1,9 +1,9 @@
 """Whose turn it is to write.
 
-SQLite's write lock has no queue: a process that commits and begins again at once, over and over, keeps it from
-those that sleep between two tries. So whoever finds it taken shows that it wants it (by a lock on a file beside
-the database, and by a count within this process), and whoever has just written gives way for a moment when
-somebody wants it.
+SQLite's write lock has no queue: a process that commits and begins again at once, over and over, keeps it
+from those that sleep between two tries. So whoever finds it taken shows that it wants it (by a lock on a file
+beside the database, and by a count within this process), and whoever has just written gives way for a moment
+when somebody wants it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from collections import Counter
 from pathlib import Path
 from threading import Lock
 
+from . import locks
 from .failures import is_busy
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (Windows: no turns between processes, only patience)
-    fcntl = None  # type: ignore[assignment]
 
 GIVE_WAY = 0.005
 """The longest that a writer gives way."""
@@ -37,7 +33,7 @@ class Turn:
 
     def __init__(self, path: Path, sign: Path | None) -> None:
         self._path = str(path)
-        self._sign = None if sign is None or fcntl is None else _open(sign)
+        self._sign = None if sign is None else _open(sign)
         self._wrote = False
 
     def begin(self, connection: sqlite3.Connection, patience: float) -> float:
@@ -90,17 +86,11 @@ class Turn:
         return False
 
     def _show(self) -> bool:
-        if self._sign is None or fcntl is None:
-            return False
-        try:
-            fcntl.lockf(self._sign, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        return self._sign is not None and locks.try_lock(self._sign)
 
     def _hide(self) -> None:
-        if self._sign is not None and fcntl is not None:
-            fcntl.lockf(self._sign, fcntl.LOCK_UN)
+        if self._sign is not None:
+            locks.unlock(self._sign)
 
 
 def _open(sign: Path) -> int | None:

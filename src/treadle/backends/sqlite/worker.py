@@ -101,9 +101,12 @@ def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
     if not held:
         return {}
     mine = owned(tx, held)
-    reasons = {lease.token: loss(tx, lease) for lease in held if lease.token not in mine}
-    # One that was settled by its very token is not lost: the worker knows, or will hear.
-    return {token: why for token, why in reasons.items() if why is not None}
+    found: dict[int, Loss] = {}
+    for lease in held:
+        # One that was settled by its very token is not lost: the worker knows, or will hear.
+        if lease.token not in mine and (why := loss(tx, lease)) is not None:
+            found[lease.token] = why
+    return found
 
 
 # -- types ---------------------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ class Known(NamedTuple):
     every: bool
     types: frozenset[str]
 
-    def __contains__(self, type: object) -> bool:
+    def has(self, type: str) -> bool:
         return self.every or type in self.types
 
 
@@ -130,7 +133,7 @@ def _note_forgotten(tx: Tx, types: str | None) -> None:
     known = known_types(tx)
     if not known.every:
         for type in ("",) if types is None else ids(types):
-            if type not in known:
+            if not known.has(type):
                 tx.run(_SQL["forget_type"], type, tx.now)
 
 
