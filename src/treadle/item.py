@@ -526,14 +526,14 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A wake-up: what changed. Losing one costs latency, never work."""
 
+    sender: str = ""
+    """Who published it, so that it can tell its own."""
     ready: bool = False
     """There may be something to claim."""
     items: tuple[Ref, ...] = ()
     """Items that have ended."""
     groups: tuple[Ref, ...] = ()
     """Groups that have ended."""
-    lost: tuple[int, ...] = ()
-    """Tokens that no longer own their item."""
     everything: bool = False
     """Too much changed to name it: look at all you wait for."""
     asking: tuple[Ref, ...] = ()

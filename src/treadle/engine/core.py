@@ -41,7 +41,7 @@ class Core:
         self.registry = Registry(settings.codec)
         self.itemizer = Itemizer(self.registry, settings)
         self.tasks = Tasks(self._task_died)
-        self.signals = Signals(backend, hooks, self.tasks)
+        self.signals = Signals(backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
             backend, self.tasks, sleep=settings.clock.sleep, draw=settings.random.random
         )

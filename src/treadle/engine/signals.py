@@ -15,8 +15,10 @@ from treadle.item import Ref, Signal
 from .hooks import Hooks
 from .tasks import Tasks
 
-MANY = 256
-"""More ids than this in one signal are not named: `everything` says it all."""
+PORTION = 100
+"""The most ids of one kind in one signal: it has to fit where stores carry signals."""
+MOST = 20 * PORTION
+"""Of more than this, no list is sent: `everything` says it all."""
 
 
 class Listener(Protocol):
@@ -26,8 +28,9 @@ class Listener(Protocol):
 class Signals:
     """One subscription per process, and one publisher that merges what piles up while it is publishing."""
 
-    def __init__(self, backend: Backend, hooks: Hooks, tasks: Tasks) -> None:
+    def __init__(self, backend: Backend, hooks: Hooks, tasks: Tasks, id: str) -> None:
         self._backend = backend
+        self._id = id
         self._hooks = hooks
         self._tasks = tasks
         self._listeners: list[Listener] = []
@@ -56,6 +59,10 @@ class Signals:
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def _receive(self, signal: Signal) -> None:
+        if signal.sender != self._id:  # what happened here was told here, without a detour
+            self._tell(signal)
+
+    def _tell(self, signal: Signal) -> None:
         for listener in tuple(self._listeners):
             try:
                 listener(signal)
@@ -66,7 +73,7 @@ class Signals:
 
     def ready(self) -> None:
         """There may be something to claim: here at once, elsewhere as soon as it is published."""
-        self._receive(Signal(ready=True))
+        self._tell(Signal(ready=True))
         self._ready = True
         self._publish()
 
@@ -75,7 +82,7 @@ class Signals:
         if not items and not groups:
             return
         if here:
-            self._receive(Signal(items=tuple(items), groups=tuple(groups)))
+            self._tell(Signal(items=tuple(items), groups=tuple(groups)))
         self._items += items
         self._groups += groups
         self._publish()
@@ -101,18 +108,29 @@ class Signals:
             self._publishing = False
 
     def _take(self) -> Signal | None:
+        """The next signal to publish: as much as one can name, or that there is too much to name."""
         if not (self._ready or self._items or self._groups or self._asking or self._awaited):
             return None
-        many = len(self._items) + len(self._groups) > MANY
+        if len(self._items) + len(self._groups) > MOST:
+            self._items.clear()
+            self._groups.clear()
+            everything = True
+        else:
+            everything = False
         signal = Signal(
+            sender=self._id,
             ready=self._ready,
-            items=() if many else tuple(self._items),
-            groups=() if many else tuple(self._groups),
-            everything=many,
-            asking=tuple(self._asking[:MANY]),
-            awaited=tuple(self._awaited[:MANY]),
+            items=_portion(self._items),
+            groups=_portion(self._groups),
+            everything=everything,
+            asking=_portion(self._asking),
+            awaited=_portion(self._awaited),
         )
         self._ready = False
-        for pending in (self._items, self._groups, self._asking, self._awaited):
-            pending.clear()
         return signal
+
+
+def _portion(pending: list[Ref]) -> tuple[Ref, ...]:
+    portion = tuple(pending[:PORTION])
+    del pending[:PORTION]
+    return portion
