@@ -39,7 +39,7 @@ check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff format .
