@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from treadle.codec import Codec
 from treadle.errors import DuplicateWorkError, UnknownWorkError
@@ -58,13 +58,13 @@ class Registry:
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
 
-def _types_in(given: Iterable[AnyType | ModuleType | Iterable[AnyType]]) -> Iterator[AnyType]:
+def _types_in(given: Iterable[Any]) -> Iterator[AnyType]:
     for each in given:
         if isinstance(each, WorkType):
             yield each
         elif isinstance(each, ModuleType):
             yield from (value for value in vars(each).values() if isinstance(value, WorkType))
-        elif callable(each) or isinstance(each, str):
-            raise TypeError(f"register takes work types and modules, not {each!r:.80}: use @work first")
+        elif isinstance(each, list | tuple | set | frozenset):
+            yield from _types_in(cast("Iterable[Any]", each))
         else:
-            yield from _types_in(each)
+            raise TypeError(f"register takes work types and modules, not {each!r:.80}: use @work first")

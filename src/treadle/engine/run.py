@@ -147,9 +147,8 @@ class Runner:
             return None
         lease = active.lease
         try:
-            return active.bound.on_failure(
-                error, FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
-            )
+            info = FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
+            return cast("Classified", active.bound.on_failure(error, info))
         except Exception as own:  # noqa: BLE001  a throwing classifier means retry
             self._desk.classifier_failed(own)
             return None
