@@ -182,16 +182,38 @@ async def test_a_timeout_kills_the_child_within_a_second(
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
-async def test_a_call_cancelled_while_its_child_starts_leaves_nothing() -> None:
+async def test_a_child_that_starts_up_survives_the_call_that_would_not_wait() -> None:
+    """Else a timeout shorter than the start of a process could never be met."""
+    pool = ProcessPool(1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(pool.run(handlers.exit_hard), 0.001)
+    await pool.ready()
+    (child,) = active_children()
+    assert await asyncio.wait_for(pool.run(handlers.pid), 5) == child.pid
+    await pool.close()
+
+
+async def test_a_pool_closed_while_its_child_starts_leaves_nothing() -> None:
     pool = ProcessPool(1)
     call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
     await asyncio.sleep(0)
+    await pool.close()
+    with pytest.raises(ProcessDied):
+        await call
+    assert active_children() == []
+
+
+async def test_it_knows_how_much_room_it_has(pool: ProcessPool, tmp_path: Path) -> None:
+    assert pool.room() == 2
+    await pool.ready()
+    assert pool.room() == 2
+    sign = Sign(tmp_path / "pid")
+    call = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
+    await sign.pid()
+    assert pool.room() == 1
     call.cancel()
     await asyncio.wait([call])
-    assert call.cancelled()
-    assert await pool.run(handlers.add, (1, 2)) == 3
-    await pool.close()
-    assert active_children() == []
+    assert pool.room() == 2
 
 
 async def test_an_idle_child_that_died_is_replaced_unseen(pool: ProcessPool) -> None:

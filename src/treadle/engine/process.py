@@ -27,7 +27,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, Stopped
 
@@ -74,13 +74,30 @@ class ProcessPool:
         try:
             answer = await child.call(request, what)
         except BaseException:
-            # Cancelled, or it died. Either way it takes no more calls.
-            await self._bury(child)
+            # Cancelled, or it died. A child that was still starting up knows nothing of the call.
+            if child.is_idle():
+                self._give_back(child)
+            else:
+                await self._bury(child)
             raise
         self._give_back(child)
         if isinstance(answer, Raised):
             raise answer.error from RemoteTraceback(answer.traceback)
         return answer.value
+
+    async def ready(self) -> None:
+        """Return once a child is free and has started up, which takes a while: time that should not count
+        against a call's timeout.
+        """
+        child = await self._borrow()
+        try:
+            await asyncio.wait([child.started])
+        finally:
+            self._give_back(child)
+
+    def room(self) -> int:
+        """How many more calls could begin now."""
+        return max(0, self.size - (len(self._children) - len(self._idle)) - len(self._waiting))
 
     async def close(self) -> None:
         """End all children: the idle ones by themselves, those that run killed. Idempotent."""
@@ -198,7 +215,10 @@ class _Child:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._process: BaseProcess | None = None
-        self._busy = self._killed = False
+        self._call: _Call | None = None
+        self._killed = False
+        self.started: Future[None] = loop.create_future()
+        """Done when the process takes calls, or will never."""
         self.ended: Future[None] = loop.create_future()
         """Done when the process is gone."""
         threading.Thread(target=self._live, daemon=True, name="treadle-process").start()
@@ -206,20 +226,29 @@ class _Child:
     # -- from the event loop ---------------------------------------------------------------------------
 
     async def call(self, request: bytes, name: str) -> Answer:
-        call = _Call(request, name, self._loop.create_future())
-        self._busy = True
+        call = self._call = _Call(request, name, self._loop.create_future())
         self._calls.put(call)
-        answer = await call.answer
-        self._busy = False
+        try:
+            answer = await call.answer
+        except asyncio.CancelledError:
+            with self._lock:
+                if not call.sent:
+                    call.withdrawn, self._call = True, None
+            raise
+        self._call = None
         return answer
+
+    def is_idle(self) -> bool:
+        """Whether it knows of no call."""
+        return self._call is None
 
     def is_alive(self) -> bool:
         with self._lock:
             return not self.ended.done() and (self._process is None or self._process.is_alive())
 
     def stop(self) -> None:
-        """End it: by itself if it is idle, killed if it is not."""
-        if self._busy:
+        """End it: by itself if it waits for calls, killed if it does anything else."""
+        if self._call is not None or not self.started.done():
             self.kill()
         self._calls.put(None)
 
@@ -238,6 +267,7 @@ class _Child:
         except Exception as error:  # noqa: BLE001  no process: whoever called, or is about to, is told so
             self._refuse_calls(error)
         self._reap()
+        self._post(self.started, None)
         self._post(self.ended, None)
 
     def _start(self) -> Connection:
@@ -254,7 +284,14 @@ class _Child:
 
     def _serve(self, connection: Connection) -> None:
         """Until told to stop, or until the process is dead."""
+        with contextlib.suppress(EOFError, OSError):
+            connection.recv_bytes()
+        self._post(self.started, None)
         while (call := self._calls.get()) is not None:
+            with self._lock:
+                if call.withdrawn:
+                    continue
+                call.sent = True
             try:
                 connection.send_bytes(call.request)
                 data = connection.recv_bytes()
@@ -292,10 +329,16 @@ class _Child:
             self._loop.call_soon_threadsafe(_resolve, future, result)
 
 
-class _Call(NamedTuple):
-    request: bytes
-    name: str
-    answer: Future[Answer]
+class _Call:
+    """One call on its way. `sent` and `withdrawn` exclude each other."""
+
+    __slots__ = ("answer", "name", "request", "sent", "withdrawn")
+
+    def __init__(self, request: bytes, name: str, answer: Future[Answer]) -> None:
+        self.request = request
+        self.name = name
+        self.answer = answer
+        self.sent = self.withdrawn = False
 
 
 def _read(data: bytes, name: str) -> Answer | Exception:

@@ -24,6 +24,8 @@ from typing import Any
 
 from treadle.errors import EncodeError, RemoteError
 
+READY = b"ready"
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -60,6 +62,7 @@ def serve(connection: Connection) -> None:
     # A daemon may have no children of its own, and a handler may well want some.
     multiprocessing.current_process().daemon = False
     with contextlib.suppress(EOFError, OSError):
+        connection.send_bytes(READY)
         while True:
             connection.send_bytes(answer(connection.recv_bytes()))
 
