@@ -384,7 +384,9 @@ class Backend(Protocol):
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Store a schedule, or note that its code was seen (`seen_at` becomes now) if one of that name has
         the same `spec`: then its `next_at`, `last_at` and `paused` stay as stored. A new or changed one is
-        taken as given. Answers what is stored now."""
+        taken as given; but with `next_at` None, which asks for nothing, it is not stored: so whoever only
+        notes that it was seen brings nothing back that was dropped or changed meanwhile. Answers what is
+        stored now, or what was given if there is nothing."""
         ...
 
     async def schedules(self) -> Sequence[Schedule]:

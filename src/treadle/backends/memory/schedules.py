@@ -14,6 +14,8 @@ def put(store: Store, schedule: Schedule, now: float) -> Schedule:
     known = store.schedules.get(schedule.name)
     if known is not None and known.spec == schedule.spec:
         schedule = known
+    elif schedule.next_at is None:
+        return known or schedule
     stored = store.schedules[schedule.name] = replace(schedule, seen_at=now)
     return stored
 

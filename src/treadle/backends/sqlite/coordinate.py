@@ -80,6 +80,8 @@ def put_schedule(tx: Tx, schedule: Schedule) -> Schedule:
     if found is not None and found.spec == schedule.spec:
         tx.run(_SQL["seen"], tx.now, schedule.name)
         return replace(found, seen_at=tx.now)
+    if schedule.next_at is None:
+        return found or schedule
     stored = replace(schedule, seen_at=tx.now)
     head = (stored.name, stored.next_at, stored.spec)
     tx.run(_SQL["set_schedule"], *head, int(stored.paused), stored.last_at, stored.seen_at)

@@ -71,6 +71,17 @@ class Schedules:
         assert (shown.next_at, shown.spec, shown.last_at) == (7777.0, b"y", None)
 
     @needs("schedules")
+    async def test_noting_that_it_was_seen_brings_nothing_back(self, backend: Backend) -> None:
+        """With `next_at` None only the one of the same `spec` is touched: nothing is stored, or changed."""
+        note = Schedule(name="s", next_at=None, spec=b"x")
+        assert (await backend.put_schedule(note)).next_at is None
+        assert list(await backend.schedules()) == []
+        await backend.put_schedule(Schedule(name="s", next_at=1000.0, spec=b"y"))
+        answer = await backend.put_schedule(note)
+        assert (answer.next_at, answer.spec) == (1000.0, b"y")
+        assert await stored(backend) == answer
+
+    @needs("schedules")
     async def test_a_schedule_is_dropped(self, backend: Backend) -> None:
         """False if there was none."""
         await backend.put_schedule(Schedule(name="s", next_at=1000.0))
