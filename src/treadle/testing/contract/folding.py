@@ -261,6 +261,17 @@ class Folds:
         await consistent(backend)
 
     @needs("folds")
+    async def test_a_fold_after_a_refused_one_has_moved_whatever_its_version(self, backend: Backend) -> None:
+        """It was computed from a value that did not come to be: its version may be right by chance."""
+        leases = await members(backend, 3)
+        await apply(backend, contribute(leases[0], b"first"))
+        settled = await settle(
+            backend, contribute(leases[1], b"x", version=7), contribute(leases[2], b"y", version=1)
+        )
+        assert [(outcome.verb, outcome.version) for outcome in settled.outcomes] == [("moved", 1)] * 2
+        assert (await group(backend, "root")).value == b"first"
+
+    @needs("folds")
     async def test_a_fold_into_a_locked_value_is_told_so(self, backend: Backend) -> None:
         """`moved` with `final`: contribute without a version, it will be ignored."""
         first, second, third = await members(backend, 3)

@@ -329,3 +329,17 @@ class Doom:
         await backend.bury("w")
         assert await verdicts(backend) == {"success": "unsatisfiable"}
         await consistent(backend)
+
+    @needs("operating")
+    async def test_a_second_end_is_not_counted(self, backend: Backend) -> None:
+        """Each prerequisite is counted once, however often it is requeued and ends."""
+        first, second = await pair(backend, counting="done")
+        await apply(backend, die(first))
+        for _ in range(2):
+            await backend.requeue(["p"])
+            settled = await apply(backend, die(await claim_one(backend)))
+            assert settled.effects.released == ()
+        assert await status(backend, "next") == "blocked"
+        settled = await apply(backend, succeed(second))
+        assert [released.id for released in settled.effects.released] == ["next"]
+        await consistent(backend)
