@@ -1,0 +1,41 @@
+"""Every Python block of the README and of the docs runs, in order, one namespace per file."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(file: Path) -> list[tuple[int, str]]:
+    """The Python blocks of a file, with the line each begins on."""
+    text = file.read_text()
+    return [(text.count("\n", 0, match.start()) + 1, match.group(1)) for match in BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if blocks(file)], ids=lambda file: file.stem)
+def test_blocks_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(f"docs_{file.stem.lower()}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with asyncio.Runner() as runner:
+        for line, source in blocks(file):
+            # The empty lines make a traceback point into the file.
+            run("\n" * line + source, file, module, runner)
+
+
+def run(source: str, file: Path, module: types.ModuleType, runner: asyncio.Runner) -> None:
+    code = compile(source, str(file), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    outcome = eval(code, module.__dict__)
+    if inspect.iscoroutine(outcome):
+        runner.run(outcome)
