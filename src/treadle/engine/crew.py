@@ -4,6 +4,7 @@
     dispatch   hands it out         (dispatch.py)     alarm     timeouts, deadlines (alarm.py)
     run        calls handlers       (run.py)          watchdog  beats when blocked  (lease.py)
     desk       settles, announces   (desk.py)         prune     forgets the old     (prune.py)
+                                                      schedule  fires what recurs   (schedule.py)
 
 Loops are started here and ended here. One that dies takes the worker with it: a worker that silently stopped
 claiming, or beating, would be worse than none.
@@ -21,7 +22,8 @@ import msgspec
 from treadle.clock import SystemClock
 from treadle.context import Context
 from treadle.doers.base import BaseDoer, managed
-from treadle.errors import BackendError
+from treadle.doers.gated import GatedDoer
+from treadle.errors import BackendError, UnsupportedError
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
 from treadle.flow import BackpressureInfo
 from treadle.item import Demand, Lease, Signal
@@ -69,6 +71,8 @@ class Crew:
         self._duty = duty
         self._tasks = Tasks(self._died)
         self._bounds: dict[str, Bound] = {}
+        self._doers: dict[object, BaseDoer] = {}
+        """The doers of types, as users gave them and as they are used."""
         self._stopping = False
         self.services = Services(core, duty.worker, self._find)
         self.desk = Desk(core, self._freed)
@@ -123,6 +127,7 @@ class Crew:
         self._start(self.runner.alarm.run(), "alarm")
         self._start(self.claimer.run(), "claim")
         self._start(self.pruner.run(), "prune")
+        core.scheduler.start(duty.worker)
         self._guard()
         core.hooks.emit(WorkerStarted(duty.worker, core.settings.clock.now()))
 
@@ -151,21 +156,34 @@ class Crew:
         core = self._core
         doer = duty.doer
         if "doer" in type.options:
-            doer = managed(type.options["doer"])
-            self._bind(doer, type.name)
+            doer = self._own_doer(type)
         self._bounds[type.name] = Bound(type, core.itemizer, core.settings, core.metrics.of(type.name), doer)
         self.claimer.wake()
 
+    def _own_doer(self, type: AnyType) -> BaseDoer:
+        """The doer of a type, bound once, however many types share it."""
+        given = type.options["doer"]
+        if given not in self._doers:
+            self._doers[given] = managed(given)
+            self._bind(self._doers[given], type.name)
+        return self._doers[given]
+
     def _bind(self, doer: BaseDoer, name: str) -> None:
         core = self._core
+        if isinstance(doer, GatedDoer) and "limits" not in core.backend.capabilities:
+            raise UnsupportedError("limits", type(core.backend).__name__)
         doer.bind(core.backend, core.settings.clock, self._duty.worker, name)
         doer.on_free(self._freed)
-        doer.on_error(lambda error: core.hooks.report(error, "hook", "an attempt's task failed"))
+        doer.on_error(self._attempt_failed)
+
+    def _attempt_failed(self, error: Exception) -> None:
+        self._core.hooks.report(error, "hook", "an attempt's task failed")
 
     async def stop(self, drain: float) -> None:
         core = self._core
         core.hooks.emit(WorkerStopping(self._duty.worker, core.settings.clock.now()))
         self._stopping = True
+        await core.scheduler.stop(self._duty.worker)
         await self._end("claim", "prune")
         self.dispatcher.flush()
         for active in list(self.desk.held.values()):
@@ -179,14 +197,13 @@ class Crew:
         await self._tasks.cancel(names)
 
     async def _drain(self, seconds: float) -> None:
-        """Wait for handlers to end, no longer than that."""
+        """Wait for handlers to end, no longer than that. In real time: a shutdown must end, also where a
+        test owns the clock."""
         idle = asyncio.ensure_future(self.idle())
-        late = asyncio.ensure_future(self._core.settings.clock.sleep(seconds))
         try:
-            await asyncio.wait({idle, late}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({idle}, timeout=seconds)
         finally:
             idle.cancel()
-            late.cancel()
 
     def quiet(self) -> bool:
         """Nothing is running, or waiting to run or to be settled."""

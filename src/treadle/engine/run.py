@@ -78,7 +78,7 @@ class Runner:
         self._grace = interrupt_grace
         self._threads = threads
         self._threads_taken = 0
-        self._processes = processes
+        self._process_count = processes
         self._executor: ThreadPoolExecutor | None = None
         self._pool: ProcessPool | None = None
         self.alarm = Alarm(clock)
@@ -92,6 +92,8 @@ class Runner:
             return
         if self._accept is not None and not await self._accepted(active):
             return
+        if active.bound.run_in == "process":
+            await self._processes().ready()  # a child takes a while to start: not on the attempt's time
         self.begin(active)
         decision = await self._decide(active)
         if decision is not None and not active.over:
@@ -214,15 +216,18 @@ class Runner:
             self._threads_taken -= 1
 
     async def _in_process(self, active: Active, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return await self._processes().run(active.bound.fn, args, kwargs, name=active.bound.name)
+
+    def _processes(self) -> ProcessPool:
         if self._pool is None:
-            self._pool = ProcessPool(self._processes)
-        return await self._pool.run(active.bound.fn, args, kwargs, name=active.bound.name)
+            self._pool = ProcessPool(self._process_count)
+        return self._pool
 
     def room(self, run_in: str) -> int | None:
         """How many more handlers of that kind can start now; None: no bound here."""
         if run_in == "thread":
             return max(0, self._threads - self._threads_taken)
-        return None
+        return self._processes().room() if run_in == "process" else None
 
     # -- stopping an attempt ---------------------------------------------------------------------------
 
