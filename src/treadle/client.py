@@ -18,6 +18,8 @@ from treadle.connect import connect
 from treadle.engine import announce
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
+from treadle.engine.occurrence import CatchUp, NextFn
+from treadle.engine.recurrence import Run
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.unhandled import OnUnhandledGroup
@@ -28,8 +30,9 @@ from treadle.item import DEFAULT_TENANT, Item, Submitted
 from treadle.metrics import Metrics
 from treadle.minted import Work
 from treadle.operate import DeadLetters, Operator
-from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, Options, check_options
 from treadle.retry import Retry
+from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.timing import Duration, seconds
 
 S = TypeVar("S")
@@ -238,6 +241,43 @@ class Client(Operator):
     def handle(self, id: str) -> Handle[Any, Any]:
         """A handle for an item that was submitted before, perhaps by another process."""
         return Handle(self, id, None, tenant=self._tenant)
+
+    # -- schedules -------------------------------------------------------------------------------------
+
+    def schedule(
+        self,
+        name: str,
+        *,
+        run: Run,
+        cron: str | None = None,
+        tz: str | None = None,
+        every: Duration | None = None,
+        next: NextFn | None = None,
+        catch_up: CatchUp = "none",
+        **options: Unpack[Options],
+    ) -> ScheduleHandle:
+        """Submit what `run()` returns, again and again: `schedule("nightly", cron="0 3 * * *", run=report)`.
+
+        name: known by it in the whole fleet, where each occurrence fires once. The same name replaces.
+        run: returns a Work, or None for nothing this time; may be async. Called once per occurrence, as a
+            rule: in one process, and again only if that one died or the store did not answer.
+        cron, tz: a cron expression, in a time zone, UTC unless given. `CronError` names the bad field.
+        every: seconds, or a timedelta; the first time that long after it is first stored.
+        next: `next(now)`, in epoch seconds, gives the first time; from then on it is asked with the
+            occurrence that just was. None ends the schedule.
+        catch_up: what becomes of occurrences missed while nothing ran: `none`, `one` for all of them, or
+            `all`, at most the latest 100.
+        options: as for `enqueue`.
+
+        Stored at once in an app that runs, else when it starts. See docs/schedules.md.
+        """
+        timing = timing_of(cron, tz, every, next)
+        return self.schedules.add(name, run, timing=timing, catch_up=catch_up, options=options)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
+        return Schedules(self, self.core.scheduler, self._tenant)
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:

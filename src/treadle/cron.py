@@ -12,6 +12,8 @@ Expressions with a `*` for the minute or the hour follow elapsed time through bo
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -61,8 +63,20 @@ class CronSchedule:
         except (OverflowError, ValueError):
             return None
 
+    def recent(self, moment: float, count: int) -> float | None:
+        """The `count`-th latest due instant up to `moment`, itself included, in epoch seconds."""
+        backwards = CronSim(self.expression, self._local(math.floor(moment) + 1), reverse=True)
+        try:
+            earlier = next(itertools.islice(backwards, count - 1, None), None)
+        except (OverflowError, ValueError):
+            return None
+        return None if earlier is None else earlier.timestamp()
+
     def _from(self, after: float) -> CronSim:
-        return CronSim(self.expression, timing.to_datetime(after).astimezone(self._zone))
+        return CronSim(self.expression, self._local(after))
+
+    def _local(self, moment: float) -> datetime:
+        return timing.to_datetime(moment).astimezone(self._zone)
 
 
 @overload

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from treadle.events import Cancelled, GroupDone, Queued, Released
 from treadle.item import Effects, Item, ItemState, Lease
 
 from . import values
-from .core import Core
+
+if TYPE_CHECKING:
+    from .core import Core
 
 
 def queued(

@@ -14,6 +14,7 @@ from treadle.metrics import Metrics
 from .hooks import Hooks, Phase
 from .itemize import Itemizer
 from .registry import AnyType, Registry
+from .schedule import Scheduler
 from .settings import Settings
 from .signals import Signals
 from .submit import Submitter
@@ -46,6 +47,7 @@ class Core:
             backend, self.tasks, sleep=settings.clock.sleep, draw=settings.random.random
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
+        self.scheduler = Scheduler(self)
         self.unhandled: Unhandled | None = None
         self._workers: list[Employee] = []
         self._opening: asyncio.Lock | None = None

@@ -1,0 +1,253 @@
+"""Schedules: work that recurs. `app.schedule(...)` makes one, `app.schedules` operates on all of them.
+
+A schedule is known by its name, in the whole fleet. What is stored is when it is due next, so it survives
+restarts; the code that makes the work stays in the processes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from treadle.engine.occurrence import CATCH_UPS, CatchUp, Cron, Every, Next, NextFn, Timing
+from treadle.engine.recurrence import Entry, Recurrence, Run
+from treadle.engine.schedule import Scheduler, is_unseen
+from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
+from treadle.handle import Handle
+from treadle.ids import check_name
+from treadle.item import Schedule
+from treadle.options import QUEUE_OPTIONS, check_options
+from treadle.timing import Duration, seconds
+
+if TYPE_CHECKING:
+    from treadle.client import Client
+
+LEAST_EVERY: Final = 0.001
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is stored. Instants are epoch seconds."""
+
+    name: str
+    next_at: float | None
+    """When it is due next; None: it has ended."""
+    last_at: float | None
+    """The occurrence that was dealt with last."""
+    paused: bool
+    orphaned: bool
+    """No running process has its code, so nothing will fire."""
+    timing: Mapping[str, Any]
+    """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`."""
+    seen_at: float
+    """When a process that has its code last said so."""
+
+
+class ScheduleHandle:
+    """What `app.schedule(...)` gives: one schedule of this process."""
+
+    __slots__ = ("_entry", "_preview", "_schedules", "name")
+
+    def __init__(self, schedules: Schedules, name: str, entry: Entry, preview: float | None) -> None:
+        self._schedules = schedules
+        self._entry = entry
+        self._preview = preview
+        self.name = name
+
+    @property
+    def next_at(self) -> float | None:
+        """When it is due next, in epoch seconds, as this process last saw it; before it is stored, as it
+        would be if it were stored when it was made. None: it has ended, or its function was not asked yet."""
+        if self._entry.cancelled:
+            return None
+        stored = self._entry.stored
+        return self._preview if stored is None else stored.next_at
+
+    async def cancel(self) -> None:
+        """End it, in the whole fleet. What it has submitted goes on. Idempotent."""
+        await self._schedules.remove(self.name)
+
+    async def pause(self) -> None:
+        """Hold it back, in the whole fleet, until it is resumed; what comes meanwhile counts as missed."""
+        await self._schedules.pause(self.name)
+
+    async def resume(self) -> None:
+        """Let it go on."""
+        await self._schedules.resume(self.name)
+
+    async def trigger(self) -> Handle[Any, Any] | None:
+        """Run it now, besides its times, also if it is paused. None if `run` had nothing to do."""
+        return await self._schedules.run_now(self._entry.recurrence)
+
+    def __repr__(self) -> str:
+        return f"<ScheduleHandle {self.name}>"
+
+
+class Schedules:
+    """The schedules of a store, for operators: `app.schedules`. Of a client that is bound to a tenant, only
+    those that such clients made; else all, and those of a tenant are named `tenant/name`."""
+
+    def __init__(self, client: Client, scheduler: Scheduler, tenant: str | None) -> None:
+        self._client = client
+        self._scheduler = scheduler
+        # A tenant's own names must not reach into another's.
+        self._prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
+
+    def add(
+        self,
+        name: str,
+        run: Run,
+        *,
+        timing: Timing,
+        catch_up: CatchUp,
+        options: Mapping[str, Any],
+    ) -> ScheduleHandle:
+        """See `app.schedule`."""
+        core = self._client.core
+        if "schedules" not in core.backend.capabilities:
+            raise UnsupportedError("schedules", type(core.backend).__name__)
+        if not callable(run):
+            raise InputError.of(
+                "run", run, "must be a function that returns a Work, as in run=lambda: report()"
+            )
+        if catch_up not in CATCH_UPS:
+            raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")
+        recurrence = Recurrence(
+            name=self._full(name),
+            tenant=self._client.submits_to,
+            timing=timing,
+            run=run,
+            catch_up=catch_up,
+            options=check_options(options, "schedule", QUEUE_OPTIONS),
+            spec=_encoder.encode(timing.spec()),
+        )
+        preview = None if isinstance(timing, Next) else timing.first(core.settings.clock.now())
+        return ScheduleHandle(self, name, self._scheduler.add(recurrence), preview)
+
+    async def list(self) -> list[ScheduleState]:
+        """All schedules, by name."""
+        await self._client.connect()
+        if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
+            await self._scheduler.look()
+        rows = await self._client.backend.schedules()
+        rows = [row for row in rows if row.name.startswith(self._prefix)]
+        now = await self._client.backend.now()
+        foreign = any(row.name not in self._scheduler.entries for row in rows)
+        others = foreign and await self._others(now)
+        return [self._state(row, now, others=others) for row in rows]
+
+    async def pause(self, name: str) -> None:
+        """Hold it back, in the whole fleet, until it is resumed; what comes meanwhile counts as missed.
+        `NotFound` if there is none of that name."""
+        await self._hold(name, paused=True)
+
+    async def resume(self, name: str) -> None:
+        """Let it go on. `NotFound` if there is none of that name."""
+        await self._hold(name, paused=False)
+
+    async def trigger(self, name: str) -> Handle[Any, Any] | None:
+        """Run it now, besides its times, also if it is paused. None if `run` had nothing to do. `NotFound` if
+        there is none of that name; `ScheduleError` if its code is not in this process."""
+        entry = self._scheduler.entries.get(self._full(name))
+        if entry is not None:
+            return await self.run_now(entry.recurrence)
+        await self._client.connect()
+        if not any(row.name == self._full(name) for row in await self._client.backend.schedules()):
+            raise NotFound(name, "schedule")
+        raise ScheduleError(
+            f"the code of schedule {name!r} is not in this process: trigger it where app.schedule is called",
+            parameters=("name",),
+        )
+
+    async def cancel(self, name: str) -> None:
+        """End it, in the whole fleet. What it has submitted goes on. `NotFound` if there is none of that
+        name. A process that makes it again, as when it starts, brings it back: remove the code as well."""
+        if not await self.remove(name):
+            raise NotFound(name, "schedule")
+
+    async def remove(self, name: str) -> bool:
+        """As `cancel`; False if there was none."""
+        await self._client.connect()
+        known = self._full(name) in self._scheduler.entries
+        return await self._scheduler.cancel(self._full(name)) or known
+
+    async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
+        work = await recurrence.mint()
+        if work is None:
+            return None
+        client = self._client
+        if recurrence.tenant != client.submits_to:
+            client = client.bound(recurrence.tenant)
+        return await client.enqueue(work, **cast("Any", recurrence.options))
+
+    def _full(self, name: str) -> str:
+        return check_name(self._prefix + check_name(name, field="name"), field="name")
+
+    async def _hold(self, name: str, *, paused: bool) -> None:
+        await self._client.connect()
+        full = self._full(name)
+        entry = self._scheduler.entries.get(full)
+        if entry is not None and entry.stored is None:
+            await self._scheduler.look()
+        if not await self._scheduler.pause(full, paused):
+            raise NotFound(name, "schedule")
+
+    async def _others(self, now: float) -> bool:
+        """Whether workers live that are not of this process, and so may have code that is not here."""
+        workers = await self._client.backend.workers()
+        return any(worker.until > now and worker.id not in self._scheduler.workers for worker in workers)
+
+    def _state(self, row: Schedule, now: float, *, others: bool) -> ScheduleState:
+        here = row.name in self._scheduler.entries
+        return ScheduleState(
+            name=row.name.removeprefix(self._prefix),
+            next_at=row.next_at,
+            last_at=row.last_at,
+            paused=row.paused,
+            orphaned=not here and (not others or is_unseen(row, now)),
+            timing=_timing(row.spec),
+            seen_at=row.seen_at,
+        )
+
+
+def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: NextFn | None) -> Timing:
+    """When, said in exactly one way. `ScheduleError`; `CronError`, naming the field."""
+    given = [name for name, value in (("cron", cron), ("every", every), ("next", next)) if value is not None]
+    if len(given) != 1:
+        said = " and ".join(given) or "nothing"
+        raise ScheduleError(f"a schedule takes one of cron=, every= and next=, not {said}", parameters=given)
+    if tz is not None and cron is None:
+        raise ScheduleError(f"tz= goes with cron=, not with {given[0]}=", parameters=("tz",))
+    if cron is not None:
+        return Cron(_text(cron), "UTC" if tz is None else tz)
+    return _every(every) if every is not None else _next(next)
+
+
+def _text(cron: object) -> str:
+    if not isinstance(cron, str):
+        raise InputError.of("cron", cron, "must be text, as in cron='0 3 * * *'")
+    return cron
+
+
+def _every(every: Duration) -> Every:
+    number = seconds(every, field="every")
+    if number < LEAST_EVERY:
+        raise InputError.of("every", every, "must be a millisecond or more")
+    return Every(number)
+
+
+def _next(next: NextFn | None) -> Next:
+    if not callable(next) or inspect.iscoroutinefunction(next):
+        raise InputError.of("next", next, "must be a plain function of an instant, in epoch seconds")
+    return Next(next)
+
+
+def _timing(spec: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(spec, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
