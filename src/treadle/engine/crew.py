@@ -5,7 +5,6 @@
     run        calls handlers       (run.py)          watchdog  beats when blocked  (lease.py)
     desk       settles, announces   (desk.py)         prune     forgets the old     (prune.py)
                                                       schedule  fires what recurs   (schedule.py)
-                                                      schedule  fires what recurs   (schedule.py)
 
 Loops are started here and ended here. One that dies takes the worker with it: a worker that silently stopped
 claiming, or beating, would be worse than none.
@@ -129,7 +128,6 @@ class Crew:
         self._start(self.claimer.run(), "claim")
         self._start(self.pruner.run(), "prune")
         core.scheduler.start(duty.worker)
-        core.scheduler.start(duty.worker)
         self._guard()
         core.hooks.emit(WorkerStarted(duty.worker, core.settings.clock.now()))
 
@@ -185,7 +183,6 @@ class Crew:
         core = self._core
         core.hooks.emit(WorkerStopping(self._duty.worker, core.settings.clock.now()))
         self._stopping = True
-        await core.scheduler.stop(self._duty.worker)
         await core.scheduler.stop(self._duty.worker)
         await self._end("claim", "prune")
         self.dispatcher.flush()
