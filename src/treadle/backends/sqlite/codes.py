@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.item import OPEN, Status
+from treadle.item import OPEN, SettlementKind, Status
 
 BLOCKED: Final = 0
 SCHEDULED: Final = 1
@@ -34,7 +34,8 @@ STATUS: Final[dict[int, Status]] = {
 }
 """What is shown. A doomed item keeps the status it had, also while it is leased with its verdict."""
 
-OUTCOME: Final[dict[Status, int]] = {"success": SUCCESS, "dead": DEAD, "cancelled": CANCELLED}
+OUTCOME: Final[dict[SettlementKind, int]] = {"success": SUCCESS, "dead": DEAD, "cancelled": CANCELLED}
+"""What becomes of an item that a settlement ends."""
 
 
 def doomed(status: int) -> int:

@@ -13,10 +13,10 @@ from treadle.item import Closed, Effects, Reason, Released
 from treadle.rules import gate
 
 from .codes import BLOCKED, DEAD, READY, SCHEDULED, SUCCESS, doomed
-from .groups import Group, Groups
+from .groups import Groups
 from .rows import ids
 from .statements import Statements
-from .tx import Row, Tx, array
+from .tx import NULL, Row, Tx, array, blob
 
 _SQL = Statements("finish")
 
@@ -50,7 +50,7 @@ class Live(NamedTuple):
 
 def live(tx: Tx, nos: Iterable[int]) -> dict[int, Live]:
     """Those of these items that have not ended."""
-    return {row[0]: Live(*row) for row in tx.rows(_SQL["live"], array(nos))}
+    return {row[0]: Live._make(row) for row in tx.rows(_SQL["live"], array(nos))}
 
 
 class Finish:
@@ -74,43 +74,64 @@ class Finish:
         result: bytes | None = None,
         token: int | None = None,
         worker: str | None = None,
-        gave: int = 0,
-        value: bytes | None = None,
     ) -> None:
-        """Note that an item ends. One that is alone says itself what it gave; else its group is told."""
-        now = self._tx.now
-        group = self._group(item)
-        if group is None:
-            keep = item.keep_dead if outcome == DEAD else item.keep
-            expires = None if keep is None else now + keep
-            self._closed.append(Closed(item.id, item.tenant, value, item.type))
-        else:
-            expires = None
-            group.leave(now, failed=outcome != SUCCESS)
+        """Note that a member of a group ends, or an item that is alone and gave nothing."""
+        if item.group is None and self.groups.touched(item.no) is None:
+            self.end_alone(item, outcome, reason, result, token, worker)
+            return
+        group = self.groups.of(item.no if item.group is None else item.group)
+        group.leave(self._tx.now, failed=outcome != SUCCESS)
+        self._note(item, outcome, reason, result, token, worker, None, 0)
+
+    def end_alone(
+        self,
+        item: Live,
+        outcome: int,
+        reason: Reason | None,
+        result: bytes | None,
+        token: int | None,
+        worker: str | None,
+        gave: int = 0,
+    ) -> None:
+        """Note that an item ends which is alone in its group. `gave`: its result is the group's value (1),
+        and finally so (3)."""
+        keep = item.keep_dead if outcome == DEAD else item.keep
+        expires = None if keep is None else self._tx.now + keep
+        self._closed.append(Closed(item.id, item.tenant, result if gave else None, item.type))
+        self._note(item, outcome, reason, result, token, worker, expires, gave)
+
+    def _note(
+        self,
+        item: Live,
+        outcome: int,
+        reason: Reason | None,
+        result: bytes | None,
+        token: int | None,
+        worker: str | None,
+        expires: float | None,
+        gave: int,
+    ) -> None:
         if item.gated:
             self._gated.append(item.no)
         self._done.append(
             (
                 item.no,
                 outcome,
-                reason,
-                token,
-                item.last_token,
+                reason or NULL,
+                token or NULL,
+                item.last_token or NULL,
                 item.attempt,
                 item.redrives,
                 item.due,
-                item.deadline,
-                item.started,
-                now,
-                expires,
+                NULL if item.deadline is None else item.deadline,
+                NULL if item.started is None else item.started,
+                self._tx.now,
+                NULL if expires is None else expires,
                 gave,
-                worker,
-                result,
+                worker or NULL,
+                NULL if result is None else blob(result),
             )
         )
-
-    def _group(self, item: Live) -> Group | None:
-        return self.groups.touched(item.no) if item.group is None else self.groups.of(item.group)
 
     def effects(self) -> Effects:
         """Write what is left, and say what followed."""
@@ -171,9 +192,9 @@ class _Waiting:
         return gate(self._need, self._met, self._open) == "doomed"
 
     def row(self, now: float, seq: int) -> tuple[Any, ...]:
-        status, since, verdict = BLOCKED, None, None
+        status, since, verdict = BLOCKED, NULL, NULL
         if self.is_released():
-            status, since = (SCHEDULED, None) if self._due > now else (READY, now)
+            status, since = (SCHEDULED, NULL) if self._due > now else (READY, now)
         elif self.is_doomed():
             status, verdict = doomed(BLOCKED), "unsatisfiable"
         return self.no, self._met, self._open, status, seq if status == READY else 0, since, verdict

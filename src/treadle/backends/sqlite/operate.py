@@ -18,7 +18,7 @@ from .read import root
 from .remove import remove
 from .rows import numbers, states
 from .statements import Statements
-from .tx import Row, Tx, array
+from .tx import NULL, Row, Tx, array
 
 _SQL = Statements("operate")
 
@@ -63,7 +63,7 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
 
 def _complete(finish: Finish, item: Live, result: bytes | None) -> None:
     if item.group is None:
-        finish.end(item, SUCCESS, result=result, gave=1, value=result)
+        finish.end_alone(item, SUCCESS, None, result, None, None, gave=1)
     else:
         finish.groups.of(item.group).contribute(result, final=False)
         finish.end(item, SUCCESS, result=result)
@@ -113,7 +113,7 @@ def _requeued(row: Row, now: float, seq: int, again: bool, backoff: float) -> tu
     no, times = row[0], row[1]
     due = now + backoff * 2.0**times if again else now
     if due > now:
-        return no, SCHEDULED, 0, due, None, times + 1
+        return no, SCHEDULED, 0, due, NULL, times + 1
     return no, READY, seq, now, now, times + 1 if again else 0
 
 

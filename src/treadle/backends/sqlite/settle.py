@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Loss, Outcome, Rejected, Settled, Settlement
+from treadle.item import Failure, Item, Lease, Loss, Outcome, Rejected, Settled, Settlement
 from treadle.rules import due_at, failed_attempt
 
-from .codes import OUTCOME, READY, SCHEDULED, SUCCESS, leased
+from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, leased
 from .finish import Finish, Live, live
 from .groups import Group
 from .history import record
@@ -46,21 +46,25 @@ class _Settling:
         if item is None:
             self._finish.flush()
             return _not_owned(self._tx, settlement.lease)
-        if settlement.kind in OUTCOME:
-            outcome = self._end(settlement, item)
-        else:
-            self._put_back(settlement, item)
-            outcome = _APPLIED
+        outcome = self._apply(settlement, item)
         if outcome.verb == "applied":
             del self._owned[settlement.lease.token]
-            self._record(settlement, item)
+            if settlement.failure is not None:
+                self._record(settlement.failure, item)
         return outcome
 
-    def _record(self, settlement: Settlement, item: Live) -> None:
-        if settlement.failure is not None:
-            worker = self._workers.get(item.worker or 0, "")
-            entry = failed_attempt(settlement.failure, item.attempt, self._tx.now, worker)
-            record(self._tx, [(item.no, entry)])
+    def _apply(self, settlement: Settlement, item: Live) -> Outcome:
+        kind = settlement.kind
+        if kind == "retry" or kind == "defer" or kind == "release":
+            self._put_back(settlement, item)
+            return _APPLIED
+        if item.group is None and _stays_alone(settlement):
+            return self._end_alone(settlement, item, OUTCOME[kind])
+        return self._end(settlement, item, OUTCOME[kind])
+
+    def _record(self, failure: Failure, item: Live) -> None:
+        worker = self._workers.get(item.worker or 0, "")
+        record(self._tx, [(item.no, failed_attempt(failure, item.attempt, self._tx.now, worker))])
 
     # -- back into the line ----------------------------------------------------------------------------
 
@@ -81,25 +85,40 @@ class _Settling:
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def _end(self, settlement: Settlement, item: Live) -> Outcome:
+    def _end_alone(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
+        success = outcome == SUCCESS
+        given = settlement.contribution if success else None
+        result = settlement.result if success else None
+        worker = self._workers.get(item.worker or 0)
+        reason = settlement.reason if outcome == DEAD else None
+        gave = 0 if given is None else 3 if given.final else 1
+        self._finish.end_alone(item, outcome, reason, result, settlement.lease.token, worker, gave)
+        return Outcome(verb="applied", version=1, value=result) if gave else _APPLIED
+
+    def _end(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
         planned = self._plan(settlement, item)
         if isinstance(planned, Rejected):
             return Outcome(verb="rejected", rejected=planned)
-        group = self._group(settlement, item, planned)
-        if group is None:
-            return self._end_alone(settlement, item)
+        group = self._group(item)
         moved = self._moved(settlement, group)
         if moved is not None:
             return moved
-        outcome = self._contribute(settlement, group)
+        answer = self._contribute(settlement, group)
         if planned is not None and planned.fresh:
             group.add(len(planned.fresh), _shortest_keep(planned.fresh))
-        self._note(settlement, item)
+        self._finish.end(
+            item,
+            outcome,
+            reason=settlement.reason if outcome == DEAD else None,
+            result=settlement.result if outcome == SUCCESS else None,
+            token=settlement.lease.token,
+            worker=self._workers.get(item.worker or 0),
+        )
         if planned is not None:
             self._store(planned, item, group)
             if planned.existing:
-                outcome = replace(outcome, existing=planned.existing)
-        return outcome
+                answer = replace(answer, existing=planned.existing)
+        return answer
 
     def _plan(self, settlement: Settlement, item: Live) -> Plan | Rejected | None:
         if not settlement.children:
@@ -111,36 +130,11 @@ class _Settling:
             return plan_plain(self._tx, [settlement.children], item.tenant)[0]
         return plan(self._tx, settlement.children, item.tenant)
 
-    def _group(self, settlement: Settlement, item: Live, planned: Plan | None) -> Group | None:
-        """The group to tell; None for an item that is alone and stays so."""
+    def _group(self, item: Live) -> Group:
         groups = self._finish.groups
         if item.group is not None:
             return groups.of(item.group)
-        given = settlement.contribution
-        simple = given is None or (given.value is None and not given.version)
-        if planned is None and simple:
-            return None
         return groups.begin(item.no, item.id, item.tenant, item.type, item.shortest_keep())
-
-    def _end_alone(self, settlement: Settlement, item: Live) -> Outcome:
-        given = settlement.contribution
-        if given is None or settlement.kind != "success":
-            self._note(settlement, item)
-            return _APPLIED
-        self._note(settlement, item, gave=3 if given.final else 1, value=settlement.result)
-        return Outcome(verb="applied", version=1, value=settlement.result)
-
-    def _note(self, settlement: Settlement, item: Live, *, gave: int = 0, value: bytes | None = None) -> None:
-        self._finish.end(
-            item,
-            OUTCOME[settlement.kind],  # type: ignore[index]
-            reason=settlement.reason if settlement.kind == "dead" else None,
-            result=settlement.result if settlement.kind == "success" else None,
-            token=settlement.lease.token,
-            worker=self._workers.get(item.worker or 0),
-            gave=gave,
-            value=value,
-        )
 
     def _moved(self, settlement: Settlement, group: Group) -> Outcome | None:
         """The refusal of a fold that was not computed from the group's value. Those after it in this call
@@ -170,6 +164,12 @@ class _Settling:
         self._finish.groups.write()
         home = Home(item.tenant, group.no, group.id, item.no, item.id)
         store(self._tx, planned.fresh, home)
+
+
+def _stays_alone(settlement: Settlement) -> bool:
+    """Whether an item that is alone needs no row for its group: its own says it all."""
+    given = settlement.contribution
+    return not settlement.children and (given is None or (given.value is None and not given.version))
 
 
 def _shortest_keep(items: Sequence[Item]) -> float:

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"\s*--[^\n]*")
-_ROW = re.compile(r"VALUES\s*(\([?,\s]*\))")
+_VALUES = "VALUES "
 
 
 class Statements:
@@ -26,7 +26,19 @@ class Statements:
 @cache
 def repeated(sql: str, count: int) -> str:
     """The statement for `count` rows at once: its `VALUES (?, ?)` repeated."""
-    return _ROW.sub(lambda match: "VALUES " + ", ".join([match[1]] * count), sql, count=1)
+    begin = sql.index(_VALUES) + len(_VALUES)
+    end = _closing(sql, begin)
+    return sql[:begin] + ", ".join([sql[begin:end]] * count) + sql[end:]
+
+
+def _closing(sql: str, begin: int) -> int:
+    """Behind the parenthesis that closes the one at `begin`."""
+    depth = 0
+    for place in range(begin, len(sql)):
+        depth += {"(": 1, ")": -1}.get(sql[place], 0)
+        if depth == 0:
+            return place + 1
+    raise ValueError(sql)
 
 
 def _here() -> Traversable:

@@ -11,7 +11,7 @@ from treadle.rules import counts, deadline_at, due_at, gate
 from .codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 from .rows import stored_ids
 from .statements import Statements
-from .tx import Tx, array
+from .tx import NULL, Tx, array, blob
 
 _SQL = Statements("submit")
 
@@ -79,19 +79,19 @@ class _Storing:
             item.queue,
             item.lane,
             item.priority,
-            item.attempts,
+            NULL if item.attempts is None else item.attempts,
             home.group if home else no,
-            home.origin if home else None,
-            item.parent or home.parent if home else item.parent,
-            item.workflow,
-            item.workflow_type,
-            item.key,
+            home.origin if home else NULL,
+            item.parent or (home.parent if home else NULL),
+            item.workflow or NULL,
+            item.workflow_type or NULL,
+            item.key or NULL,
             self._tx.now,
             item.keep,
-            item.keep_dead,
-            stored_ids(item.after),
-            item.options,
-            item.input,
+            NULL if item.keep_dead is None else item.keep_dead,
+            stored_ids(item.after) or NULL,
+            blob(item.options),
+            blob(item.input),
         )
 
     def _job(self, place: int, item: Item) -> Submitted:
@@ -102,11 +102,10 @@ class _Storing:
         status, verdict = _status(item, gate_of, due, now)
         worker = self._workers.get(item.lease_to or "") if status == READY else None
         lease = None
-        token = None
         if worker is not None and not (deadline is not None and deadline <= now):
-            status, token = RUNNING, self._token
+            status = RUNNING
+            lease = self._lease(item, no, self._token, due, deadline)
             self._token += 1
-            lease = self._lease(item, no, token, due, deadline)
         self._job_rows.append(
             (
                 no,
@@ -118,20 +117,20 @@ class _Storing:
                 -item.priority,
                 self._next.seq + place if status in (READY, RUNNING) else 0,
                 due,
-                now if status in (READY, RUNNING) else None,
-                deadline,
-                item.attempts,
+                now if status in (READY, RUNNING) else NULL,
+                NULL if deadline is None else deadline,
+                NULL if item.attempts is None else item.attempts,
                 1 if lease else 0,
-                self._home.group if self._home else None,
+                self._home.group if self._home else NULL,
                 1 if item.after else 0,
                 item.need,
                 gate_of.met,
                 gate_of.open,
                 1 if item.counting == "done" else 0,
                 verdict,
-                token,
-                worker if lease else None,
-                now if lease else None,
+                lease.token if lease else NULL,
+                worker if lease else NULL,
+                now if lease else NULL,
             )
         )
         group_id = self._home.group_id if self._home else item.id
@@ -178,14 +177,15 @@ class _Storing:
                 tx.run(_SQL["drop_awaited"], id, tenant)
 
 
-def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, str | None]:
+def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, str]:
+    """The state it begins in, and its verdict."""
     match gate(item.need, gate_of.met, gate_of.open):
         case "waiting":
-            return BLOCKED, None
+            return BLOCKED, NULL
         case "doomed":
             return doomed(BLOCKED), "unsatisfiable"
         case "released":
-            return (SCHEDULED if due > now else READY), None
+            return (SCHEDULED if due > now else READY), NULL
 
 
 def _gates(tx: Tx, items: Sequence[Item], first: int, home: Home | None) -> dict[int, _Gate]:

@@ -23,7 +23,7 @@ _SQL = Statements("claim")
 
 K = TypeVar("K", bound=Hashable)
 
-_MOST_ROWS = 256
+_MOST_ROWS = 1000
 _MOST_CURSORS = 10_000
 
 
@@ -140,22 +140,20 @@ class Lane:
 
     def take(self, count: int) -> list[int]:
         taken: list[int] = []
-        picking = self._picking
-        while len(taken) < count and not picking.exhausted:
-            stream = self._first(count - len(taken))
-            if stream is None:
+        admits = self._picking.admits
+        while len(taken) < count and not self._picking.exhausted:
+            rows = self._next(count - len(taken))
+            if not rows:
                 break
-            row = stream.pop()
-            if picking.admits(row):
-                taken.append(row[0])
+            taken += [row[0] for row in rows if admits(row)]
         return taken
 
-    def _first(self, wanted: int) -> _Stream | None:
-        """The source whose next row is first in the line."""
-        self._streams = [stream for stream in self._streams if stream.fill(wanted)]
-        if len(self._streams) <= 1:
-            return self._streams[0] if self._streams else None
-        return min(self._streams, key=lambda stream: stream.place)
+    def _next(self, wanted: int) -> list[Row]:
+        """The first rows of the line: no more than `wanted`."""
+        streams = self._streams = [stream for stream in self._streams if stream.fill(wanted)]
+        if len(streams) == 1:
+            return streams[0].pop(wanted)
+        return min(streams, key=lambda stream: stream.place).pop(1) if streams else []
 
 
 class _Stream:
@@ -164,27 +162,31 @@ class _Stream:
     def __init__(self, source: Source, line: tuple[str, str, str], head: Row) -> None:
         self._source = source
         self._line = line
-        self._rows: deque[Row] = deque((head,))
-        self._last = head
+        self._rows = [head]
+        self._begin = 0
         self._size = 1
         self._more = True
 
     @property
     def place(self) -> tuple[int, int]:
-        return self._rows[0][1], self._rows[0][2]
+        row = self._rows[self._begin]
+        return row[1], row[2]
 
     def fill(self, wanted: int) -> bool:
         """Whether there is a row."""
-        if not self._rows and self._more:
+        if self._begin == len(self._rows) and self._more:
+            last = self._rows[-1]
             self._size = min(max(wanted, 2 * self._size), _MOST_ROWS)
-            found = self._source.rows(self._line, self._last[1], self._last[2], self._size)
+            found = self._source.rows(self._line, last[1], last[2], self._size)
             self._more = len(found) == self._size
-            self._rows.extend(found)
-        return bool(self._rows)
+            if found:
+                self._rows, self._begin = found, 0
+        return self._begin < len(self._rows)
 
-    def pop(self) -> Row:
-        self._last = self._rows.popleft()
-        return self._last
+    def pop(self, most: int) -> list[Row]:
+        found = self._rows[self._begin : self._begin + most]
+        self._begin += len(found)
+        return found
 
 
 class Turns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from treadle.item import Beat, Lease, Loss, Pulse, Verdict, WorkerState
+from treadle.item import Beat, Lease, Loss, Pulse, WorkerState
 from treadle.rules import PORTION, budget_spent, loss_delay, lost_attempt
 
 from .beside import Beside
@@ -14,7 +14,7 @@ from .history import record
 from .rows import ids, leases
 from .settle import loss, owned
 from .statements import Statements
-from .tx import Row, Tx, array
+from .tx import NULL, Row, Tx, array
 
 _SQL = Statements("worker")
 
@@ -164,12 +164,13 @@ def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
 def _freed(row: Row, now: float) -> tuple[Any, ...]:
     no, status, attempt, attempts, losses, verdict, seq = row
     if verdict is not None:
-        return no, leased(status), losses, None, None, 0, verdict
+        return no, leased(status), losses, NULL, NULL, 0, verdict
     losses += 1
     delay = loss_delay(losses)
     if delay:
-        status, due, since, seq = SCHEDULED, now + delay, None, 0
+        status, due, since, seq = SCHEDULED, now + delay, NULL, 0
     else:
-        status, due, since = READY, None, now
-    spent: Verdict | None = "lease_lost" if budget_spent(attempt, attempts) else None
-    return no, doomed(status) if spent else status, losses, due, since, seq, spent
+        status, due, since = READY, NULL, now
+    if budget_spent(attempt, attempts):
+        return no, doomed(status), losses, due, since, seq, "lease_lost"
+    return no, status, losses, due, since, seq, NULL

@@ -9,7 +9,8 @@ CROSS JOIN treadle_item AS i ON i.no = j.no
 -- :name insert_done
 INSERT INTO treadle_done (no, outcome, reason, token, last_token, attempt, redrives, due, deadline, started, ended, expires,
     gave, worker, result)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?,
+    nullif(?, ''), nullif(?, ''))
 
 -- :name delete_jobs
 DELETE FROM treadle_job WHERE no IN (SELECT value FROM json_each(?))
@@ -35,7 +36,7 @@ SELECT 1 FROM treadle_edge LIMIT 1
 UPDATE treadle_edge SET counted = 1 WHERE counted = 0 AND src IN (SELECT value FROM json_each(?))
 
 -- :name update_gates
-WITH v (no, met, open, status, seq, since, verdict) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
+WITH v (no, met, open, status, seq, since, verdict) AS (VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, '')))
 UPDATE treadle_job SET met = v.met, open = v.open, status = v.status, seq = v.seq, since = v.since,
     verdict = v.verdict
 FROM v WHERE treadle_job.no = v.no

@@ -15,7 +15,7 @@ LEFT JOIN treadle_grp AS g ON g.no = i.grp
 
 -- An item that is alone stays so; one whose group has a row is counted there again.
 -- :name requeue
-WITH v (no, status, seq, due, since, redrives) AS (VALUES (?, ?, ?, ?, ?, ?))
+WITH v (no, status, seq, due, since, redrives) AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?))
 INSERT INTO treadle_job (no, status, queue, tenant, type, lane, rank, seq, due, since, attempts, redrives, grp,
     last_token)
 SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.since, i.attempts,

@@ -1,12 +1,16 @@
+-- Rows come many at once; `nullif(?, '')`: see tx.NULL.
+
 -- :name insert_item
 INSERT INTO treadle_item (no, id, tenant, type, queue, lane, priority, attempts, grp, origin, parent, workflow,
     workflow_type, key, queued_at, keep, keep_dead, after, options, input)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''),
+    ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)
 
 -- :name insert_job
 INSERT INTO treadle_job (no, status, queue, tenant, type, lane, rank, seq, due, since, deadline, attempts, attempt,
     grp, gated, need, met, open, any_end, verdict, token, worker, started)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?,
+    nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- :name insert_edge
 INSERT INTO treadle_edge (src, dst, counted) VALUES (?, ?, ?)

@@ -45,7 +45,7 @@ SELECT no, status, attempt, attempts, losses, verdict, seq FROM treadle_job
 WHERE no IN (SELECT value FROM json_each(?)) ORDER BY no
 
 -- :name free
-WITH v (no, status, losses, due, since, seq, verdict) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
+WITH v (no, status, losses, due, since, seq, verdict) AS (VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, '')))
 UPDATE treadle_job SET status = v.status, losses = v.losses, due = coalesce(v.due, treadle_job.due),
     since = v.since, seq = v.seq, verdict = v.verdict, token = NULL, worker = NULL
 FROM v WHERE treadle_job.no = v.no
