@@ -1,0 +1,104 @@
+"""`make bench`: everything, tables and a JSON file. `python -m benchmarks --quick verbs` for a first look."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import verbs
+from benchmarks.measure import Figure, shown
+from benchmarks.stores import KINDS, Stores, stores
+
+RESULTS = Path(__file__).parent / "results"
+console = Console()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="*", choices=["verbs", "backlog", "group", []], help="default: all")
+    parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
+    parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
+    given = parser.parse_args()
+    what = given.what or ["verbs", "backlog", "group"]
+    kinds = tuple(given.on or KINDS)
+    console.print(f"[bold]treadle[/] on {machine()}")
+    with stores(kinds) as opened:
+        results = asyncio.run(run(opened, what, kinds, given.quick))
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
+    path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
+    console.print(f"written to {path}")
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+async def run(opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    if "verbs" in what:
+        figures = await verbs.verbs(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 3)
+        results["verbs"] = {kind: {f.name: f.values for f in each} for kind, each in figures.items()}
+        console.print(verbs_table(figures))
+    if "backlog" in what:
+        results["backlog"] = await backlogs(opened, kinds, quick)
+    if "group" in what:
+        results["group"] = await groups(opened, kinds)
+    return results
+
+
+def verbs_table(figures: dict[str, list[Figure]]) -> Table:
+    table = Table("backend", "case", "median (low-high)", "of the floor", title="raw verbs")
+    for kind, each in figures.items():
+        floors = {f.name.removeprefix("floor: "): f for f in each if f.name.startswith("floor: ")}
+        for figure in each:
+            floor = floors.get(figure.name)
+            ratio = "" if floor is None else f"{figure.median / floor.median:.2f}"
+            table.add_row(kind, figure.name, f"{figure} {figure.unit}", ratio)
+        table.add_section()
+    return table
+
+
+async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    small, large = 1_000, 100_000 if quick else 1_000_000
+    results: dict[str, Any] = {}
+    table = Table("backend", "waiting", "p50 ms", "p95 ms", "p50 ratio", title="claim of 100, by what waits")
+    for kind in kinds:
+        one = await verbs.backlog(opened, kind, [small, large])
+        lanes = await verbs.backlog(opened, kind, [10_000, large], lanes=10_000)
+        other = {large: await verbs.foreign(opened, kind, large)}
+        results[kind] = {"one lane": one, "10,000 lanes": lanes, "foreign": other}
+        for shape, figures in results[kind].items():
+            base = one[small][0] if shape == "foreign" else next(iter(figures.values()))[0]
+            for size, (p50, p95) in figures.items():
+                table.add_row(
+                    kind, f"{size:,} ({shape})", f"{p50:.2f}", f"{p95:.2f}", f"{p50 / base:.2f}"
+                )
+        table.add_section()
+    console.print(table)
+    return results
+
+
+async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    table = Table("backend", "members/s", "value", title="one group of 5,000, exact folds by 4 processes")
+    for kind in kinds:
+        if kind != "memory":
+            rate, value = await verbs.one_group(opened, kind)
+            results[kind] = {"rate": rate, "value": value}
+            table.add_row(kind, shown(rate), f"{value:,}")
+    console.print(table)
+    return results
+
+
+if __name__ == "__main__":
+    main()
