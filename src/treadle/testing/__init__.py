@@ -7,11 +7,13 @@ passes.
 from typing import TYPE_CHECKING
 
 from .clock import ManualClock
+from .counting import CountingBackend
+from .faults import Faults, FaultyBackend
 
 if TYPE_CHECKING:
     from .contract import BackendContract, Subject
 
-__all__ = ["BackendContract", "ManualClock", "Subject"]
+__all__ = ["BackendContract", "CountingBackend", "Faults", "FaultyBackend", "ManualClock", "Subject"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,226 @@
+"""A store that fails when it is told to: what your own work does then is worth a test.
+
+    backend = FaultyBackend(MemoryBackend())
+    async with Treadle(backend, work=[add]) as app:
+        lost = backend.faults.fail("settle", when="after")      # it is done, and nobody hears of it
+        assert await app.enqueue(add(1, 2)).result() == 3
+        assert lost.hits == 1
+
+Faults strike in the order in which they were set; each call meets one at most. Every verb of `Backend` can be
+named, the three steps of a transaction (`begin`, `settle_within`, `commit`), `pacemaker` for the beats of a
+blocked worker, and `*` for all of them. `match` is given the positional arguments of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from treadle.backend import Backend
+from treadle.errors import StoreUnavailable
+
+from .wrap import VERBS, WrappedBackend
+
+T = TypeVar("T")
+
+When: TypeAlias = Literal["before", "after", "later"]
+Match: TypeAlias = Callable[..., bool]
+
+
+class Fault:
+    """Something that happens to calls of a verb. `hits` says how often it has."""
+
+    def __init__(
+        self, verb: str, strike: Strike, *, times: int | None = 1, skip: int = 0, match: Match | None = None
+    ) -> None:
+        if verb not in VERBS and verb != "*":
+            raise ValueError(f"no backend has the verb {verb!r}")
+        self._verb = verb
+        self._strike = strike
+        self._left = times
+        self._skip = skip
+        self._match = match
+        self._struck = asyncio.Event()
+        self._go = asyncio.Event()
+        self._late: set[asyncio.Future[Any]] = set()
+        self.hits = 0
+
+    def meets(self, verb: str, args: tuple[Any, ...]) -> bool:
+        """Whether this call is struck. Counts it."""
+        if self._left == 0 or self._verb not in ("*", verb):
+            return False
+        if self._match is not None and not self._match(*args):
+            return False
+        if self._skip > 0:
+            self._skip -= 1
+            return False
+        self.hits += 1
+        self._left = None if self._left is None else self._left - 1
+        self._struck.set()
+        return True
+
+    async def strike(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        return await self._strike(self, call)
+
+    async def reached(self) -> None:
+        """Return once it has struck."""
+        await self._struck.wait()
+
+    def release(self) -> None:
+        """Let go of the calls that it holds back, and of those to come."""
+        self._go.set()
+
+    async def released(self) -> None:
+        await self._go.wait()
+
+    def keep(self, late: asyncio.Future[Any]) -> None:
+        self._late.add(late)
+
+    async def landed(self) -> None:
+        """Return once the calls that were to happen `later` have."""
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    def end(self) -> None:
+        """Strike no more, and hold nothing back."""
+        self._left = 0
+        self._go.set()
+
+
+Strike: TypeAlias = Callable[[Fault, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Faults:
+    """What is to go wrong. Each method sets one fault, and answers it."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def fail(
+        self,
+        verb: str,
+        *,
+        when: When = "before",
+        error: Callable[[], BaseException] | None = None,
+        times: int | None = 1,
+        skip: int = 0,
+        match: Match | None = None,
+    ) -> Fault:
+        """Raise `error` (default: `StoreUnavailable`) from `times` calls (None: from all), after letting
+        `skip` of them pass.
+
+        when: `before`, the request is lost; `after`, it is carried out and the answer is lost; `later`, the
+        caller is told at once, and it is carried out all the same when the fault is `release`d.
+        """
+        raising = error or (lambda: StoreUnavailable(f"a fault in {verb}, {when} it happened"))
+        strike = {"before": _before, "after": _after, "later": _later}[when](raising)
+        return self._add(verb, strike, times=times, skip=skip, match=match)
+
+    def hold(
+        self,
+        verb: str,
+        *,
+        when: Literal["before", "after"] = "before",
+        times: int | None = 1,
+        skip: int = 0,
+        match: Match | None = None,
+    ) -> Fault:
+        """Hold calls back until the fault is `release`d: before they are carried out, or their answers."""
+        return self._add(
+            verb, _hold_before if when == "before" else _hold_after, times=times, skip=skip, match=match
+        )
+
+    def repeat(self, verb: str, *, times: int | None = 1, skip: int = 0, match: Match | None = None) -> Fault:
+        """Carry calls out twice, as a network may that repeats a request. The second answer counts."""
+        return self._add(verb, _twice, times=times, skip=skip, match=match)
+
+    def drop(self, verb: Literal["publish"] = "publish", *, times: int | None = None) -> Fault:
+        """Lose signals, and tell nobody."""
+        return self._add(verb, _dropped, times=times)
+
+    @contextmanager
+    def outage(self) -> Generator[Fault]:
+        """Inside the block the store does not answer at all."""
+        fault = self._add("*", _before(lambda: StoreUnavailable("the store is away")), times=None, first=True)
+        try:
+            yield fault
+        finally:
+            fault.end()
+
+    def clear(self) -> None:
+        """End all faults."""
+        for fault in self._faults:
+            fault.end()
+        self._faults.clear()
+
+    def find(self, verb: str, args: tuple[Any, ...]) -> Fault | None:
+        return next((fault for fault in self._faults if fault.meets(verb, args)), None)
+
+    def _add(self, verb: str, strike: Strike, *, first: bool = False, **conditions: Any) -> Fault:
+        fault = Fault(verb, strike, **conditions)
+        self._faults.insert(0 if first else len(self._faults), fault)
+        return fault
+
+
+class FaultyBackend(WrappedBackend):
+    """Does what `inner` does, but for `faults`. Several may share one `Faults`: a fleet whose store fails."""
+
+    def __init__(self, inner: Backend, faults: Faults | None = None) -> None:
+        super().__init__(inner)
+        self.faults = faults or Faults()
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        fault = self.faults.find(verb, args)
+        return await (call() if fault is None else fault.strike(call))
+
+
+# --------------------------------------------------------------------------------------------------- strikes
+
+
+def _before(error: Callable[[], BaseException]) -> Strike:
+    async def strike(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+        raise error()
+
+    return strike
+
+
+def _after(error: Callable[[], BaseException]) -> Strike:
+    async def strike(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+        await call()
+        raise error()
+
+    return strike
+
+
+def _later(error: Callable[[], BaseException]) -> Strike:
+    async def strike(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+        fault.keep(asyncio.ensure_future(_when_released(fault, call)))
+        raise error()
+
+    return strike
+
+
+async def _when_released(fault: Fault, call: Callable[[], Awaitable[Any]]) -> None:
+    await fault.released()
+    await call()
+
+
+async def _hold_before(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+    await fault.released()
+    return await call()
+
+
+async def _hold_after(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+    answer = await call()
+    await fault.released()
+    return answer
+
+
+async def _twice(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
+    await call()
+    return await call()
+
+
+async def _dropped(fault: Fault, call: Callable[[], Awaitable[Any]]) -> None:
+    return None

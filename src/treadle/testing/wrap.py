@@ -1,0 +1,262 @@
+"""A backend around a backend: whatever passes between the engine and its store passes through one method.
+
+`treadle.testing.faults` makes it fail there, `treadle.testing.counting` counts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
+
+from treadle.backend import Backend, Pacemaker, Transaction
+from treadle.item import (
+    Beat,
+    Changed,
+    Claim,
+    Count,
+    Demand,
+    Ended,
+    Filter,
+    Fire,
+    Grant,
+    GroupState,
+    ItemState,
+    Lease,
+    Page,
+    Pulse,
+    Ref,
+    Rejected,
+    Schedule,
+    Settled,
+    Settlement,
+    Signal,
+    Submission,
+    Submitted,
+    Take,
+    WorkerState,
+)
+
+T = TypeVar("T")
+
+
+class WrappedBackend(Backend):
+    """Does what `inner` does. Subclasses say what else happens: see `around`."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.capabilities = inner.capabilities
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        """Every call of every verb: `call` carries it out. `args` are those given by position.
+
+        Besides the verbs of `Backend`: `begin`, `settle_within` and `commit` for the three steps of a
+        transaction; `pacemaker` for a beat of a pacemaker, on another thread.
+        """
+        return await call()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.around("open", (), self.inner.open)
+
+    async def close(self) -> None:
+        await self.around("close", (), self.inner.close)
+
+    def pacemaker(self) -> Pacemaker:
+        return WrappedPacemaker(self.inner.pacemaker(), self)
+
+    # -- the path of work ------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, tx: object = None
+    ) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        return await self.around("submit", (submissions,), lambda: self.inner.submit(submissions, tx=tx))
+
+    async def claim(self, demand: Demand) -> Claim:
+        return await self.around("claim", (demand,), lambda: self.inner.claim(demand))
+
+    async def beat(self, beat: Beat) -> Pulse:
+        return await self.around("beat", (beat,), lambda: self.inner.beat(beat))
+
+    async def bury(self, worker: str) -> int:
+        return await self.around("bury", (worker,), lambda: self.inner.bury(worker))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await self.around("settle", (settlements,), lambda: self.inner.settle(settlements))
+
+    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self.around("orphans", (worker, known), lambda: self.inner.orphans(worker, known))
+
+    # -- reads -----------------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        return await self.around("get", (ids,), lambda: self.inner.get(ids, tenant=tenant))
+
+    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
+        return await self.around("group", (ids,), lambda: self.inner.group(ids, tenant=tenant))
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        return await self.around("ended", (items, groups), lambda: self.inner.ended(items, groups))
+
+    async def list(
+        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+    ) -> Page:
+        return await self.around(
+            "list",
+            (where,),
+            lambda: self.inner.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first),
+        )
+
+    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
+        return await self.around("counts", (), lambda: self.inner.counts(tenant=tenant, ended=ended))
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return await self.around("workers", (), self.inner.workers)
+
+    # -- operators -------------------------------------------------------------------------------------
+
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self.around("cancel", (ids,), lambda: self.inner.cancel(ids, tenant=tenant))
+
+    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+        return await self.around(
+            "complete", (id, result), lambda: self.inner.complete(id, result, tenant=tenant)
+        )
+
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+    ) -> Changed:
+        return await self.around(
+            "requeue",
+            (where,),
+            lambda: self.inner.requeue(where, tenant=tenant, limit=limit, redrives=redrives, backoff=backoff),
+        )
+
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self.around("trigger", (ids,), lambda: self.inner.trigger(ids, tenant=tenant))
+
+    async def delete(
+        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+    ) -> Changed:
+        return await self.around(
+            "delete", (group_ids,), lambda: self.inner.delete(group_ids, tenant=tenant, cascade=cascade)
+        )
+
+    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+        await self.around("pause", (queue, paused), lambda: self.inner.pause(queue, paused, tenant=tenant))
+
+    async def paused(self) -> Sequence[tuple[str, str | None]]:
+        return await self.around("paused", (), self.inner.paused)
+
+    async def prune(self, limit: int = 1000) -> int:
+        return await self.around("prune", (limit,), lambda: self.inner.prune(limit))
+
+    # -- coordination ----------------------------------------------------------------------------------
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self.around(
+            "claim_key", (key, owner, ttl), lambda: self.inner.claim_key(key, owner, ttl, tenant=tenant)
+        )
+
+    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+        return await self.around("take", (takes,), lambda: self.inner.take(takes, worker=worker))
+
+    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+        await self.around("give", (takes,), lambda: self.inner.give(takes, worker=worker))
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        return await self.around("put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule))
+
+    async def schedules(self) -> Sequence[Schedule]:
+        return await self.around("schedules", (), self.inner.schedules)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self.around("drop_schedule", (name,), lambda: self.inner.drop_schedule(name))
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self.around(
+            "pause_schedule", (name, paused), lambda: self.inner.pause_schedule(name, paused)
+        )
+
+    async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
+        return await self.around("fire", (fire,), lambda: self.inner.fire(fire))
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._transaction()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[Transaction]:
+        manager = self.inner.transaction()
+        transaction = await self.around("begin", (), manager.__aenter__)
+        committing = False
+
+        async def commit() -> None:
+            nonlocal committing
+            committing = True
+            await manager.__aexit__(None, None, None)
+
+        try:
+            yield WrappedTransaction(transaction, self)
+            await self.around("commit", (), commit)
+        except BaseException as error:
+            if not committing:
+                await manager.__aexit__(type(error), error, error.__traceback__)
+            raise
+
+    # -- signals ---------------------------------------------------------------------------------------
+
+    async def publish(self, signal: Signal) -> None:
+        await self.around("publish", (signal,), lambda: self.inner.publish(signal))
+
+    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+        return await self.around("subscribe", (receive,), lambda: self.inner.subscribe(receive))
+
+    async def now(self) -> float:
+        return await self.around("now", (), self.inner.now)
+
+
+class WrappedTransaction:
+    def __init__(self, inner: Transaction, backend: WrappedBackend) -> None:
+        self._inner = inner
+        self._backend = backend
+
+    @property
+    def connection(self) -> object:
+        return self._inner.connection
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await self._backend.around(
+            "settle_within", (settlements,), lambda: self._inner.settle(settlements)
+        )
+
+
+class WrappedPacemaker:
+    def __init__(self, inner: Pacemaker, backend: WrappedBackend) -> None:
+        self._inner = inner
+        self._backend = backend
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    async def beat(self, beat: Beat) -> Pulse:
+        return await self._backend.around("pacemaker", (beat,), lambda: self._inner.beat(beat))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+VERBS: frozenset[str] = frozenset(
+    name
+    for name in vars(Backend)
+    if not name.startswith("_") and name not in ("pacemaker", "transaction", "capabilities")
+) | {"begin", "settle_within", "commit", "pacemaker"}
+"""Everything that `around` may be called for."""
