@@ -1,18 +1,20 @@
 """PostgreSQL: the whole contract, and what only a server can go through."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
+from tests.support.databases import Postgres
 from treadle.backends.postgres import PostgresBackend
 from treadle.testing.contract import BackendContract
 
 MOVABLE_CLOCK = """
-create table if not exists treadle.shift (seconds float8 not null);
-insert into treadle.shift select 0 where not exists (select 1 from treadle.shift);
+create table treadle.shift (seconds float8 not null);
+insert into treadle.shift values (0);
 create or replace function treadle.clock() returns float8 language sql volatile as
   $$ select extract(epoch from clock_timestamp())::float8 + (select seconds from treadle.shift) $$;
 """
@@ -29,7 +31,6 @@ class PostgresSubject:
         self.backend = await self.another()
         self._admin = await asyncpg.connect(self._url)
         self._stack.push_async_callback(self._admin.close)
-        await self._admin.execute(MOVABLE_CLOCK)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -45,8 +46,26 @@ class PostgresSubject:
         return backend
 
 
+@pytest.fixture(scope="session")
+def template(postgres: Postgres) -> Iterator[str]:
+    """The name of a database with everything in it, to be copied."""
+    with postgres.database() as url:
+        asyncio.run(_prepare(url))
+        yield urlsplit(url).path.lstrip("/")
+
+
+async def _prepare(url: str) -> None:
+    backend = PostgresBackend(url)
+    await backend.open()
+    await backend.close()
+    connection = await asyncpg.connect(url)
+    await connection.execute(MOVABLE_CLOCK)
+    await connection.close()
+
+
 class TestPostgresContract(BackendContract):
     @pytest.fixture
-    async def subject(self, postgres_url: str) -> AsyncIterator[PostgresSubject]:
-        async with PostgresSubject(postgres_url) as subject:
-            yield subject
+    async def subject(self, postgres: Postgres, template: str) -> AsyncIterator[PostgresSubject]:
+        with postgres.database(template) as url:
+            async with PostgresSubject(url) as subject:
+                yield subject

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
 from treadle.backend import CAPABILITIES, Pacemaker
 from treadle.errors import TreadleError
+from treadle.item import Signal
 
 from .calls import Calls, NothingSent, connector
 from .claiming import Claiming
-from .failures import translated
+from .coordinating import Coordinating
+from .failures import LOST, translated
+from .operating import Operating
 from .pool import Pool
 from .reading import Reading
 from .schema import Schema
 from .settling import Settling
+from .signals import Listener, Notifier
 from .submitting import Submitting
+from .transactions import Transactions
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
+NOTIFY: Final = "select pg_notify($1, $2)"
 POOL_SIZE: Final = 10
 RESERVED: Final = 2
 
 
-class PostgresBackend(Submitting, Claiming, Settling, Reading):
+class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordinating, Transactions):
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.
 
     - `schema`: where the tables live; several apps share a database by using several.
@@ -34,6 +41,8 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
     - `pool_size`: connections of this process, `reserved` of them for settling and beating only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
       before 1.21): costs two more round trips per call.
+    - `notify`: wake other processes by NOTIFY. Without it everything works, a poll later.
+    - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
     """
 
     capabilities = CAPABILITIES | {"transactions"}
@@ -47,6 +56,8 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
         pool_size: int = POOL_SIZE,
         reserved: int = RESERVED,
         prepare: bool = True,
+        notify: bool = True,
+        listen_url: str | None = None,
         patience: float = 30.0,
         connect_timeout: float = 10.0,
     ) -> None:
@@ -60,6 +71,11 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
         self._connect_timeout = connect_timeout
         self._calls = Calls(self._schema, prepare=prepare, patience=patience)
         self._opening = asyncio.Lock()
+        self._notify = notify
+        self._listen_url = listen_url or url
+        self._channel = f"treadle.{schema}"
+        self._listener = Listener(self._connect_listener, self._channel)
+        self._notifier = Notifier(self._send)
 
     async def open(self) -> None:
         async with self._opening:
@@ -75,7 +91,7 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
             except TreadleError:
                 await pool.close()
                 raise
-            except (OSError, asyncio.TimeoutError, NothingSent, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (*LOST, NothingSent, asyncpg.PostgresError) as error:
                 await pool.close()
                 cause = error.__cause__ if isinstance(error, NothingSent) and error.__cause__ else error
                 raise translated(cause) from cause
@@ -83,6 +99,8 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
 
     async def close(self) -> None:
         async with self._opening:
+            await self._notifier.close()
+            await self._listener.close()
             await self._calls.stop()
 
     def pacemaker(self) -> Pacemaker:
@@ -101,9 +119,34 @@ class PostgresBackend(Submitting, Claiming, Settling, Reading):
         now: float = await self._calls.value("select treadle.clock()")
         return now
 
+    # -- signals ---------------------------------------------------------------------------------------
+
+    async def publish(self, signal: Signal) -> None:
+        if not self._notify:
+            self._listener.deliver(signal)
+        elif self._calls.is_open:
+            self._notifier.publish(signal)
+
+    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+        return await self._listener.subscribe(receive, listen=self._notify)
+
+    async def _send(self, payload: str) -> None:
+        await self._calls.rows(NOTIFY, self._channel, payload)
+
+    def _wake_channel(self) -> str | None:
+        return self._channel if self._notify else None
+
+    # -- connecting ------------------------------------------------------------------------------------
+
+    async def _connect_listener(self) -> Connection:
+        return await self._connect_to(self._listen_url)
+
     async def _connect(self) -> Connection:
+        return await self._connect_to(self._url)
+
+    async def _connect_to(self, url: str) -> Connection:
         return await asyncpg.connect(
-            self._url,
+            url,
             timeout=self._connect_timeout,
             statement_cache_size=100 if self._prepare else 0,
             server_settings={"application_name": "treadle"},

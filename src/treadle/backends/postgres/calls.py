@@ -49,7 +49,7 @@ class Calls:
         self._patience = patience
         self._pool: Pool | None = None
         self._texts: dict[str, str] = {}
-        self._random = random.Random()  # noqa: S311  jitter
+        self._random = random.Random()
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     @property
@@ -96,9 +96,7 @@ class Calls:
         """The one row that a statement answers."""
         return (await self.rows(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
-    async def value(
-        self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
-    ) -> Any:
+    async def value(self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True) -> Any:
         return (await self.row(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
@@ -109,7 +107,7 @@ class Calls:
                 return await attempt()
             except TreadleError:
                 raise
-            except Exception as error:  # noqa: BLE001  translated below
+            except Exception as error:
                 cause = error.__cause__ if isinstance(error, NothingSent) and error.__cause__ else error
                 if is_conflict(cause):
                     conflicts += 1

@@ -13,8 +13,8 @@ from .codes import LOSSES, SETTLED, VERDICTS
 from .rotation import Rotation
 
 CLAIM: Final = (
-    "select * from treadle.claim($1, $2, $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],"
-    " $9, $10, $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])"
+    "select * from treadle.claim($1, $2, $3::text[], $4::int[], $5::text[], $6::text[], $7::text[],"
+    " $8::text[], $9, $10, $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])"
 )
 BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[])"
 BURY: Final = "select treadle.bury($1)"
@@ -58,6 +58,9 @@ class Claiming(Verbs):
         return freed
 
     async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self._leases_of(worker, known)
+
+    async def _leases_of(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         return [lease_of(row) for row in await self._calls.rows(ORPHANS, worker, list(known))]
 
 

@@ -87,5 +87,5 @@ class Pool:
 async def _close(connection: Connection, patience: float) -> None:
     try:
         await connection.close(timeout=patience)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.TimeoutError):
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()

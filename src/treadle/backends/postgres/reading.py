@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from treadle.item import Attempt, ItemState
+from treadle.item import Count, Ended, Filter, GroupState, ItemState, Page, Ref, WorkerState
 
 from .base import Verbs
 from .calls import Record
-from .codes import REASONS, STATUSES
+from .codes import STATUSES
+from .listing import Listing, cursor_of
+from .states import group_of, state_of
 
-GET: Final = "select * from treadle.get($1::text[], $2)"
-HISTORY: Final = "select * from treadle.history($1::bigint[])"
+GET: Final = "select * from treadle.show(treadle.find($1::text[], $2), true)"
+SHOW: Final = "select * from treadle.show($1::bigint[], false)"
+GROUP: Final = "select * from treadle.groups(treadle.find($1::text[], $2))"
+GROUPS: Final = "select * from treadle.groups($1::bigint[])"
+ENDED: Final = "select * from treadle.ended($1::text[], $2::text[], $3::text[], $4::text[])"
+OPEN_COUNTS: Final = """
+    select j.tenant, j.queue, j.type,
+      case when j.verdict is not null then j.was when j.status = 3 then 2 else j.status end, count(*)
+    from treadle.job j where $1::text is null or j.tenant = $1 group by 1, 2, 3, 4
+    union all
+    select i.tenant, i.queue, i.type, d.outcome, count(*)
+    from treadle.done d join treadle.item i on i.no = d.no
+    where (d.outcome = 7) and ($1::text is null or i.tenant = $1) group by 1, 2, 3, 4"""
+ALL_COUNTS: Final = OPEN_COUNTS.replace("(d.outcome = 7)", "true")
+WORKERS: Final = """
+    select w.id, w.until, w.types,
+      (select count(*) from treadle.job j where j.worker = w.no and j.status = 5)
+    from treadle.worker w where not w.gone order by w.id"""
+MOST_LISTED: Final = 1000
 
 
 class Reading(Verbs):
@@ -22,51 +41,61 @@ class Reading(Verbs):
         found = {row["id"]: state_of(row) for row in await self._calls.rows(GET, list(ids), tenant)}
         return [found.get(id) for id in ids]
 
+    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
+        if not ids:
+            return []
+        groups = await self._groups(await self._calls.rows(GROUP, list(ids), tenant))
+        found = {group.id: group for group in groups}
+        return [found.get(id) for id in ids]
 
-def state_of(row: Record) -> ItemState:
-    error_type, message = text_of(row["error_type"]), text_of(row["error"])
-    state = ItemState(
-        id=row["id"],
-        type=row["type"],
-        status=STATUSES[row["state"]],
-        tenant=row["tenant"],
-        reason=REASONS[row["reason"] or 0],
-        attempt=row["attempt"],
-        attempts=row["attempts"],
-        result=row["result"],
-        error_type=error_type,
-        error=f"{error_type}: {message}" if message else error_type,
-        queued_at=row["queued"],
-        due_at=row["due"],
-        started_at=row["started"],
-        ended_at=row["ended"],
-        deadline=row["deadline"],
-        priority=row["priority"],
-        lane=row["lane"],
-        queue=row["queue"],
-        group_id=row["group_id"],
-        parent=row["parent"],
-        workflow=row["workflow"],
-        workflow_type=row["workflow_type"],
-        after=tuple(row["after"] or ()),
-        waiting_for=tuple(row["waiting_for"] or ()),
-        key=row["key"],
-        worker=row["worker"],
-        input=row["input"],
-        options=row["options"],
-    )
-    if row["h_attempt"] is not None:
-        state.history = _history(row)
-    return state
+    async def _groups(self, rows: Sequence[Record]) -> list[GroupState]:
+        """With the members that failed, if any."""
+        failed = [row["failed"] for row in rows if row["failed"] is not None]
+        members: dict[int, ItemState] = {}
+        if failed:
+            members = {row["no"]: state_of(row) for row in await self._calls.rows(SHOW, failed)}
+        return [group_of(row, members.get(row["failed"])) for row in rows]
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        if not items and not groups:
+            return Ended({}, {})
+        found = await self._calls.row(ENDED, *_columns(items), *_columns(groups))
+        missing = [items[place - 1] for place in found["no_items"] or ()]
+        missing += [groups[place - 1] for place in found["no_groups"] or ()]
+        states: Iterable[ItemState] = ()
+        ended: Iterable[GroupState] = ()
+        if found["items"]:
+            states = [state_of(row) for row in await self._calls.rows(SHOW, found["items"])]
+        if found["groups"]:
+            ended = await self._groups(await self._calls.rows(GROUPS, found["groups"]))
+        return Ended(
+            {(state.tenant, state.id): state for state in states},
+            {(group.tenant, group.id): group for group in ended if group.ended_at is not None},
+            frozenset(missing),
+        )
+
+    async def list(
+        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+    ) -> Page:
+        limit = max(1, min(limit, MOST_LISTED))
+        listing = Listing(where, cursor=cursor, oldest_first=oldest_first, limit=limit + 1)
+        shown = f"select * from treadle.show(array({listing.sql}), false)"  # noqa: S608  constants
+        rows = await self._calls.rows(shown, *listing.arguments)
+        rows.sort(key=lambda row: row["no"], reverse=not oldest_first)
+        more = len(rows) > limit
+        items = tuple(state_of(row) for row in rows[:limit])
+        return Page(items, cursor_of(rows[limit - 1]["no"]) if more else None)
+
+    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
+        rows = await self._calls.rows(ALL_COUNTS if ended else OPEN_COUNTS, tenant)
+        return [Count(*labels, STATUSES[status], count) for *labels, status, count in rows]
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return [
+            WorkerState(id, until, None if types is None else tuple(types), running)
+            for id, until, types, running in await self._calls.rows(WORKERS)
+        ]
 
 
-def _history(row: Record) -> tuple[Attempt, ...]:
-    names = ("h_attempt", "h_type", "h_message", "h_trace", "h_at", "h_worker")
-    return tuple(
-        Attempt(attempt, text_of(type) or "", text_of(message) or "", text_of(trace) or "", at, worker)
-        for attempt, type, message, trace, at, worker in zip(*(row[name] for name in names), strict=True)
-    )
-
-
-def text_of(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "surrogatepass")
+def _columns(refs: Sequence[Ref]) -> tuple[list[str], list[str]]:
+    return [tenant for tenant, _ in refs], [id for _, id in refs]

@@ -44,7 +44,7 @@ class Turns:
         if len(tenants) <= limit:
             return tenants
         begin = 0 if self.tenant is None else bisect_right(tenants, self.tenant)
-        return (tenants + tenants)[begin : begin + limit] + [tenants[begin - 1]]
+        return [*(tenants + tenants)[begin : begin + limit], tenants[begin - 1]]
 
 
 class Rotation:

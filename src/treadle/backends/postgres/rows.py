@@ -7,6 +7,7 @@ anything is not sent at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from treadle.item import Item, Ref
@@ -43,7 +44,7 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
     count = len(items)
     refs: list[tuple[str, str, int]] = [(item.id, item.tenant, n) for n, item in enumerate(items)]
     refs += [(id, tenant, count + n) for n, (tenant, id) in enumerate(missing)]
-    in_order = all(first < second for first, second in zip(refs, refs[1:], strict=False))
+    in_order = all(first < second for first, second in pairwise(refs))
     order = None if in_order else [ref[2] for ref in sorted(refs)]
     if order is not None or missing:
         order = order or range(len(refs))

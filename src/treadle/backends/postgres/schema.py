@@ -123,7 +123,8 @@ class Schema:
     async def _set_meta(self, connection: Connection, name: str, value: str) -> None:
         await connection.execute(
             self.sql(
-                "insert into treadle.meta values ($1, $2) on conflict (name) do update set value = excluded.value"
+                "insert into treadle.meta values ($1, $2)"
+                " on conflict (name) do update set value = excluded.value"
             ),
             name,
             value,

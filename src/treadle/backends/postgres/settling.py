@@ -14,6 +14,7 @@ from .base import Verbs
 from .calls import Record
 from .codes import KINDS, LOSSES, REASON_CODES, SETTLED
 from .rows import SEPARATOR, circular, rows_of
+from .states import text_bytes
 from .submitting import marks, refused
 
 SETTLE: Final = (
@@ -242,7 +243,3 @@ def _child(settlement: Settlement, item: Item) -> Item:
         return item
     parent = lease.id if item.parent is None else item.parent
     return replace(item, tenant=lease.tenant, parent=parent, lease_to=None)
-
-
-def text_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 
+from treadle.errors import CycleError, DuplicateIdError, TreadleError
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
 
 from .base import Verbs
-from .calls import Record
 from .codes import STATUSES
 from .rows import Rows, circular, rows_of
+from .within import row_within
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 STORE: Final = (
-    "select * from treadle.store($1::int[], $2::int[], null, $3::bigint[], $4::text[], $5::text[], $6::text[],"
-    " $7::text[], $8::text[], $9::int[], $10::int[], $11::float8[], $12::float8[], $13::float8[],"
+    "select * from treadle.store($1::int[], $2::int[], null, $3::bigint[], $4::text[], $5::text[],"
+    " $6::text[], $7::text[], $8::text[], $9::int[], $10::int[], $11::float8[], $12::float8[], $13::float8[],"
     " $14::float8[], $15::text[], $16::text[], $17::text[], $18::text[], $19::int[], $20::smallint[],"
     " $21::text[], $22::float8[], $23::float8[], $24::float8[], $25::text[], null, null, $26::bytea[],"
     " $27::bytea[], $28, $29)"
 )
 FIRE: Final = STORE.replace("treadle.store(", "treadle.fire($30, $31, $32, ")
+WITHIN: Final = STORE.replace("treadle.store(", "treadle.submit_within(").replace("$29)", "$29, $30)")
 
 REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
 UNSURE: Final = 10_000
@@ -35,7 +37,7 @@ UNSURE: Final = 10_000
 class Submitting(Verbs):
     def __init__(self) -> None:
         super().__init__()
-        self._random = random.Random()  # noqa: S311  tells calls apart, keeps nobody out
+        self._random = random.Random()
         self._unsure: dict[int, tuple[Submission, int]] = {}
 
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
@@ -47,6 +49,21 @@ class Submitting(Verbs):
         return [answers[n] for n in range(len(submissions))]
 
     async def _submit_within(self, submissions: Sequence[Submission], tx: object) -> Sequence[Answer]:
+        answers: dict[int, Answer] = {}
+        for wave in waves(submissions):
+            request = Request(submissions, wave, {n: self._random.getrandbits(62) for n in wave})
+            if not request.items:
+                answers.update((n, ()) for n in wave)
+                continue
+            arguments = (*request.arguments, self._wake_channel())
+            record = await row_within(tx, self._calls.sql(WITHIN), arguments)
+            if record["refused"] is not None:
+                raise rejection(refusals(record["refused"], record["detail"]))
+            await self._answer(request, record, answers)
+        return [answers[n] for n in range(len(submissions))]
+
+    def _wake_channel(self) -> str | None:
+        """Where to say that there is something to claim, when the user's transaction commits."""
         raise NotImplementedError
 
     async def _store(
@@ -56,6 +73,9 @@ class Submitting(Verbs):
         nonces = {n: self._nonce(submissions[n]) for n in wave}
         while wave:
             request = Request(submissions, wave, nonces)
+            if not request.items:
+                answers.update((n, ()) for n in wave)
+                return
             try:
                 record = await self._calls.row(STORE, *request.arguments)
             except asyncpg.PostgresError as error:
@@ -76,7 +96,7 @@ class Submitting(Verbs):
         unsure = self._unsure.get(id(submission))
         return self._random.getrandbits(62) if unsure is None else unsure[1]
 
-    async def _answer(self, request: Request, record: Record, answers: dict[int, Answer]) -> None:
+    async def _answer(self, request: Request, record: Mapping[str, Any], answers: dict[int, Answer]) -> None:
         stored = request.answers(record)
         for ref, item in request.resumed(record):
             stored[ref] = await self._resumed(item, stored[ref])
@@ -114,21 +134,21 @@ class Request:
     def __init__(self, submissions: Sequence[Submission], wave: list[int], nonces: dict[int, int]) -> None:
         self._submissions = submissions
         self.wave = wave
-        self._items = [item for n in wave for item in submissions[n].items]
+        self.items = [item for n in wave for item in submissions[n].items]
         owners = [n for n in wave for _ in submissions[n].items]
         check = any(circular(submissions[n].items) for n in wave)
-        self._rows = rows_of(self._items, owners)
+        self._rows = rows_of(self.items, owners)
         self.arguments = _arguments(self._rows, self._leases_to(), nonces, check)
 
     def _leases_to(self) -> list[str | None] | None:
-        if self._rows.plain or all(item.lease_to is None for item in self._items):
+        if self._rows.plain or all(item.lease_to is None for item in self.items):
             return None
-        count = len(self._items)
-        return [self._items[n].lease_to if n < count else None for n in self._order]
+        count = len(self.items)
+        return [self.items[n].lease_to if n < count else None for n in self._order]
 
     @property
     def _order(self) -> Sequence[int]:
-        return range(len(self._items)) if self._rows.order is None else self._rows.order
+        return range(len(self.items)) if self._rows.order is None else self._rows.order
 
     def without(self, error: asyncpg.PostgresError, answers: dict[int, Answer]) -> list[int]:
         """Answer those that are refused; the rest."""
@@ -136,16 +156,16 @@ class Request:
         answers.update(found)
         return [n for n in self.wave if n not in found]
 
-    def answers(self, record: Record) -> dict[int, Submitted]:
+    def answers(self, record: Mapping[str, Any]) -> dict[int, Submitted]:
         """What became of each item, by its place among the items of this call."""
         states, tokens, now = record["states"], record["tokens"], record["now"]
         nos, found = record["nos"], dict[int, Submitted]()
         existing = self._existing(record)
-        count = len(self._items)
+        count = len(self.items)
         for row, n in enumerate(self._order):
             if n >= count:
                 continue
-            item = self._items[n]
+            item = self.items[n]
             earlier = existing.get(row + 1)
             if earlier is not None:
                 found[n] = earlier
@@ -155,7 +175,7 @@ class Request:
             found[n] = Submitted(item.id, False, STATUSES[states[row]], lease, item.id)
         return found
 
-    def _existing(self, record: Record) -> dict[int, Submitted]:
+    def _existing(self, record: Mapping[str, Any]) -> dict[int, Submitted]:
         if record["e_row"] is None:
             return {}
         columns = (record[name] for name in ("e_row", "e_id", "e_state", "e_group", "e_own"))
@@ -164,12 +184,12 @@ class Request:
             for row, id, state, group, own in zip(*columns, strict=True)
         }
 
-    def resumed(self, record: Record) -> Iterator[tuple[int, Item]]:
+    def resumed(self, record: Mapping[str, Any]) -> Iterator[tuple[int, Item]]:
         """The items that an earlier try of this very call has stored."""
         for row, own in zip(record["e_row"] or (), record["e_own"] or (), strict=True):
             if own:
                 n = self._order[row - 1]
-                yield n, self._items[n]
+                yield n, self.items[n]
 
     def distribute(self, stored: dict[int, Submitted], answers: dict[int, Answer]) -> None:
         n = 0
@@ -181,10 +201,19 @@ class Request:
 
 def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
     """Whose items our functions refused, and why. Any other error is raised."""
-    why = REFUSALS.get(error.sqlstate or "")
-    if why is None:
+    if error.sqlstate not in REFUSALS:
         raise error
-    found = json.loads(getattr(error, "detail", None) or "{}")
+    return refusals(error.sqlstate, getattr(error, "detail", None) or "{}")
+
+
+def rejection(refused: dict[int, Rejected]) -> TreadleError:
+    """The first refusal, as the error that says so."""
+    first = refused[min(refused)]
+    return CycleError(first.ids) if first.why == "cycle" else DuplicateIdError(first.ids[0])
+
+
+def refusals(state: str, detail: str) -> dict[int, Rejected]:
+    why, found = REFUSALS[state], json.loads(detail)
     if why == "cycle":
         return {found["owners"][0]: Rejected(why, tuple(found["ids"]))}
     by_owner: dict[int, dict[str, None]] = {}
@@ -258,4 +287,3 @@ def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
     named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
     gated: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
     return refs | gated, refs | named
-

@@ -194,11 +194,11 @@ create table treadle.once (
 create index once_until on treadle.once (until);
 
 create table treadle.bucket (
-  name     text collate "C" primary key,
-  level    float8 not null,               -- tokens left, or permits given in this window
-  previous float8 not null default 0,     -- permits given in the window before
-  at       float8 not null,               -- when level was so; where the window begins
-  until    float8 not null                -- from when on it says nothing any more
+  name   text collate "C" primary key,    -- the kind of limit, a colon, its name
+  at     float8 not null,                 -- see `Gauge` in treadle.rules
+  used   float8 not null,
+  before float8 not null,
+  until  float8 not null                  -- from when on it says nothing any more; infinity: it never did
 ) with (fillfactor = 50);
 create index bucket_until on treadle.bucket (until);
 
@@ -216,6 +216,27 @@ create table treadle.schedule (
   seen_at float8 not null,
   paused  boolean not null,
   spec    bytea not null
+);
+
+-- An item as it is shown.
+create type treadle.shown as (
+  no bigint, id text, tenant text, type text, queue text, lane text, priority int, attempts int, queued float8,
+  due float8, deadline float8, started float8, ended float8, state smallint, reason smallint, attempt int,
+  group_id text, parent text, workflow text, workflow_type text, after text[], key text, worker text,
+  result bytea, input bytea, options bytea, error_type bytea, error bytea, waiting_for text[],
+  h_attempt int[], h_type bytea[], h_message bytea[], h_trace bytea[], h_at float8[], h_worker text[]
+);
+
+-- What followed when items ended: dependents released, groups ended, how many gates were doomed.
+create type treadle.effects as (
+  r_id text[], r_tenant text[], r_type text[], r_group text[], r_queue text[], r_parent text[], r_after text[],
+  c_id text[], c_tenant text[], c_type text[], c_value bytea[], doomed int
+);
+
+-- A group as it is shown; `failed` is the number of a member that says why there may be no value.
+create type treadle.shown_group as (
+  no bigint, id text, tenant text, type text, open int, value bytea, contributed boolean, final boolean,
+  version int, ended float8, failed bigint
 );
 
 -- What is claimed and settled leaves dead rows behind at the very place where the next claim looks:

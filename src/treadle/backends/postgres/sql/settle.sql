@@ -125,7 +125,7 @@ begin
     perform 1 from treadle.grp g where g.no = any(groups) order by g.no for no key update;
   end if;
   if i_id is not null then
-    select array_agg(x.no is null order by u.row), array_agg(coalesce(x.grp, x.no) order by u.row)
+    select array_agg(x.no is null and u.owner <> 0 order by u.row), array_agg(coalesce(x.grp, x.no) order by u.row)
       into i_skip, i_grp
       from unnest(i_owner) with ordinality u(owner, row)
       left join unnest(x_row, x_no, x_grp) x(row, no, grp) on x.row = u.owner;

@@ -88,7 +88,7 @@ begin
       if old.empty then
         emptied := emptied || old.no;
         awaited := awaited || old.new;
-      elsif old.nonce = old.mine then
+      elsif old.nonce = old.mine and old.no <> all(nos) then
         i_skip := coalesce(i_skip, array_fill(false, array[n]));
         i_skip[old.row] := true;
         e_row := e_row || old.row::int; e_id := e_id || old.id; e_own := e_own || true;

@@ -1,11 +1,5 @@
 -- Items as they are shown, by number. Everything that reads whole items goes through here.
-create or replace function treadle.show(p_nos bigint[], p_full boolean)
-returns table (
-  no bigint, id text, tenant text, type text, queue text, lane text, priority int, attempts int, queued float8,
-  due float8, deadline float8, started float8, ended float8, state smallint, reason smallint, attempt int,
-  group_id text, parent text, workflow text, workflow_type text, after text[], key text, worker text,
-  result bytea, input bytea, options bytea, error_type bytea, error bytea, waiting_for text[],
-  h_attempt int[], h_type bytea[], h_message bytea[], h_trace bytea[], h_at float8[], h_worker text[])
+create or replace function treadle.show(p_nos bigint[], p_full boolean) returns setof treadle.shown
 language sql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
@@ -43,15 +37,4 @@ as $$
     select distinct on (i.id) i.no from treadle.item i
     where i.id = any(p_ids) and i.type is not null and (p_tenant is null or i.tenant = p_tenant)
     order by i.id, i.no) x
-$$;
-
-create or replace function treadle.get(p_ids text[], p_tenant text)
-returns table (
-  no bigint, id text, tenant text, type text, queue text, lane text, priority int, attempts int, queued float8,
-  due float8, deadline float8, started float8, ended float8, state smallint, reason smallint, attempt int,
-  group_id text, parent text, workflow text, workflow_type text, after text[], key text, worker text,
-  result bytea, input bytea, options bytea, error_type bytea, error bytea, waiting_for text[],
-  h_attempt int[], h_type bytea[], h_message bytea[], h_trace bytea[], h_at float8[], h_worker text[])
-language sql stable as $$
-  select * from treadle.show(treadle.find(p_ids, p_tenant), true)
 $$;

@@ -1,0 +1,203 @@
+"""Signals: NOTIFY, merged and bounded; LISTEN, on one connection that comes back by itself.
+
+A NOTIFY takes a lock that the whole server shares until its transaction has committed, so it is never part of
+a transaction that does work. One notifier per process sends what has been published since it last did, at
+most `PER_SECOND` times a second; one connection per process listens. Losing a signal costs latency, never
+work: after the listener was away, it says that everything may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import asyncpg
+import msgspec
+
+from treadle.item import Signal
+from treadle.retry import Retry
+
+from .failures import LOST
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[Any]
+
+log = logging.getLogger("treadle.postgres")
+
+PER_SECOND: Final = 50
+MOST_BYTES: Final = 7900
+"""The server takes no payload of 8,000."""
+MOST_NAMES: Final = 400
+PROBE: Final = 20.0
+"""Seconds after which a silent listening connection is asked whether it is still there."""
+BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
+MISSED: Final = Signal(ready=True, everything=True)
+
+_decode = msgspec.json.Decoder(Signal).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Notifier:
+    """Sends what is published, merged."""
+
+    def __init__(self, send: Callable[[str], Awaitable[object]]) -> None:
+        self._send = send
+        self._pending: Signal | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._free_at = 0.0
+
+    def publish(self, signal: Signal) -> None:
+        if signal == Signal():
+            return
+        self._pending = signal if self._pending is None else merge(self._pending, signal)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="treadle-notify")
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._pending is not None:
+                await asyncio.sleep(max(0.0, self._free_at - loop.time()))
+                self._free_at = loop.time() + 1 / PER_SECOND
+                signal, self._pending = self._pending, None
+                await self._try(signal)
+        finally:
+            self._task = None
+
+    async def _try(self, signal: Signal) -> None:
+        try:
+            await self._send(payload(signal))
+        except Exception:
+            log.debug("a signal was not sent", exc_info=True)
+
+    async def close(self) -> None:
+        """Send what is left, if it goes quickly."""
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task], timeout=0.5)
+            task.cancel()
+            await asyncio.wait([task])
+        self._pending = None
+
+
+def merge(first: Signal, second: Signal) -> Signal:
+    """Both in one."""
+    names = sum(len(one.items) + len(one.groups) + len(one.lost) for one in (first, second))
+    if first.everything or second.everything or names > MOST_NAMES:
+        return Signal(
+            ready=True,
+            everything=True,
+            asking=_union(first.asking, second.asking),
+            awaited=_union(first.awaited, second.awaited),
+        )
+    return Signal(
+        ready=first.ready or second.ready,
+        items=_union(first.items, second.items),
+        groups=_union(first.groups, second.groups),
+        lost=_union(first.lost, second.lost),
+        asking=_union(first.asking, second.asking),
+        awaited=_union(first.awaited, second.awaited),
+    )
+
+
+def _union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys((*first, *second))) if second else first
+
+
+def payload(signal: Signal) -> str:
+    """As JSON; if that is too long, that everything may have changed."""
+    text = _encode(signal)
+    if len(text) > MOST_BYTES:
+        text = _encode(Signal(ready=True, everything=True))
+    return text.decode()
+
+
+class Listener:
+    """Hands what is heard on a channel to whoever subscribed."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._ears: dict[object, tuple[Callable[[Signal], None], asyncio.AbstractEventLoop]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+
+    async def subscribe(self, receive: Callable[[Signal], None], *, listen: bool) -> Callable[[], None]:
+        """If `listen`, the connection is there, or was tried and will be, when this returns."""
+        mark = object()
+        self._ears[mark] = (receive, asyncio.get_running_loop())
+        if listen:
+            if self._task is None:
+                self._tried.clear()
+                self._task = asyncio.create_task(self._run(), name="treadle-listen")
+            await self._tried.wait()
+        return lambda: void(self._ears.pop(mark, None))
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        self._ears.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                connection = await self._connect()
+            except (*LOST, asyncpg.PostgresError):
+                failures += 1
+                log.warning("cannot listen for signals; polling goes on", exc_info=failures == 1)
+            else:
+                missed, failures = self._tried.is_set(), 0
+                try:
+                    await self._listen(connection, missed)
+                except (*LOST, asyncpg.PostgresError):
+                    failures = 1
+                finally:
+                    connection.terminate()
+            self._tried.set()
+            await asyncio.sleep(BACKOFF.delay(max(1, failures)))
+
+    async def _listen(self, connection: Connection, missed: bool) -> None:
+        """Listen until the connection is lost."""
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.add_listener(self._channel, self._heard)
+        self._tried.set()
+        if missed:
+            self.deliver(MISSED)
+        while not lost.is_set():
+            try:
+                await asyncio.wait_for(lost.wait(), PROBE)
+            except TimeoutError:
+                # A connection can be dead without anybody having said so.
+                await connection.fetchval("select 1", timeout=PROBE)
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
+        try:
+            signal = _decode(str(text))
+        except msgspec.DecodeError:
+            signal = MISSED
+        self.deliver(signal)
+
+    def deliver(self, signal: Signal) -> None:
+        here = asyncio.get_running_loop()
+        for receive, loop in list(self._ears.values()):
+            if loop is here:
+                _hand_over(receive, signal)
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(_hand_over, receive, signal)
+
+
+def _hand_over(receive: Callable[[Signal], None], signal: Signal) -> None:
+    try:
+        receive(signal)
+    except Exception:
+        log.exception("a receiver of signals raised")
+
+
+def void(_: object) -> None:
+    """For a function that answers nothing."""

@@ -1,0 +1,39 @@
+-- Cancel: end items and all their open descendants.
+create or replace function treadle.cancel(p_ids text[], p_tenant text)
+returns table (item treadle.shown, effects treadle.effects)
+language plpgsql
+set enable_seqscan = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  family bigint[]; again bigint[]; nos bigint[];
+begin
+  family := treadle.family(treadle.find(p_ids, p_tenant));
+  loop
+    select array_agg(x.no) into nos from (
+      select j.no from treadle.job j where j.no = any(family) order by j.no for update) x;
+    -- One of them may have settled in between, and queued more.
+    again := treadle.family(treadle.find(p_ids, p_tenant));
+    exit when cardinality(again) is not distinct from cardinality(family);
+    family := again;
+  end loop;
+  if nos is not null then
+    return query select s, null::treadle.effects from treadle.show(nos, false) s;
+    return query select null::treadle.shown, c
+      from treadle.conclude(treadle.clock(), nos, 8::smallint, 0::smallint, null) c;
+  end if;
+end $$;
+
+-- Items and what their settlements queued, and so on.
+create or replace function treadle.family(p_nos bigint[]) returns bigint[]
+language sql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+  with recursive family(no, id, tenant) as (
+    select i.no, i.id, i.tenant from treadle.item i where i.no = any(p_nos)
+    union
+    select c.no, c.id, c.tenant from family f
+      join treadle.item c on c.parent = f.id and c.tenant = f.tenant
+  )
+  select array_agg(f.no) from family f
+$$;

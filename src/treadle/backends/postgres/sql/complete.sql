@@ -1,0 +1,22 @@
+-- Complete: end an open item as a success, without a worker. TR003: there is none. TR004: it has ended.
+create or replace function treadle.complete(p_id text, p_tenant text, p_result bytea)
+returns table (item treadle.shown, effects treadle.effects)
+language plpgsql
+set enable_seqscan = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  nos bigint[] := treadle.find(array[p_id], p_tenant);
+begin
+  if nos is null then
+    raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', p_id)::text;
+  end if;
+  perform 1 from treadle.job j where j.no = any(nos) for update;
+  if not found then
+    raise exception 'already ended' using errcode = 'TR004', detail = jsonb_build_object('id', p_id, 'state',
+      (select d.outcome from treadle.done d where d.no = any(nos)))::text;
+  end if;
+  return query select s, null::treadle.effects from treadle.show(nos, false) s;
+  return query select null::treadle.shown, c
+    from treadle.conclude(treadle.clock(), nos, 6::smallint, 1::smallint, p_result) c;
+end $$;

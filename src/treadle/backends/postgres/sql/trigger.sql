@@ -1,0 +1,28 @@
+-- Trigger: scheduled items are due now, all of them or none. TR003: one is not there. TR005: one is not
+-- scheduled.
+create or replace function treadle.trigger(p_ids text[], p_tenant text)
+returns table (item treadle.shown, effects treadle.effects)
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  nos bigint[] := treadle.find(p_ids, p_tenant); bad record; now float8;
+begin
+  select a.id into bad from unnest(p_ids) with ordinality a(id, place)
+    where not exists (select 1 from treadle.item i where i.no = any(nos) and i.id = a.id)
+    order by a.place limit 1;
+  if found then
+    raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
+  end if;
+  perform 1 from treadle.job j where j.no = any(nos) order by j.no for no key update;
+  select s.id, s.state into bad from treadle.show(nos, false) s where s.state <> 1 limit 1;
+  if found then
+    raise exception 'not scheduled' using errcode = 'TR005',
+      detail = jsonb_build_object('id', bad.id, 'state', bad.state)::text;
+  end if;
+  return query select s, null::treadle.effects from treadle.show(nos, false) s;
+  now := treadle.clock();
+  update treadle.job j set status = 2, due = now, since = now, seq = nextval('treadle.number')
+    where j.no = any(nos) and j.status = 1;
+end $$;

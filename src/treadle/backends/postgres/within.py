@@ -1,0 +1,73 @@
+"""Within: our statements in a transaction of the user's own, whatever driver it belongs to.
+
+A connection is known by the module of its class, so that no driver is imported for it: asyncpg's, psycopg's
+(sync and async), SQLAlchemy's connections and sessions (sync and async) on top of those, Django's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treadle.errors import InputError
+
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+async def row_within(tx: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
+    """The one row that a statement answers, as a part of the transaction that `tx` is in."""
+    driver = await _driver(tx)
+    kind = _module(driver)
+    if kind == "asyncpg":
+        return dict(await driver.fetchrow(sql, *arguments))
+    if not hasattr(driver, "cursor"):
+        raise InputError.of("tx", tx, "is not a connection to PostgreSQL that treadle knows")
+    text, ordered = _percent(sql, arguments)
+    if kind == "psycopg" and inspect.iscoroutinefunction(driver.execute):
+        async with driver.cursor() as cursor:
+            await cursor.execute(text, ordered)
+            return _named(cursor, await cursor.fetchone())
+    # Synchronous drivers are called here and now: handing a connection that the caller is using to another
+    # thread would be worse than a millisecond on the loop.
+    with driver.cursor() as cursor:
+        cursor.execute(text, ordered)
+        return _named(cursor, cursor.fetchone())
+
+
+async def _driver(tx: Any) -> Any:
+    """The driver's own connection, with its transaction begun."""
+    if _module(tx) != "sqlalchemy":
+        return tx
+    if type(tx).__module__.startswith("sqlalchemy.ext.asyncio"):
+        connection = await tx.connection() if hasattr(tx, "sync_session") else tx
+        # SQLAlchemy begins asyncpg's transaction with the first statement that goes through it.
+        await connection.exec_driver_sql("select 1")
+        return (await connection.get_raw_connection()).driver_connection
+    connection = tx if hasattr(tx, "exec_driver_sql") else tx.connection()
+    connection.exec_driver_sql("select 1")
+    return connection.connection.driver_connection
+
+
+def _module(connection: object) -> str:
+    return type(connection).__module__.partition(".")[0]
+
+
+def _percent(sql: str, arguments: Sequence[object]) -> tuple[str, list[object]]:
+    """`$1` as `%s`, each with its argument."""
+    ordered: list[object] = []
+
+    def place(match: re.Match[str]) -> str:
+        ordered.append(_plain(arguments[int(match[1]) - 1]))
+        return "%s"
+
+    return _PARAMETER.sub(place, sql), ordered
+
+
+def _plain(argument: object) -> object:
+    return list(argument) if isinstance(argument, (range, tuple)) else argument
+
+
+def _named(cursor: Any, row: Sequence[Any]) -> Mapping[str, Any]:
+    return dict(zip((column[0] for column in cursor.description), row, strict=True))
