@@ -82,12 +82,14 @@ class Handle(Generic[S, G]):
 
     # -- waiting ---------------------------------------------------------------------------------------
 
-    async def until_item(
-        self, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None
-    ) -> Any:
+    async def until_item(self, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None) -> Any:
         core = self._client.core
         try:
             state = await within(future, *self._late(timeout))
+        except WaitTimeout:
+            core.waiters.items.discard(ref, future)
+            await core.waiters.rest()
+            raise
         finally:
             core.waiters.items.discard(ref, future)
         return value_of(core.registry, state, NotFound(self.id))
@@ -98,6 +100,10 @@ class Handle(Generic[S, G]):
         core = self._client.core
         try:
             group = await within(future, *self._late(timeout))
+        except WaitTimeout:
+            core.waiters.groups.discard(ref, future)
+            await core.waiters.rest()
+            raise
         finally:
             core.waiters.groups.discard(ref, future)
         return group_value_of(core.registry, group)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 from collections.abc import Callable
 
-from treadle.clock import Clock
+from treadle.clock import Clock, SystemClock
 
 
 class Alarm:
@@ -52,6 +53,11 @@ class Alarm:
 async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
     """Wait for the event, but no longer than `seconds` by this clock. Whether the event came."""
     if event.is_set() or seconds <= 0:
+        return event.is_set()
+    if isinstance(clock, SystemClock):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
         return event.is_set()
     sleeping = asyncio.ensure_future(clock.sleep(seconds))
     waiting = asyncio.ensure_future(event.wait())

@@ -8,7 +8,7 @@ token makes repeating it harmless, and makes it void should somebody else own th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,11 @@ from .tasks import Tasks, finish
 from .values import wrap
 
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
+
+Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
+"""Version and value of groups, to fold from."""
+REMEMBERED = 1000
+"""So many groups are folded without being asked for first. A group may end elsewhere: nobody tells."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -84,8 +89,8 @@ class Settler:
         self._sleep = sleep
         self._draw = draw
         self._combiner: Combiner[Entry] = Combiner(self._write, tasks, name="settle", limit=limit)
-        self._folds: dict[Ref, tuple[int, bytes | None]] = {}
-        """Version and value of the groups that folds are being computed for."""
+        self._folds: Folds = {}
+        """What the store last said of groups that are folded here."""
 
     def __len__(self) -> int:
         return len(self._combiner)
@@ -100,7 +105,7 @@ class Settler:
         """Settle one entry as a part of the handler's own transaction; `follow` is called once it has
         committed. A stale token raises `LeaseLost`, so that everything is rolled back."""
         while True:
-            answer = await transaction.settle([self._settlement(entry)])
+            answer = await transaction.settle(self._settlements([entry]))
             outcome = answer.outcomes[0]
             if outcome.verb == "stale":
                 raise LeaseLost(entry.lease.id, outcome.loss or "taken")
@@ -110,7 +115,7 @@ class Settler:
     async def at_once(self, entry: Entry) -> Outcome:
         """Settle one entry and wait for it."""
         while True:
-            answer = await finish(self._settle([self._settlement(entry)]))
+            answer = await finish(self._settle(self._settlements([entry])))
             if answer is None:
                 raise BackendError(f"the store refused the outcome of {entry.lease.id}")
             if not self._changed(entry, answer.outcomes[0]):
@@ -135,8 +140,7 @@ class Settler:
     # -- writing ---------------------------------------------------------------------------------------
 
     async def _write(self, entries: list[Entry]) -> None:
-        settlements = [self._settlement(entry) for entry in entries]
-        answer = await finish(self._settle(settlements))
+        answer = await finish(self._settle(self._settlements(entries)))
         if answer is not None:
             self.follow(entries, answer)
         elif len(entries) == 1:
@@ -162,14 +166,14 @@ class Settler:
     async def _bury(self, entry: Entry) -> None:
         """The store cannot hold this outcome: end the item with one that it can."""
         entry.decision = Die("undecodable", Failure("StoreError", "the store cannot hold its outcome"))
-        answer = await finish(self._settle([self._settlement(entry)]))
+        answer = await finish(self._settle(self._settlements([entry])))
         if answer is not None:
             self.follow([entry], answer)
 
     def _changed(self, entry: Entry, outcome: Outcome) -> bool:
         """Whether the entry has to be settled once more, and if so, as what."""
+        self._learn(entry, outcome)
         if outcome.verb == "moved":
-            self._folds[_group(entry.lease)] = (outcome.version, outcome.value)
             if outcome.final:
                 entry.contributions = ()
             return True
@@ -179,22 +183,39 @@ class Settler:
             return True
         return False
 
+    def _learn(self, entry: Entry, outcome: Outcome) -> None:
+        """Keep what the store says of a group that is folded here: what was refused is not in it."""
+        group = _group(entry.lease)
+        folded = outcome.verb == "moved" or needs_old(entry.contributions) or group in self._folds
+        if outcome.verb not in ("moved", "applied") or not folded or not entry.contributions:
+            return
+        self._folds.pop(group, None)
+        if not outcome.again:
+            self._folds[group] = (outcome.version, outcome.value)
+        if len(self._folds) > REMEMBERED:
+            del self._folds[next(iter(self._folds))]
+
     # -- from decisions to settlements -----------------------------------------------------------------
 
-    def _settlement(self, entry: Entry) -> Settlement:
+    def _settlements(self, entries: Sequence[Entry]) -> list[Settlement]:
+        # Folds of one batch start from each other; nothing else does before the store has them.
+        drafts: Folds = {}
+        return [self._settlement(entry, drafts) for entry in entries]
+
+    def _settlement(self, entry: Entry, drafts: Folds) -> Settlement:
         if isinstance(entry.decision, Succeed):
             try:
-                return self._success(entry)
+                return self._success(entry, drafts)
             except Exception as error:  # noqa: BLE001  a fold is the user's code
                 entry.decision = self._then.failed(entry.lease, error)
         return self._ending(entry.lease, entry.decision)
 
-    def _success(self, entry: Entry) -> Settlement:
+    def _success(self, entry: Entry, drafts: Folds) -> Settlement:
         return Settlement(
             lease=entry.lease,
             kind="success",
             result=entry.result,
-            contribution=self._contribution(entry) if entry.contributions else None,
+            contribution=self._contribution(entry, drafts) if entry.contributions else None,
             children=entry.children,
         )
 
@@ -210,15 +231,14 @@ class Settler:
             case Succeed():
                 raise AssertionError("a success is not an ending of this kind")
 
-    def _contribution(self, entry: Entry) -> Contribution:
+    def _contribution(self, entry: Entry, drafts: Folds) -> Contribution:
         group = _group(entry.lease)
-        known = self._folds.get(group)
+        known = drafts.get(group) or self._folds.get(group)
         if needs_old(entry.contributions):
             version, old = known or (0, None)
             value, final = fold(entry.contributions, self._then.read_value(entry.lease, old))
             data = wrap("", self._then.write_value(value))
-            # Folds that follow in the same batch start from this one.
-            self._folds[group] = (version + 1, data)
+            drafts[group] = (version + 1, data)
             return Contribution(data, final, version)
         value, final = fold(entry.contributions, None)
         own = isinstance(entry.decision, Succeed) and value is entry.decision.plan.value
@@ -226,7 +246,7 @@ class Settler:
             return Contribution(None, final)
         data = wrap(entry.lease.type, entry.result or b"") if own else wrap("", self._then.write_value(value))
         if known is not None:
-            self._folds[group] = (known[0] + 1, data)
+            drafts[group] = (known[0] + 1, data)
         return Contribution(data, final)
 
 

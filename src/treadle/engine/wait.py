@@ -93,7 +93,7 @@ class Waiters:
         self._tasks = tasks
         self._interval = poll_interval
         self._look = asyncio.Event()
-        self._looking = False
+        self._looking: asyncio.Task[None] | None = None
         self._answered: dict[Ref, None] = {}
         """The refs that were answered last: somebody did wait for them."""
         self.items: Waiting[ItemState] = Waiting()
@@ -115,10 +115,17 @@ class Waiters:
         future = waiting.add(ref, expected)
         if not expected:
             self._look.set()
-        if not self._looking:
-            self._looking = True
-            self._tasks.start(self._run(), "wait")
+        if self._looking is None:
+            self._looking = self._tasks.start(self._run(), "wait")
         return future
+
+    async def rest(self) -> None:
+        """Someone gave up waiting: leave no task behind if it was the last one."""
+        if self._looking is None or self.items.futures or self.groups.futures:
+            return
+        looking, self._looking = self._looking, None
+        looking.cancel()
+        await asyncio.wait({looking})
 
     def receive(self, signal: Signal) -> None:
         """A signal from anywhere: look at what it names, if someone here waits for it."""
@@ -161,7 +168,8 @@ class Waiters:
                 )
                 interval = self._interval if answered else min(interval * 2, self._interval * SLOWEST)
         finally:
-            self._looking = False
+            if self._looking is asyncio.current_task():
+                self._looking = None
 
     async def _look_at(self, items: list[Ref], groups: list[Ref]) -> bool:
         if not items and not groups:

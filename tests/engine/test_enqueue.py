@@ -1,0 +1,404 @@
+"""Enqueuing: its forms, its options and who wins, handles (SPEC §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import types
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, failure, no_new_tasks
+from treadle import (
+    Client,
+    Context,
+    DuplicateIdError,
+    DuplicateWorkError,
+    InputError,
+    Retry,
+    Treadle,
+    UnknownWorkError,
+    WaitTimeout,
+    Worker,
+    work,
+)
+from treadle.options import Options
+
+
+@work(name="math.add")
+async def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+# ---------------------------------------------------------------------------------------------------- forms
+
+
+async def test_a_handle_is_durable_when_it_is_returned(make_app: MakeApp) -> None:
+    """§4: the item is in the store, whether or not a worker runs."""
+    app = make_app(add)
+    handle = await app.enqueue(add(1, 2))
+    state = await handle.state()
+    assert (state.status, state.type, state.attempt) == ("ready", "math.add", 0)
+    assert (handle.id, handle.group_id, handle.existing) == (state.id, state.group_id, False)
+
+
+async def test_by_name_the_arguments_are_checked(make_app: MakeApp) -> None:
+    """§4, §1: `InputError` naming the parameter."""
+    app = make_app(add)
+    with pytest.raises(InputError, match="a"):
+        app.enqueue("math.add", {"b": 1})
+    with pytest.raises(InputError, match="c"):
+        app.enqueue("math.add", {"a": 1, "c": 1})
+    with pytest.raises(InputError, match="a"):
+        app.enqueue("math.add", {"a": "one"})
+
+
+async def test_an_unknown_name(make_app: MakeApp) -> None:
+    """§4: `UnknownWorkError` naming the close ones."""
+    app = make_app(add)
+    with pytest.raises(UnknownWorkError, match=r"math\.add"):
+        app.enqueue("math.ad", {"a": 1})
+    with pytest.raises(TypeError, match="Work"):
+        app.enqueue(add)  # type: ignore[call-overload]
+
+
+async def test_enqueue_many_is_one_step(make_app: MakeApp) -> None:
+    """§4, §17: one group each; all or nothing."""
+    async with make_app(add) as app:
+        handles = await app.enqueue_many([add(n) for n in range(5)])
+        assert [await handle.result(PATIENCE) for handle in handles] == list(range(5))
+        assert len({handle.group_id for handle in handles}) == 5
+        fresh = add(9)
+        with pytest.raises(DuplicateIdError):
+            await app.enqueue_many([fresh, add(10), fresh])
+        assert await app.get([fresh.id]) == [None]
+        assert await app.enqueue_many([]) == []
+
+
+async def test_one_work_twice(make_app: MakeApp) -> None:
+    """§4: `DuplicateIdError`."""
+    async with make_app(add) as app:
+        one = add(1)
+        await app.enqueue(one).result(PATIENCE)
+        with pytest.raises(DuplicateIdError):
+            await app.enqueue(one)
+        with pytest.raises(DuplicateIdError):
+            await app.enqueue(one).result(PATIENCE)
+
+
+async def test_an_enqueue_that_nobody_awaits_warns(make_app: MakeApp) -> None:
+    """§4: and submits nothing, as coroutines do."""
+    app = make_app(add)
+    one = add(1)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        app.enqueue(one)
+    assert await app.get([one.id]) == [None]
+
+
+async def test_options_computed_that_raise(make_app: MakeApp) -> None:
+    """§4: what `options(input)` raises, enqueue raises; nothing is stored."""
+
+    @work(name="computed", options=lambda given: {"priority": 1 // given["n"]})
+    async def computed(n: int) -> None: ...
+
+    app = make_app(computed)
+    one = computed(0)
+    with pytest.raises(ZeroDivisionError):
+        await app.enqueue(one)
+    assert await app.get([one.id]) == [None]
+
+
+# ------------------------------------------------------------------------------------------- client, worker
+
+
+async def test_client_and_worker_stand_alone(store: MakeBackend) -> None:
+    """§4: `Client(backend, work=)` submits, `Worker(client)` runs; a client waits for what others run."""
+    producer = Client(store(), work=[add])
+    consumer = Client(store(), work=[add], poll_interval=0.05, lease=5)
+    async with producer, consumer, Worker(consumer, id="w-1"):
+        assert await producer.enqueue(add(1, 1)).result(PATIENCE) == 2
+        handle = await producer.enqueue(add(2, 2))
+        assert await handle.group(PATIENCE) == 4
+        assert (await handle.state()).worker == "w-1"
+
+
+async def test_a_declared_type_is_enqueued_without_its_handler(store: MakeBackend) -> None:
+    """§1: the handler is on the worker's side only."""
+
+    def signature(a: int, b: int) -> int: ...
+
+    producer = Client(store(), work=[work.declare("math.mul", signature)], poll_interval=0.05)
+    handled = work.declare("math.mul", signature)
+
+    @handled.handler
+    async def mul(a: int, b: int) -> int:
+        return a * b
+
+    async with producer, Treadle(store(), work=[handled], poll_interval=0.05, lease=5):
+        assert await producer.enqueue("math.mul", {"a": 6, "b": 7}).result(PATIENCE) == 42
+
+
+async def test_app_work_defines_and_registers(make_app: MakeApp) -> None:
+    """§4: `@app.work`, `app.register(types or modules)`, `app.types`; also while it runs."""
+    app = make_app()
+
+    @app.work(name="twice")
+    async def twice(n: int) -> int:
+        return 2 * n
+
+    module = types.ModuleType("some_module")
+    module.add = add  # type: ignore[attr-defined]
+    async with app:
+        assert await app.enqueue(twice(4)).result(PATIENCE) == 8
+        app.register(module)
+        assert await app.enqueue(add(4)).result(PATIENCE) == 4
+        assert {"twice", "math.add"} <= set(app.types)
+        assert app.types["math.add"] is add
+
+        @work(name="math.add")
+        async def other(a: int) -> int:
+            return a
+
+        with pytest.raises(DuplicateWorkError):
+            app.register(other)
+
+
+# ----------------------------------------------------------------------------------------- options, in order
+
+
+async def test_precedence(make_app: MakeApp) -> None:
+    """§4: enqueue > options(input) > type > app > default; `retry` merges field by field."""
+
+    def computed(input: dict[str, int]) -> Options:
+        return {"lane": "computed", "queue": "computed"} if input["n"] else {}
+
+    @work(name="levels", priority=1, lane="type", queue="type", options=computed, retry=Retry(base=7))
+    async def levels(n: int) -> None: ...
+
+    @work(name="plain")
+    async def plain() -> None: ...
+
+    app = make_app(levels, plain, retry=Retry(attempts=9, factor=5))
+    handles = [
+        await app.enqueue(levels(1), lane="enqueue", retry=Retry(attempts=4)),
+        await app.enqueue(levels(1)),
+        await app.enqueue(levels(0)),
+        await app.enqueue(plain()),
+    ]
+    states = [await handle.state() for handle in handles]
+    assert [(state.priority, state.lane, state.queue, state.attempts) for state in states] == [
+        (1, "enqueue", "computed", 4),
+        (1, "computed", "computed", 9),
+        (1, "type", "type", 9),
+        (0, "", "default", 9),
+    ]
+
+
+async def test_a_delay_at_enqueue_beats_a_computed_instant(make_app: MakeApp) -> None:
+    """§4: and `run_at` wins over `delay`, `deadline` over `expires_in`, within one level."""
+    far = datetime.now(UTC) + timedelta(days=9)
+
+    @work(name="later", options=lambda _: {"run_at": far, "deadline": far})
+    async def later() -> None: ...
+
+    app = make_app(later)
+    now = time.time()
+    computed = await (await app.enqueue(later())).state()
+    assert (computed.due_at, computed.deadline) == (far.timestamp(), far.timestamp())
+    beaten = await (await app.enqueue(later(), delay=60, expires_in=120)).state()
+    assert 50 < beaten.due_at - now < 70
+    assert beaten.deadline is not None
+    assert 110 < beaten.deadline - now < 130
+    both = await app.enqueue(later(), delay=1, run_at=far.timestamp(), expires_in=1, deadline=far)
+    state = await both.state()
+    assert (state.due_at, state.deadline) == (far.timestamp(), far.timestamp())
+
+
+async def test_run_at_and_delay_hold_it_back(make_app: MakeApp) -> None:
+    """T20: not before; an instant that has passed runs at once."""
+    started: list[float] = []
+
+    @work(name="timed")
+    async def timed() -> None:
+        started.append(time.time())
+
+    async with make_app(timed) as app:
+        asked = time.time()
+        await app.enqueue(timed(), delay=0.08).result(PATIENCE)
+        await app.enqueue(timed(), run_at=time.time() + 0.08).result(PATIENCE)
+        assert started[0] >= asked + 0.07
+        assert started[1] >= started[0] + 0.07
+        await app.enqueue(timed(), run_at=datetime(2001, 1, 1, tzinfo=UTC)).result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": -1},
+        {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001  naive on purpose
+        {"priority": 2**40},
+        {"queue": ""},
+        {"lane": "a\x00b"},
+        {"retry": 5},
+        {"key_scope": "closed"},
+        {"on_dead": "refund"},
+        {"after": [None]},
+        {"timeout": 0},
+    ],
+)
+async def test_bad_options_are_refused_where_they_are_written(options: dict[str, object]) -> None:
+    """§4: before anything is stored, by name."""
+    with pytest.raises(InputError, match=next(iter(options))):
+        Treadle().enqueue(add(1), **options)  # type: ignore[call-overload]
+
+
+async def test_an_unknown_option_is_a_type_error() -> None:
+    """§4."""
+    with pytest.raises(TypeError, match="did you mean 'priority'"):
+        Treadle().enqueue(add(1), prioritty=1)  # type: ignore[call-overload]
+
+
+def test_heartbeat_must_fit_the_lease() -> None:
+    """§4: more than lease/2 is a `ValueError`."""
+    with pytest.raises(ValueError, match="heartbeat"):
+        Treadle(lease=10, heartbeat=6)
+    Treadle(lease=10, heartbeat=5)
+    assert Treadle(lease=100).core.settings.heartbeat == 20
+
+
+# -------------------------------------------------------------------------------------------------- handles
+
+
+async def test_reattach_from_another_process(make_app: MakeApp) -> None:
+    """§4: `app.handle(id)`, for an item that runs and for one that has ended; for a child too."""
+    gate = Gate()
+
+    @work(name="child")
+    async def child() -> int:
+        await gate.passing()
+        return 5
+
+    one = child()
+
+    @work(name="root")
+    async def root(ctx: Context):
+        return ctx.queue(one)
+
+    first, second = make_app(root, child), make_app(root, child, poll_interval=0.2)
+    async with first:
+        handle = await first.enqueue(root())
+        await gate.reached()
+        other = second.handle(handle.id)
+        waiting = [
+            asyncio.ensure_future(wait)
+            for wait in (
+                other.group(PATIENCE),
+                second.handle(one.id).group(PATIENCE),
+                second.handle(one.id).result(PATIENCE),
+            )
+        ]
+        await asyncio.sleep(0)
+        gate.go.set()
+        assert await asyncio.gather(*waiting) == [5, 5, 5]
+        assert second.handle(one.id).id == one.id
+        assert await second.handle(handle.id) == 5
+
+
+async def test_a_timeout_leaves_nothing_behind(make_app: MakeApp) -> None:
+    """§4: `WaitTimeout`, no task, no timer; the work goes on and can still be waited for."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 1
+
+    # Its own loops, which make tasks now and then, are told to sleep long.
+    async with make_app(held, poll_interval=10, lease=60) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        await app.handle(handle.id).state()
+        for wait in (handle.result, handle.group, app.handle(handle.id).result):
+            with no_new_tasks(), pytest.raises(WaitTimeout) as caught:
+                await wait(timeout=0.05)
+            assert (caught.value.id, caught.value.timeout) == (handle.id, 0.05)
+        assert not app.core.waiters.items.futures
+        assert not app.core.waiters.groups.futures
+        gate.go.set()
+        assert await handle.result(timeout=timedelta(seconds=PATIENCE)) == 1
+
+
+async def test_an_enqueue_that_times_out_is_submitted(make_app: MakeApp) -> None:
+    """§4: the wait ended, the work did not."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 1
+
+    async with make_app(held) as app:
+        one = held()
+        with pytest.raises(WaitTimeout):
+            await app.enqueue(one).result(timeout=0.05)
+        gate.go.set()
+        assert await app.handle(one.id).result(PATIENCE) == 1
+
+
+async def test_a_waiter_that_is_cancelled_changes_nothing(make_app: MakeApp) -> None:
+    """§4."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 1
+
+    async with make_app(held) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        waiting = asyncio.ensure_future(handle.result())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not app.core.waiters.items.futures
+        gate.go.set()
+        assert await handle.result(PATIENCE) == 1
+
+
+# -------------------------------------------------------------------------------------------- skip the queue
+
+
+async def test_skip_queue_runs_here_at_once(make_app: MakeApp) -> None:
+    """T34: the first attempt needs no claim; a retry comes through the queue."""
+    attempts: list[int] = []
+
+    @work(name="quick", skip_queue=True, retry=Retry(base=0))
+    async def quick(ctx: Context, fails: bool) -> str:
+        attempts.append(ctx.attempt)
+        if fails and ctx.attempt == 1:
+            raise OSError("once")
+        return ctx.worker_id
+
+    async with make_app(quick, worker_id="mine") as app:
+        app.worker.crew.claimer.wake = lambda: None  # type: ignore[union-attr, method-assign]
+        assert await app.enqueue(quick(False)).result(PATIENCE) == "mine"
+        assert await app.enqueue(quick(True)).result(PATIENCE) == "mine"
+    assert attempts == [1, 1, 2]
+
+
+async def test_skip_queue_where_it_cannot(make_app: MakeApp) -> None:
+    """§17, A11: without a local worker, or with delay or after, it is stored normally."""
+    app = make_app(add)
+    handle = await app.enqueue(add(1), skip_queue=True)
+    assert (await handle.state()).status == "ready"
+    async with app:
+        assert await handle.result(PATIENCE) == 1
+        delayed = await app.enqueue(add(2), skip_queue=True, delay=30)
+        assert (await delayed.state()).status == "scheduled"
+        blocked = await app.enqueue(add(2), skip_queue=True, after=delayed)
+        assert (await blocked.state()).status == "blocked"
+        late = await app.enqueue(add(3), skip_queue=True, deadline=datetime(2001, 1, 1, tzinfo=UTC))
+        assert (await failure(late.result(PATIENCE))).reason == "expired"

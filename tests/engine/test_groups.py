@@ -1,0 +1,409 @@
+"""Groups: their value, final and exact folds, `.next`, and their end (SPEC §2, §7, §17)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
+from treadle import Abort, Context, GroupFailed, InputError, Result, Retry, WorkCancelled, at_least, work
+from treadle.doers import priority
+from treadle.events import GroupDone
+
+
+@work
+async def value(n: int) -> int:
+    return n
+
+
+@work
+async def plus(ctx: Context, n: int) -> Result[int]:
+    return ctx.result(n, append=lambda old: (old or 0) + n)
+
+
+@work
+async def bad(ctx: Context) -> int:
+    raise Abort("bad")
+
+
+# ---------------------------------------------------------------------------------------- value, final, fold
+
+
+async def test_final_locks_the_value(make_app: MakeApp) -> None:
+    """T6, A16: the parent's value stays, although the child contributes later."""
+    late: list[int] = []
+
+    @work(name="child")
+    async def child() -> int:
+        late.append(1)
+        return 1
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str | int]:
+        return ctx.queue(child(), ctx.result("final", final=True))
+
+    async with make_app(root, child) as app:
+        assert await app.enqueue(root()).group(PATIENCE) == "final"
+    assert late == [1]
+
+
+async def test_the_last_to_finish_gives_the_value(make_app: MakeApp) -> None:
+    """§2: last contributor to finish."""
+    gate = Gate()
+
+    @work(name="slow")
+    async def slow() -> str:
+        await gate.passing()
+        return "slow"
+
+    @work(name="fast")
+    async def fast() -> str:
+        return "fast"
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.queue(slow(), fast_one)
+
+    fast_one = fast()
+    async with make_app(root, slow, fast) as app:
+        handle = await app.enqueue(root())
+        await gate.reached()
+        assert await app.handle(fast_one.id).result(PATIENCE) == "fast"
+        gate.go.set()
+        assert await handle.group(PATIENCE) == "slow"
+
+
+async def test_append_folds(make_app: MakeApp) -> None:
+    """T7: three folds, one at a time."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(plus(1), plus(2), plus(3))
+
+    async with make_app(root, plus, doer=priority(1)) as app:
+        assert await app.enqueue(root()).group(PATIENCE) == 6
+
+
+async def test_append_is_exact_under_concurrency(make_app: MakeApp) -> None:
+    """A16, §2: 20 concurrent appends of 1 give 20, on two workers."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue([plus(1) for _ in range(20)])
+
+    async with make_app(root, plus) as app, make_app(root, plus):
+        assert await app.enqueue(root()).group(PATIENCE) == 20
+        items = (await app.list(type=plus.name)).items
+        assert [item.result for item in items] == [1] * 20
+
+
+async def test_append_starts_from_none(make_app: MakeApp) -> None:
+    """§17: `fn(old | None) -> new`; the item's own result is its value, not the fold."""
+
+    @work(name="collect")
+    async def collect(ctx: Context, n: int) -> Result[int, list[int]]:
+        return ctx.result(n, append=lambda old: [*(old or []), n])
+
+    async with make_app(collect) as app:
+        handle = await app.enqueue(collect(5))
+        assert await handle.group(PATIENCE) == [5]
+        assert await handle.result(PATIENCE) == 5
+
+
+async def test_append_with_final_folds_then_locks(make_app: MakeApp) -> None:
+    """§17: later contributions are ignored."""
+
+    @work(name="lock")
+    async def lock(ctx: Context) -> Result[int]:
+        return ctx.result(100, append=lambda old: (old or 0) + 100, final=True)
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(plus(1)).next(lock()).next(plus(1000)).next(value(5))
+
+    async with make_app(root, plus, lock, value) as app:
+        assert await app.enqueue(root()).group(PATIENCE) == 101
+
+
+async def test_an_append_that_raises_fails_its_attempt(make_app: MakeApp) -> None:
+    """§2: the fold is a part of settling: if that fails, none of it happened."""
+    calls: list[int] = []
+
+    def refuse(_: int | None) -> int:
+        raise ValueError("cannot fold")
+
+    @work(name="fold", retry=Retry(attempts=2, base=0))
+    async def fold(ctx: Context) -> Result[int]:
+        calls.append(ctx.attempt)
+        return ctx.result(1, append=refuse)
+
+    async with make_app(fold) as app:
+        error = await failure(app.enqueue(fold()).result(PATIENCE))
+        assert (error.reason, error.error) == ("exhausted", "cannot fold")
+    assert calls == [1, 2]
+
+
+async def test_folds_of_a_refused_settlement_do_not_count(make_app: MakeApp) -> None:
+    """§2: exactly: what a member that was cancelled would have added is not in what others fold from."""
+    gates = {100: Gate(), 10: Gate(), 1: Gate()}
+
+    @work(name="held")
+    async def held(ctx: Context, n: int) -> Result[int]:
+        await gates[n].passing()
+        return ctx.result(n, append=lambda old: (old or 0) + n)
+
+    hundred, ten, one = held(100), held(10), held(1)
+
+    @work(name="root", queue="here")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(ctx.queue(hundred, one, queue="here"), ctx.queue(ten, queue="there"))
+
+    here, there = make_app(root, held, queues=["here"]), make_app(root, held, queues=["there"])
+    async with here, there:
+        handle = await here.enqueue(root())
+        for gate in gates.values():
+            await gate.reached()
+        # Nobody is told, so its handler goes on, and its settlement is refused.
+        await here.backend.cancel([hundred.id])
+        gates[100].go.set()
+        await until(lambda: here.metrics.get("lease_lost") == 1)
+        for n, work_ in ((10, ten), (1, one)):
+            gates[n].go.set()
+            assert await here.handle(work_.id).result(PATIENCE) == n
+        assert await handle.group(PATIENCE) == 11
+
+
+# ----------------------------------------------------------------------------------------------------- next
+
+
+async def test_next_runs_after(make_app: MakeApp) -> None:
+    """T8: a, then b."""
+    order: list[str] = []
+
+    @work(name="step")
+    async def step(name: str) -> None:
+        order.append(name)
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, None]:
+        return ctx.queue(step("a")).next(step("b")).next(step("c"), step("d")).next(step("e"))
+
+    async with make_app(root, step) as app:
+        await app.enqueue(root()).group(PATIENCE)
+    assert order[:2] == ["a", "b"]
+    assert sorted(order[2:4]) == ["c", "d"]
+    assert order[4] == "e"
+
+
+async def test_parent_and_dependencies(make_app: MakeApp) -> None:
+    """T9, T10, §2: a child's parent is who queued it, a next work's too; it sees what it waited for."""
+
+    @work(name="who")
+    async def who(ctx: Context) -> tuple[str | None, tuple[str, ...]]:
+        return (ctx.parent, ctx.dependencies)
+
+    first, last = who(), who()
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, tuple[str | None, tuple[str, ...]]]:
+        return ctx.queue(first).next(last)
+
+    async with make_app(root, who) as app:
+        handle = await app.enqueue(root())
+        assert await handle.group(PATIENCE) == (handle.id, (first.id,))
+        assert await app.handle(first.id).result(PATIENCE) == (handle.id, ())
+
+
+async def test_next_options_are_those_of_the_next_works(make_app: MakeApp) -> None:
+    """§2: not of a gate, not of what stands before."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(value(1), lane="first").next(value(2), priority=3, lane="second")
+
+    async with make_app(root, value) as app:
+        await app.enqueue(root()).group(PATIENCE)
+        items = (await app.list(type=value.name)).items
+        assert {(item.result, item.priority, item.lane) for item in items} == {
+            (1, 0, "first"),
+            (2, 3, "second"),
+        }
+
+
+async def test_next_on_a_value_waits_for_this_item(make_app: MakeApp) -> None:
+    """§17: on `ctx.result` and `ctx.void` the cohort is this item."""
+    after = value(2)
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[int, int]:
+        return ctx.result(1).next(after)
+
+    @work(name="empty")
+    async def empty(ctx: Context) -> Result[None, int]:
+        return ctx.void().next(value(3))
+
+    async with make_app(root, empty, value) as app:
+        handle = await app.enqueue(root())
+        assert await handle.group(PATIENCE) == 2
+        assert await handle.result(PATIENCE) == 1
+        assert (await app.handle(after.id).state()).after == (handle.id,)
+        assert await app.enqueue(empty()).group(PATIENCE) == 3
+
+
+async def test_the_cohort_is_what_the_link_names(make_app: MakeApp) -> None:
+    """§17, rule 15: nested Results and their nexts included, not what handlers go on to queue."""
+    order: list[str] = []
+    gate = Gate()
+
+    @work(name="step")
+    async def step(name: str) -> None:
+        order.append(name)
+
+    @work(name="grandchild")
+    async def grandchild() -> None:
+        await gate.passing()
+        order.append("grandchild")
+
+    @work(name="delegating")
+    async def delegating(ctx: Context) -> Result[None, None]:
+        return ctx.queue(grandchild())
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, None]:
+        nested = ctx.queue(step("a")).next(step("b"))
+        return ctx.queue(nested, delegating()).next(opening)
+
+    @work(name="opening")
+    async def open_it() -> None:
+        order.append("next")
+        gate.go.set()
+
+    opening = open_it()
+    async with make_app(root, step, delegating, grandchild, open_it) as app:
+        await app.enqueue(root()).group(PATIENCE)
+    assert order == ["a", "b", "next", "grandchild"]
+
+
+async def test_an_empty_cohort_is_met_at_once(make_app: MakeApp) -> None:
+    """§17."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue().next(value(4))
+
+    async with make_app(root, value) as app:
+        assert await app.enqueue(root()).group(PATIENCE) == 4
+
+
+async def test_next_conditions(make_app: MakeApp) -> None:
+    """§2: `all_done` goes on after a death, `at_least` as soon as enough have come."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 0
+
+    @work(name="opening")
+    async def opening() -> int:
+        gate.go.set()
+        return 9
+
+    @work(name="done")
+    async def done(ctx: Context) -> Result[None, int]:
+        return ctx.queue(bad(), value(1)).next(value(2), when="all_done")
+
+    @work(name="some")
+    async def some(ctx: Context) -> Result[None, int]:
+        return ctx.queue(held(), value(1), value(2)).next(opening(), when=at_least(2))
+
+    async with make_app(done, some, bad, value, held, opening) as app:
+        assert await app.enqueue(done()).group(PATIENCE) == 2
+        assert await app.enqueue(some()).group(PATIENCE) in (0, 9)
+
+
+async def test_at_least_of_fewer_is_refused_where_written(make_app: MakeApp) -> None:
+    """§17: `ValueError`, in the handler."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        with pytest.raises(ValueError, match="at_least"):
+            ctx.queue(value(1)).next(value(2), when=at_least(2))
+        raise Abort("refused")
+
+    async with make_app(root, value) as app:
+        assert (await failure(app.enqueue(root()).result(PATIENCE))).error == "refused"
+        with pytest.raises(InputError):
+            app.enqueue(value(1), after=["x"], when=at_least(2))
+
+
+async def test_a_dead_link_ends_the_chain_at_once(make_app: MakeApp) -> None:
+    """A3: `.next` after a death is dead: unsatisfiable, and so is what follows; the group ends."""
+    second, third = value(2), value(3)
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(bad()).next(second).next(third)
+
+    async with make_app(root, bad, value) as app:
+        error = await failure(app.enqueue(root()).group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        for dead in (second, third):
+            state = await app.handle(dead.id).state()
+            assert (state.status, state.reason) == ("dead", "unsatisfiable")
+
+
+# --------------------------------------------------------------------------------------------------- its end
+
+
+async def test_a_group_is_done_once(make_app: MakeApp) -> None:
+    """DESIGN §5.4: when, and only when, no descendant is open."""
+    seen = Seen()
+
+    @work(name="deep")
+    async def deep(ctx: Context, n: int) -> Result[None, int]:
+        return ctx.queue(deep(n - 1), deep(n - 1)) if n else ctx.queue(value(n))
+
+    async with make_app(deep, value, on_event=seen) as app:
+        handle = await app.enqueue(deep(3))
+        assert await handle.group(PATIENCE) == 0
+        group = await app.group(handle.id)
+        assert group is not None
+        assert (group.open, group.value) == (0, 0)
+        assert group.ended_at is not None
+    assert [event.id for event in seen.of(GroupDone)] == [handle.id]
+    assert seen.names()[-1] == "GroupDone"
+
+
+async def test_group_failed_only_without_a_value(make_app: MakeApp) -> None:
+    """§17: dead members contribute nothing; with no value at all `GroupFailed`."""
+
+    @work(name="root")
+    async def root(ctx: Context, with_value: bool) -> Result[None, int]:
+        return ctx.queue(bad(), *([value(1)] if with_value else []))
+
+    async with make_app(root, bad, value) as app:
+        assert await app.enqueue(root(True)).group(PATIENCE) == 1
+        handle = await app.enqueue(root(False))
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert (error.group_id, error.type, error.error) == (handle.id, bad.name, "bad")
+        assert await handle.result(PATIENCE) is None
+
+
+async def test_a_cancelled_member_contributes_nothing(make_app: MakeApp) -> None:
+    """§17: and a group of nothing but cancelled ones raises `WorkCancelled`."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 1
+
+    async with make_app(held) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        waiting = asyncio.ensure_future(failure(handle.group(PATIENCE)))
+        await handle.cancel()
+        assert isinstance(await waiting, WorkCancelled)
