@@ -172,8 +172,9 @@ class Schedules:
     async def remove(self, name: str) -> bool:
         """As `cancel`; False if there was none."""
         await self._client.connect()
-        known = self._full(name) in self._scheduler.entries
-        return await self._scheduler.cancel(self._full(name)) or known
+        entry = self._scheduler.entries.get(self._full(name))
+        dropped = await self._scheduler.cancel(self._full(name))
+        return dropped or (entry is not None and entry.stored is None)
 
     async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
         work = await recurrence.mint()

@@ -58,9 +58,8 @@ class Firer:
         code, at = entry.recurrence, entry.next_at
         if at is None or not await self._is_ours(code.name, at):
             return None
-        now = self._time.now()
-        lateness = entry.lateness(at, now, self._tolerance)
-        next_at, fires = decide(code.timing, at, now, lateness, code.catch_up)
+        lateness, until = entry.lateness(at, self._time.now(), self._tolerance)
+        next_at, fires = decide(code.timing, at, until, lateness, code.catch_up)
         if lateness == "missed":
             LOGGER.info("schedule %r was missed at %r; catch_up=%r", code.name, at, code.catch_up)
         items = await self._items(code) if fires else ()

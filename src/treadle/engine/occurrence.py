@@ -45,12 +45,12 @@ class Timing(Protocol):
         """The occurrence that follows `at`; None: it was the last."""
         ...
 
-    def beyond(self, at: float, now: float) -> float | None:
-        """The first occurrence after `now`. If it is not after it: as far as it got, go on from there."""
+    def beyond(self, at: float, until: float) -> float | None:
+        """The first occurrence after `until`. If it is not after it: as far as it got, go on from there."""
         ...
 
-    def recent(self, at: float, now: float, count: int) -> float:
-        """The occurrence to go on from, such that at most `count` of those up to `now` are left."""
+    def recent(self, at: float, until: float, count: int) -> float:
+        """The occurrence to go on from, such that at most `count` of those up to `until` are left."""
         ...
 
 
@@ -61,20 +61,21 @@ class Occurrence(NamedTuple):
     fires: bool
 
 
-def decide(timing: Timing, at: float, now: float, lateness: Lateness, catch_up: CatchUp) -> Occurrence:
+def decide(timing: Timing, at: float, until: float, lateness: Lateness, catch_up: CatchUp) -> Occurrence:
+    """What to do about the occurrence `at`, and those behind it `until` then if they share its fate."""
     if lateness == "due":
         return Occurrence(timing.after(at), fires=True)
     if catch_up == "all":
-        return _each(timing, at, now)
-    beyond = timing.beyond(at, now)
-    if beyond is not None and beyond <= now:
+        return _each(timing, at, until)
+    beyond = timing.beyond(at, until)
+    if beyond is not None and beyond <= until:
         return Occurrence(beyond, fires=False)
     # Who slept through some is late, but was there: `none` is about times in which nothing was.
     return Occurrence(beyond, fires=catch_up == "one" or lateness == "slept")
 
 
-def _each(timing: Timing, at: float, now: float) -> Occurrence:
-    start = timing.recent(at, now, MOST_CAUGHT_UP)
+def _each(timing: Timing, at: float, until: float) -> Occurrence:
+    start = timing.recent(at, until, MOST_CAUGHT_UP)
     return Occurrence(start, fires=False) if start > at else Occurrence(timing.after(at), fires=True)
 
 
@@ -97,11 +98,11 @@ class Cron:
         due = self._schedule.next_after(at)
         return None if due is None else due.timestamp()
 
-    def beyond(self, at: float, now: float) -> float | None:
-        return self.after(max(at, now))
+    def beyond(self, at: float, until: float) -> float | None:
+        return self.after(max(at, until))
 
-    def recent(self, at: float, now: float, count: int) -> float:
-        earlier = self._schedule.recent(now, count)
+    def recent(self, at: float, until: float, count: int) -> float:
+        earlier = self._schedule.recent(until, count)
         # Where clocks change, the way back may not lead past quite the same instants as the way forward.
         start = None if earlier is None else self.after(earlier - 1)
         return at if start is None else max(at, start)
@@ -122,13 +123,13 @@ class Every:
     def after(self, at: float) -> float:
         return at + self._seconds
 
-    def beyond(self, at: float, now: float) -> float:
-        following = at + (math.floor((now - at) / self._seconds) + 1) * self._seconds
+    def beyond(self, at: float, until: float) -> float:
+        following = at + (math.floor((until - at) / self._seconds) + 1) * self._seconds
         # Rounding may have brought it back to where it was.
-        return following if following > now else following + self._seconds
+        return following if following > until else following + self._seconds
 
-    def recent(self, at: float, now: float, count: int) -> float:
-        return max(at, self.beyond(at, now) - count * self._seconds)
+    def recent(self, at: float, until: float, count: int) -> float:
+        return max(at, self.beyond(at, until) - count * self._seconds)
 
 
 class Next:
@@ -156,19 +157,19 @@ class Next:
             )
         return due
 
-    def beyond(self, at: float, now: float) -> float | None:
+    def beyond(self, at: float, until: float) -> float | None:
         due: float | None = at
         for _ in range(MOST_STEPS):
-            if due is None or due > now:
+            if due is None or due > until:
                 break
             due = self.after(due)
         return due
 
-    def recent(self, at: float, now: float, count: int) -> float:
+    def recent(self, at: float, until: float, count: int) -> float:
         left = deque([at], maxlen=count)
         for _ in range(MOST_STEPS):
             due = self.after(left[-1])
-            if due is None or due > now:
+            if due is None or due > until:
                 break
             left.append(due)
         return left[0]

@@ -74,10 +74,11 @@ class Entry:
             return None
         return stored.next_at
 
-    def lateness(self, at: float, now: float, tolerance: float) -> Lateness:
-        """Why an occurrence is as late as it is."""
-        if now - at <= tolerance:
-            return "due"
-        if self.since is None or at < self.since:
-            return "missed"
-        return "slept" if at < self.awake else "due"
+    def lateness(self, at: float, now: float, tolerance: float) -> tuple[Lateness, float]:
+        """Why an occurrence is as late as it is, and up to when others are, for the same reason."""
+        since = now if self.since is None else self.since
+        if now - at > tolerance and at < since:
+            return "missed", since
+        if now - at > tolerance and at < self.awake:
+            return "slept", self.awake
+        return "due", at

@@ -1,0 +1,966 @@
+"""Schedules, on a clock that moves only when told to: several processes, a store that fails, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Client,
+    InputError,
+    NotFound,
+    ScheduleError,
+    StoreUnavailable,
+    Treadle,
+    UnsupportedError,
+    Work,
+    work,
+)
+from treadle.backends.memory import MemoryBackend
+from treadle.engine.schedule import REFRESH, UNSEEN, Scheduler
+from treadle.events import Queued
+from treadle.item import Fire, ItemState, Schedule
+from treadle.schedule import ScheduleHandle
+from treadle.testing import ManualClock
+
+PATIENCE = 20.0
+
+
+@work(name="tick")
+async def tick(n: int = 0) -> int:
+    return n
+
+
+class Line:
+    """One process's line to the store. It fails on demand, before or after the verb, and takes notes."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.calls: Counter[str] = Counter()
+        self.fired: list[Fire] = []
+        self.fails: Callable[[str], str | None] = lambda verb: None
+        """Says, for a verb, "before", "after" or None."""
+        self.moved = asyncio.Event()
+
+    def down(self, *verbs: str, when: str = "before") -> None:
+        self.fails = lambda verb: when if not verbs or verb in verbs else None
+
+    def up(self) -> None:
+        self.fails = lambda verb: None
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._inner, name)
+        return self._verb(name, verb) if asyncio.iscoroutinefunction(verb) else verb
+
+    def _verb(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            fault = self.fails(name)
+            if fault == "before":
+                raise StoreUnavailable(f"{name}: refused")
+            answer = await verb(*args, **kwargs)
+            if name == "fire" and isinstance(answer, tuple):
+                self.fired.append(args[0])
+            self.moved.set()
+            if fault == "after":
+                raise StoreUnavailable(f"{name}: the answer was lost")
+            return answer
+
+        return call
+
+
+class Process:
+    """A process of the fleet, as far as schedules go: a client, and the scheduler that a worker would run."""
+
+    def __init__(self, store: Any, clock: ManualClock, **settings: Any) -> None:
+        self.line = Line(store)
+        self.clock = clock
+        self.queued: list[Queued] = []
+        self.errors: list[tuple[BaseException, str]] = []
+        settings = {"poll_interval": 1.0, "lease": 10.0, "random": random.Random(1), **settings}
+        self.client = Client(
+            self.line,  # type: ignore[arg-type]
+            clock=clock,
+            on_event=self._on_event,
+            on_error=lambda error, phase: self.errors.append((error, phase)),
+            **settings,
+        )
+
+    def _on_event(self, event: object) -> None:
+        if isinstance(event, Queued):
+            self.queued.append(event)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.client.core.scheduler
+
+    @property
+    def fired(self) -> list[float]:
+        return [fire.at for fire in self.line.fired if fire.items]
+
+    def phases(self) -> set[str]:
+        return {phase for _, phase in self.errors}
+
+    async def start(self) -> None:
+        await self.client.connect()
+        self.scheduler.start("worker")
+        await turns()
+
+    async def stop(self) -> None:
+        await self.scheduler.stop("worker")
+
+    async def settled(self) -> None:
+        """Nothing is due. For stores that answer from other threads."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.scheduler.quiet:
+                self.line.moved.clear()
+                await turns()
+                if not self.scheduler.quiet:
+                    await self.line.moved.wait()
+
+    async def items(self) -> list[ItemState]:
+        return list((await self.client.list(limit=1000)).items)
+
+
+async def turns(count: int = 60) -> None:
+    """Let tasks run that have something to do. In memory nothing else is needed."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Fleet:
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.store: Any = MemoryBackend(clock=clock)
+        self._processes: list[Process] = []
+
+    def process(self, **settings: Any) -> Process:
+        process = Process(self.store, self.clock, **settings)
+        self._processes.append(process)
+        return process
+
+    async def processes(self, count: int, set_up: Callable[[Process], object]) -> list[Process]:
+        found = [self.process() for _ in range(count)]
+        for process in found:
+            set_up(process)
+            await process.start()
+        return found
+
+    async def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await turns()
+
+    async def run_for(self, seconds: float, step: float = 1.0) -> None:
+        """As time passes: in steps that nobody would notice."""
+        for _ in range(int(seconds / step)):
+            await self.advance(step)
+
+    async def row(self, name: str = "s") -> Schedule:
+        (row,) = [row for row in await self.store.schedules() if row.name == name]
+        return row
+
+    async def close(self) -> None:
+        for process in self._processes:
+            await process.stop()
+            await process.client.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def fleet(clock: ManualClock) -> AsyncGenerator[Fleet]:
+    fleet = Fleet(clock)
+    yield fleet
+    await fleet.close()
+
+
+def every_minute(process: Process, **options: Any) -> ScheduleHandle:
+    return process.client.schedule("s", every=60, run=tick, **options)
+
+
+# ------------------------------------------------------------------------------------------- making schedules
+
+
+async def test_what_is_refused_when_it_is_made(fleet: Fleet) -> None:
+    client = fleet.process().client
+    with pytest.raises(ScheduleError):
+        client.schedule("s", run=tick)
+    with pytest.raises(InputError, match="catch_up"):
+        client.schedule("s", every=60, run=tick, catch_up="some")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="run"):
+        client.schedule("s", every=60, run=tick())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="name"):
+        client.schedule("", every=60, run=tick)
+    with pytest.raises(TypeError, match="priority"):
+        client.schedule("s", every=60, run=tick, prioriti=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="tx"):
+        client.schedule("s", every=60, run=tick, tx=object())  # type: ignore[call-arg]
+    assert client.core.scheduler.entries == {}
+
+
+async def test_a_store_without_schedules_says_so(fleet: Fleet) -> None:
+    process = fleet.process()
+    process.line.capabilities = frozenset()
+    with pytest.raises(UnsupportedError):
+        every_minute(process)
+
+
+async def test_made_before_the_start_it_is_stored_then(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process)
+    assert handle.next_at == fleet.clock.now() + 60
+    await fleet.clock.advance(100)
+    assert await fleet.store.schedules() == []
+    await process.start()
+    assert handle.next_at == fleet.clock.now() + 60 == (await fleet.row()).next_at
+
+
+async def test_made_while_it_runs_it_is_stored_at_once(fleet: Fleet) -> None:
+    process = fleet.process()
+    await process.start()
+    handle = every_minute(process)
+    (state,) = await process.client.schedules.list()
+    assert (state.name, state.next_at, state.timing) == ("s", handle.next_at, {"every": 60.0})
+    await fleet.advance(60)
+    assert len(process.fired) == 1
+
+
+async def test_nothing_is_asked_of_the_store_without_schedules(fleet: Fleet) -> None:
+    process = fleet.process()
+    await process.start()
+    await fleet.run_for(3600, step=60)
+    assert process.line.calls.total() - process.line.calls["open"] - process.line.calls["subscribe"] == 0
+
+
+async def test_waiting_costs_little(fleet: Fleet) -> None:
+    """A call or so for each ten poll intervals."""
+    process = fleet.process()
+    process.client.schedule("s", every=86400, run=tick)
+    await process.start()
+    process.line.calls.clear()
+    await fleet.run_for(3600)
+    assert process.line.calls.total() < 3600 / 10 * 1.4
+
+
+# ----------------------------------------------------------------------------------------------------- firing
+
+
+async def test_an_occurrence_submits_work_and_tells(fleet: Fleet) -> None:
+    process = fleet.process()
+    wakes: list[bool] = []
+    handle = process.client.schedule("s", every=60, run=lambda: tick(7), priority=5, queue="q", workflow="w")
+    await process.start()
+    process.client.core.signals.listen(lambda signal: wakes.append(signal.ready))
+    due = handle.next_at
+    await fleet.advance(59)
+    assert await process.items() == []
+    await fleet.advance(1)
+    (item,) = await process.items()
+    assert (item.type, item.priority, item.queue, item.workflow, item.tenant) == (
+        "tick",
+        5,
+        "q",
+        "w",
+        "default",
+    )
+    assert [event.id for event in process.queued] == [item.id]
+    assert True in wakes
+    assert handle.next_at == due + 60
+    assert (await fleet.row()).last_at == due
+
+
+async def test_the_id_of_the_work_is_kept(fleet: Fleet) -> None:
+    minted: list[Work[Any, Any]] = []
+
+    def run() -> Work[int, int]:
+        minted.append(tick())
+        return minted[-1]
+
+    process = fleet.process()
+    process.client.schedule("s", every=60, run=run)
+    await process.start()
+    await fleet.advance(60)
+    assert [item.id for item in await process.items()] == [minted[0].id]
+
+
+async def test_run_may_be_async_and_may_have_nothing_to_do(fleet: Fleet) -> None:
+    count = 0
+
+    async def run() -> Work[int, int] | None:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0)
+        return tick() if count % 2 else None
+
+    process = fleet.process()
+    process.client.schedule("s", every=60, run=run)
+    await process.start()
+    for _ in range(4):
+        await fleet.advance(60)
+    assert (count, len(await process.items()), process.errors) == (4, 2, [])
+
+
+async def test_a_key_keeps_runs_from_piling_up(fleet: Fleet) -> None:
+    """While one is open, the next occurrences find it, and nothing new is stored or told."""
+    process = fleet.process()
+    every_minute(process, key="only")
+    await process.start()
+    for _ in range(3):
+        await fleet.advance(60)
+    assert len(await process.items()) == 1
+    assert len(process.queued) == 1
+    assert len(process.line.fired) == 3
+
+
+async def test_cron_follows_the_clocks_of_its_time_zone(fleet: Fleet) -> None:
+    await fleet.clock.set(1_711_670_400)  # 2024-03-29 00:00 UTC, before clocks go forward
+    process = fleet.process()
+    handle = process.client.schedule("s", cron="30 2 * * *", tz="Europe/Paris", run=tick)
+    await process.start()
+    for _ in range(4):
+        assert handle.next_at is not None
+        await fleet.advance(handle.next_at - fleet.clock.now())
+    midnight = 1_711_670_400
+    assert process.fired == [
+        midnight + 1.5 * 3600,
+        midnight + 86400 + 1.5 * 3600,
+        midnight + 2 * 86400 + 3600,
+        midnight + 3 * 86400 + 0.5 * 3600,
+    ]
+
+
+async def test_next_returning_none_ends_it(fleet: Fleet) -> None:
+    process = fleet.process()
+    start = fleet.clock.now()
+    handle = process.client.schedule("s", next=lambda now: now + 60 if now < start + 120 else None, run=tick)
+    await process.start()
+    await fleet.run_for(600, step=10)
+    assert process.fired == [start + 60, start + 120]
+    assert handle.next_at is None
+    assert (await fleet.row()).next_at is None
+
+
+async def test_work_that_cannot_be_stored(fleet: Fleet) -> None:
+    """The same Work twice: reported, and the occurrence goes by without it."""
+    same = tick()
+    process = fleet.process()
+    process.client.schedule("s", every=60, run=lambda: same)
+    await process.start()
+    await fleet.advance(60)
+    await fleet.advance(60)
+    assert len(await process.items()) == 1
+    assert [type(error).__name__ for error, phase in process.errors if phase == "schedule"] == [
+        "DuplicateIdError"
+    ]
+    assert (await fleet.row()).last_at == process.line.fired[-1].at == fleet.clock.now()
+
+
+@pytest.mark.parametrize("wrong", [ValueError("no"), "tick", 5])
+async def test_a_run_that_fails_is_reported_and_goes_by(fleet: Fleet, wrong: Any) -> None:
+    answers = iter([wrong, None])
+
+    def run() -> Any:
+        answer = next(answers, tick())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    process = fleet.process()
+    process.client.schedule("s", every=60, run=run)
+    await process.start()
+    for _ in range(3):
+        await fleet.advance(60)
+    assert [phase for _, phase in process.errors] == ["schedule"]
+    assert len(process.line.fired) == 3
+    assert len(await process.items()) == 1
+
+
+async def test_a_run_that_hangs_holds_up_only_itself(fleet: Fleet) -> None:
+    hangs = asyncio.Event()
+
+    async def run() -> Work[int, int]:
+        await hangs.wait()
+        return tick()
+
+    process = fleet.process()
+    process.client.schedule("hangs", every=60, run=run)
+    every_minute(process)
+    await process.start()
+    for _ in range(3):
+        await fleet.advance(60)
+    assert [fire.name for fire in process.line.fired] == ["s", "s", "s"]
+    hangs.set()
+    await turns()
+    assert [fire.name for fire in process.line.fired].count("hangs") == 3
+
+
+async def test_a_next_that_fails_is_asked_again(fleet: Fleet) -> None:
+    broken = True
+
+    def later(now: float) -> float:
+        if broken:
+            raise ValueError("no idea")
+        return now + 60
+
+    process = fleet.process()
+    process.client.schedule("s", next=later, run=tick)
+    await process.start()
+    await fleet.run_for(30)
+    assert await fleet.store.schedules() == []
+    assert process.phases() == {"schedule"}
+    broken = False
+    await fleet.run_for(10)
+    due = (await fleet.row()).next_at
+    broken = True
+    await fleet.run_for(90)
+    assert process.fired == []
+    assert (await fleet.row()).next_at == due
+    broken = False
+    await fleet.run_for(10)
+    assert process.fired[0] == due
+    assert due is not None
+    assert (await fleet.row()).last_at == due
+
+
+# ----------------------------------------------------------------------------------------------------- fleets
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "cron": {"cron": "* * * * *", "tz": "Europe/Paris"},
+    "every": {"every": 60},
+    "next": {"next": lambda now: now + 60},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_one_fire_per_occurrence_in_a_fleet(fleet: Fleet, form: str) -> None:
+    """Three processes, a hundred occurrences: a hundred fires, and `run` is called as often."""
+    calls: list[int] = []
+
+    def run() -> Work[int, int]:
+        calls.append(1)
+        return tick()
+
+    processes = await fleet.processes(3, lambda process: process.client.schedule("s", run=run, **FORMS[form]))
+    for _ in range(100):
+        await fleet.advance(60)
+    fired = sorted(at for process in processes for at in process.fired)
+    assert len(fired) == 100
+    assert {after - at for at, after in itertools.pairwise(fired)} == {60.0}
+    assert len(calls) == 100
+    assert len(await processes[0].items()) == 100
+    assert sum(len(process.queued) for process in processes) == 100
+    assert [process.errors for process in processes] == [[], [], []]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_store_that_fails_in_between_loses_none(fleet: Fleet, form: str, seed: int) -> None:
+    """Every verb may fail, before or after it was carried out: each occurrence fires, once, and is told."""
+    dice = random.Random(seed)
+
+    def fails(verb: str) -> str | None:
+        return dice.choice(["before", "after"]) if dice.random() < 0.4 else None
+
+    processes = await fleet.processes(
+        3, lambda process: process.client.schedule("s", run=tick, **FORMS[form])
+    )
+    first = (await fleet.row()).next_at
+    assert first is not None
+    for process in processes:
+        process.line.fails = fails
+    for _ in range(100):
+        await fleet.advance(60)
+    for process in processes:
+        process.line.up()
+    await fleet.run_for(30)
+    fired = sorted(at for process in processes for at in process.fired)
+    assert fired == [first + 60 * n for n in range(100)]
+    items = [item.id for item in await processes[0].items()]
+    assert len(items) == 100
+    assert sorted(event.id for process in processes for event in process.queued) == sorted(items)
+
+
+async def test_a_store_that_is_gone_for_long_delays(fleet: Fleet) -> None:
+    """The process was there all the time, so none was missed, whatever `catch_up` says of those that are."""
+    process = fleet.process()
+    every_minute(process, catch_up="none")
+    await process.start()
+    process.line.down()
+    await fleet.run_for(10 * 60 + 30)
+    assert process.fired == []
+    assert process.phases() == {"schedule"}
+    process.line.up()
+    await fleet.run_for(10)
+    assert len(process.fired) == 10
+
+
+async def test_a_store_that_is_gone_at_the_start(fleet: Fleet) -> None:
+    """What comes while the process waits for the store was not missed either."""
+    first = fleet.process()
+    every_minute(first)
+    await first.start()
+    await first.stop()
+    second = fleet.process()
+    every_minute(second)
+    second.line.down("schedules", "now", "put_schedule")
+    await second.start()
+    await fleet.run_for(5 * 60 + 30)
+    assert second.fired == []
+    second.line.up()
+    await fleet.run_for(10)
+    assert len(second.fired) == 5
+
+
+async def test_a_process_that_dies_while_it_fires(fleet: Fleet) -> None:
+    """Another one takes over, within a lease."""
+    first, second = await fleet.processes(2, every_minute)
+    first.line.down("fire")
+    second.line.down("claim_key")
+    await fleet.advance(60)
+    await first.stop()
+    second.line.up()
+    await fleet.run_for(11)
+    assert len(second.fired) == 1
+
+
+async def test_a_stop_finishes_what_is_being_written(fleet: Fleet) -> None:
+    process = fleet.process()
+    every_minute(process)
+    await process.start()
+    writing, go = asyncio.Event(), asyncio.Event()
+    fire = fleet.store.fire
+
+    async def slow(given: Fire) -> Any:
+        writing.set()
+        await go.wait()
+        return await fire(given)
+
+    fleet.store.fire = slow
+    fleet.clock.advance(60)
+    await writing.wait()
+    stopping = asyncio.ensure_future(process.stop())
+    await turns()
+    assert not stopping.done()
+    go.set()
+    await stopping
+    assert len(await process.items()) == len(process.queued) == 1
+
+
+# -------------------------------------------------------------------------------------- restarts, catching up
+
+
+async def test_a_restart_goes_on_where_it_was(fleet: Fleet) -> None:
+    first = fleet.process()
+    every_minute(first)
+    await first.start()
+    due = (await fleet.row()).next_at
+    await fleet.advance(30)
+    await first.stop()
+    second = fleet.process()
+    handle = every_minute(second)
+    await second.start()
+    assert handle.next_at == due
+    await fleet.advance(30)
+    assert second.fired == [due]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "downtime", "expected"),
+    [
+        ("none", 600, 0),
+        ("one", 600, 1),
+        ("all", 600, 10),
+        ("none", 65, 1),  # a little late is not missed
+        ("all", 60 * 5000, 100),
+        ("one", 60 * 5000, 1),
+    ],
+)
+@pytest.mark.parametrize("form", ["every", "next"])
+async def test_catching_up_after_downtime(
+    fleet: Fleet, form: str, catch_up: Any, downtime: float, expected: int
+) -> None:
+    first = fleet.process()
+    first.client.schedule("s", run=tick, **FORMS[form])
+    await first.start()
+    start = fleet.clock.now()
+    await first.stop()
+    await fleet.advance(downtime)
+    processes = await fleet.processes(
+        3, lambda process: process.client.schedule("s", run=tick, catch_up=catch_up, **FORMS[form])
+    )
+    await fleet.run_for(20)
+    assert sum(len(process.fired) for process in processes) == expected
+    row = await fleet.row()
+    assert row.next_at == start + (int(downtime) // 60 + 1) * 60
+    await fleet.run_for(60)
+    assert sum(len(process.fired) for process in processes) == expected + 1
+
+
+@pytest.mark.parametrize(("catch_up", "expected"), [("none", 1), ("one", 1), ("all", 10)])
+async def test_a_machine_that_was_suspended(fleet: Fleet, catch_up: Any, expected: int) -> None:
+    """The process was there, but asleep: a timer that is late fires, those that piled up behind it do not."""
+    process = fleet.process()
+    every_minute(process, catch_up=catch_up)
+    await process.start()
+    await fleet.run_for(30)
+    await fleet.advance(600)
+    assert len(process.fired) == expected
+    await fleet.run_for(60)
+    assert len(process.fired) == expected + 1
+
+
+async def test_a_monotonic_clock_that_stood_still(fleet: Fleet) -> None:
+    """As on Linux while the machine is suspended: only the wall clock tells."""
+    process = fleet.process()
+    process.client.schedule("s", every=3600, run=tick)
+    await process.start()
+    await fleet.advance(5)
+    wall = fleet.clock.now() + 8 * 3600
+    fleet.clock._now = wall
+    await fleet.run_for(10)
+    assert len(process.fired) == 1
+    row = await fleet.row()
+    assert row.next_at is not None
+    assert wall < row.next_at <= wall + 3600
+
+
+async def test_another_timing_replaces(fleet: Fleet) -> None:
+    first = fleet.process()
+    every_minute(first)
+    await first.start()
+    await fleet.advance(60)
+    await first.client.schedules.pause("s")
+    await first.stop()
+    second = fleet.process()
+    handle = second.client.schedule("s", every=5, run=tick)
+    await second.start()
+    assert handle.next_at == fleet.clock.now() + 5
+    row = await fleet.row()
+    assert row.paused, "an operator's pause outlives a deployment"
+    assert row.last_at == first.fired[0]
+
+
+async def test_the_same_name_in_one_process_replaces(fleet: Fleet) -> None:
+    process = fleet.process()
+    await process.start()
+    process.client.schedule("s", next=lambda now: None, run=tick)
+    await turns()
+    process.client.schedule("s", next=lambda now: now + 5, run=lambda: tick(2))
+    await turns()
+    process.client.schedule("s", next=lambda now: now + 10, run=lambda: tick(3))
+    await turns()
+    await fleet.run_for(10)
+    assert len(process.fired) == 1
+    assert len(await process.client.schedules.list()) == 1
+
+
+async def test_the_old_code_steps_back_in_a_rolling_deployment(fleet: Fleet) -> None:
+    old = fleet.process()
+    every_minute(old)
+    await old.start()
+    new = fleet.process()
+    new.client.schedule("s", every=20, run=tick)
+    await new.start()
+    await fleet.run_for(300)
+    assert old.fired == []
+    assert len(new.fired) == 15
+    await new.stop()
+    await fleet.run_for(UNSEEN * REFRESH + 180)
+    assert old.fired, "nobody has the new code any more"
+
+
+# -------------------------------------------------------------------------------------------------- operating
+
+
+async def test_cancel_is_for_the_whole_fleet(fleet: Fleet) -> None:
+    handles: list[ScheduleHandle] = []
+    processes = await fleet.processes(3, lambda process: handles.append(every_minute(process)))
+    await fleet.advance(60)
+    await handles[0].cancel()
+    await fleet.run_for(300)
+    assert sum(len(process.fired) for process in processes) == 1
+    assert await processes[1].client.schedules.list() == []
+    assert [handle.next_at for handle in handles] == [None] * 3
+    await handles[0].cancel()
+    with pytest.raises(NotFound):
+        await processes[1].client.schedules.cancel("s")
+
+
+async def test_what_was_cancelled_can_be_made_again(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, every_minute)
+    await first.client.schedules.cancel("s")
+    await fleet.run_for(30)
+    every_minute(first)
+    await fleet.run_for(30)
+    await first.stop()
+    await fleet.run_for(60)
+    assert len(second.fired) == 1, "it is there again, for all who have its code"
+
+
+async def test_cancelled_before_it_was_stored(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process)
+    await handle.cancel()
+    await process.start()
+    assert await process.client.schedules.list() == []
+
+
+async def test_cancelled_while_it_is_being_stored(fleet: Fleet) -> None:
+    process = fleet.process()
+    await process.start()
+    writing, go = asyncio.Event(), asyncio.Event()
+    put = fleet.store.put_schedule
+
+    async def slow(schedule: Schedule) -> Schedule:
+        writing.set()
+        await go.wait()
+        return await put(schedule)
+
+    fleet.store.put_schedule = slow
+    handle = every_minute(process)
+    await writing.wait()
+    await handle.cancel()
+    go.set()
+    await turns()
+    assert await fleet.store.schedules() == []
+
+
+async def test_cancelled_while_another_process_says_that_its_code_is_there(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, lambda p: p.client.schedule("s", every=86400, run=tick))
+    put = fleet.store.put_schedule
+
+    async def late(schedule: Schedule) -> Schedule:
+        await fleet.store.drop_schedule("s")
+        return await put(schedule)
+
+    fleet.store.put_schedule = late
+    await fleet.run_for(3 * REFRESH)
+    assert await fleet.store.schedules() == []
+    assert first.scheduler.quiet
+    assert second.errors == []
+
+
+async def test_pause_and_resume(fleet: Fleet) -> None:
+    """What comes while it is paused is missed: it is left to `catch_up`."""
+    handles: list[ScheduleHandle] = []
+    processes = await fleet.processes(2, lambda process: handles.append(every_minute(process)))
+    await handles[0].pause()
+    (state,) = await processes[1].client.schedules.list()
+    assert state.paused
+    await fleet.run_for(600)
+    await processes[1].client.schedules.resume("s")
+    await fleet.run_for(30)
+    assert sum(len(process.fired) for process in processes) == 0
+    await fleet.run_for(60)
+    assert sum(len(process.fired) for process in processes) == 1
+
+
+async def test_paused_before_the_start(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process)
+    await handle.pause()
+    await process.start()
+    await fleet.run_for(120)
+    assert process.fired == []
+
+
+async def test_resumed_with_catching_up(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process, catch_up="all")
+    await process.start()
+    await handle.pause()
+    await fleet.run_for(605)
+    await handle.resume()
+    await fleet.run_for(5)
+    assert len(process.fired) == 10
+
+
+async def test_trigger_runs_it_besides_its_times(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process, priority=3)
+    await process.start()
+    due = handle.next_at
+    await handle.pause()
+    triggered = await handle.trigger()
+    assert triggered is not None
+    (item,) = await process.items()
+    assert (item.id, item.priority) == (triggered.id, 3)
+    assert (await fleet.row()).next_at == due
+    assert await process.client.schedules.trigger("s") is not None
+
+
+async def test_trigger_with_nothing_to_do_or_with_an_error(fleet: Fleet) -> None:
+    process = fleet.process()
+    assert await process.client.schedule("s", every=60, run=lambda: None).trigger() is None
+    assert await process.items() == []
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await process.client.schedule("b", every=60, run=broken).trigger()
+
+
+async def test_verbs_on_what_is_not_there(fleet: Fleet) -> None:
+    first, other = fleet.process(), fleet.process()
+    every_minute(first)
+    await first.start()
+    for verb in ("pause", "resume", "trigger", "cancel"):
+        with pytest.raises(NotFound):
+            await getattr(other.client.schedules, verb)("nobody")
+    with pytest.raises(ScheduleError, match="not in this process"):
+        await other.client.schedules.trigger("s")
+
+
+async def test_a_schedule_whose_code_is_gone_is_an_orphan(fleet: Fleet) -> None:
+    clock = fleet.clock
+    with_it = Treadle(fleet.store, clock=clock)
+    without = Treadle(fleet.store, clock=clock)
+    operator = fleet.process().client
+    with_it.schedule("s", every=60, run=tick)
+
+    async def orphaned() -> list[bool]:
+        views = [await app.schedules.list() for app in (operator, without)]
+        return [state.orphaned for states in views for state in states]
+
+    async with without:
+        async with with_it:
+            await turns()
+            assert await orphaned() == [False, False]
+        assert (await without.schedules.list())[0].orphaned, "the only worker left does not have it"
+        with_it.schedule("other", every=60, run=tick)
+        async with Treadle(fleet.store, clock=clock):
+            assert await orphaned() == [False, False], "one of the others may have it"
+            await fleet.run_for(UNSEEN * REFRESH + 5)
+            assert await orphaned() == [True, True], "but nobody has said so for long"
+
+
+async def test_a_sign_now_and_then_that_the_code_is_there(fleet: Fleet) -> None:
+    processes = await fleet.processes(3, lambda p: p.client.schedule("s", every=86400, run=tick))
+    for process in processes:
+        process.line.calls.clear()
+    await fleet.run_for(20 * REFRESH)
+    assert fleet.clock.now() - (await fleet.row()).seen_at < 2 * REFRESH
+    assert sum(process.line.calls["put_schedule"] for process in processes) <= 21
+
+
+async def test_tenants_have_their_own(fleet: Fleet) -> None:
+    process = fleet.process()
+    operator = process.client
+    acme, other = operator.tenant("acme"), operator.tenant("a/b")
+    operator.schedule("s", every=60, run=tick)
+    mine = acme.schedule("s", every=60, run=tick)
+    other.schedule("s", every=60, run=tick)
+    await process.start()
+    await fleet.advance(60)
+    assert sorted(item.tenant for item in await process.items()) == ["a/b", "acme", "default"]
+    assert [state.name for state in await acme.schedules.list()] == ["s"]
+    assert [state.name for state in await operator.schedules.list()] == ["a%2Fb/s", "acme/s", "s"]
+    triggered = await operator.schedules.trigger("acme/s")
+    assert triggered is not None
+    assert (await triggered.state()).tenant == "acme"
+    with pytest.raises(NotFound):
+        await acme.schedules.cancel("acme/s")
+    await mine.cancel()
+    assert [state.name for state in await operator.schedules.list()] == ["a%2Fb/s", "s"]
+
+
+# -------------------------------------------------------------------------------------------------- with apps
+
+
+async def test_an_app_starts_and_stops_its_scheduler(fleet: Fleet) -> None:
+    ran: list[int] = []
+
+    @work(name="count")
+    async def count() -> None:
+        ran.append(1)
+
+    app = Treadle(fleet.store, clock=fleet.clock, work=[count])
+    app.schedule("s", every=60, run=count)
+    for _ in range(2):
+        async with app:
+            await turns()
+            await fleet.advance(60)
+            await turns()
+        before = len(ran)
+        await fleet.run_for(30)
+        assert len(ran) == before
+    assert len(ran) == 2
+
+
+async def test_two_workers_of_one_process_share_a_scheduler(fleet: Fleet) -> None:
+    process = fleet.process()
+    every_minute(process)
+    await process.start()
+    process.scheduler.start("another")
+    await process.stop()
+    await fleet.advance(60)
+    assert len(process.fired) == 1
+    await process.scheduler.stop("another")
+    await fleet.advance(60)
+    assert len(process.fired) == 1
+
+
+async def test_on_a_file(clock: ManualClock, tmp_path: Path) -> None:
+    """Three processes with a connection each, a store in another thread: each occurrence once."""
+    from treadle.backends.sqlite import SqliteBackend
+
+    processes = [
+        Process(SqliteBackend(tmp_path / "work.db", clock=clock, durability="normal"), clock)
+        for _ in range(3)
+    ]
+    for process in processes:
+        every_minute(process)
+        await process.client.connect()
+        process.scheduler.start("worker")
+        await process.client.schedules.list()
+    for _ in range(20):
+        clock.advance(60)
+        for process in processes:
+            await process.settled()
+    fired = sorted(at for process in processes for at in process.fired)
+    assert fired == [fired[0] + 60 * n for n in range(20)]
+    assert len(await processes[0].items()) == 20
+    for process in processes:
+        await process.stop()
+        await process.client.close()
+
+
+async def test_in_real_time_on_every_store(make_app: Callable[..., Treadle]) -> None:
+    """Fired by one of three apps, run by any of them."""
+    ran: asyncio.Queue[int] = asyncio.Queue()
+    fired: Counter[str] = Counter()
+
+    @work(name="pulse")
+    async def pulse() -> None:
+        ran.put_nowait(1)
+
+    def seen(event: object) -> None:
+        if isinstance(event, Queued):
+            fired[event.id] += 1
+
+    apps = [make_app(pulse, on_event=seen) for _ in range(3)]
+    for app in apps:
+        app.schedule("s", every=0.1, run=pulse)
+        await app.start()
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(8):
+            await ran.get()
+    await apps[0].schedules.cancel("s")
+    (page, states) = (await apps[0].list(limit=1000)), await apps[1].schedules.list()
+    assert states == []
+    assert fired == Counter(item.id for item in page.items)
+    created = sorted(item.queued_at for item in page.items)
+    span = created[-1] - created[0]
+    assert len(created) - 1 <= span / 0.1 + 1.5, "no occurrence fired twice"
