@@ -1,18 +1,45 @@
-"""MemoryBackend: the contract, and what is its own."""
+"""MemoryBackend: the contract, both ways; and what is its own."""
 
-from collections.abc import Iterator
+import asyncio
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from tests.backends.wander import Wanderer
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
+from treadle.backends.memory.rows import Kind
+from treadle.backends.memory.store import Store
+from treadle.errors import UnsupportedError
+from treadle.item import (
+    Beat,
+    Contribution,
+    Demand,
+    Failure,
+    Filter,
+    Item,
+    Lease,
+    Limit,
+    Settlement,
+    Signal,
+    Submission,
+    Take,
+)
 from treadle.testing import BackendContract, ManualClock
+
+YEAR = 366 * 86400.0
 
 
 class MemorySubject:
-    def __init__(self) -> None:
+    def __init__(self, *, quick: bool = True) -> None:
         self.clock = ManualClock()
         self.backend = MemoryBackend(self.clock)
+        self.backend.store.quick = quick
 
     async def advance(self, seconds: float) -> None:
         await self.clock.advance(seconds)
@@ -21,9 +48,392 @@ class MemorySubject:
         return self.backend
 
 
-class TestMemory(BackendContract):
+class TestContract(BackendContract):
     @pytest.fixture
     def subject(self) -> Iterator[MemorySubject]:
         subject = MemorySubject()
         yield subject
         assert audit(subject.backend) == []
+
+
+class TestContractTheLongWay(BackendContract):
+    """Without the shortcuts of plain items: they must not be seen to be there."""
+
+    @pytest.fixture
+    def subject(self) -> Iterator[MemorySubject]:
+        subject = MemorySubject(quick=False)
+        yield subject
+        assert audit(subject.backend) == []
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def backend(clock: ManualClock) -> MemoryBackend:
+    return MemoryBackend(clock)
+
+
+def item(id: str, type: str = "work", **fields: Any) -> Item:
+    return Item(id=id, type=type, input=b"", **fields)
+
+
+async def submit(backend: MemoryBackend, *items: Item) -> None:
+    await backend.submit([Submission((one,)) for one in items])
+
+
+async def claim(backend: MemoryBackend, limit: int = 100, worker: str = "w") -> list[Lease]:
+    await backend.beat(Beat(worker=worker, lease=YEAR * 10))
+    return list((await backend.claim(Demand(worker=worker, limit=limit))).leases)
+
+
+async def succeed(backend: MemoryBackend, leases: list[Lease], *children: Item) -> None:
+    await backend.settle(
+        [
+            Settlement(lease=lease, kind="success", contribution=Contribution(), children=children)
+            for lease in leases
+        ]
+    )
+
+
+def left_in(store: Store) -> list[str]:
+    """The tables with something in them, those of workers and schedules apart."""
+    tables: dict[str, object] = {
+        "items": store.items,
+        "log": store.log,
+        "kinds": store.kinds,
+        "types": store.types,
+        "groups": store.groups,
+        "keys": store.keys,
+        "workflows": store.workflows,
+        "dead": store.dead,
+        "lines": store.lines,
+        "ready": list(store.ready),
+        "queues": store.ready.queues.turns or store.ready.queues.held,
+        "parked": store.parked,
+        "due": store.due.queues,
+        "doomed": list(store.doomed),
+        "deadlines": store.deadlines,
+        "waiters": store.waiters,
+        "fading": store.fading.rows,
+        "bundles": store.fading.bundles,
+        "fading groups": store.fading.groups,
+        "claimed keys": store.permits.keys,
+        "claimed keys by end": store.permits.keys_by_end,
+        "meters": store.permits.meters,
+        "meters by end": store.permits.meters_by_end,
+        "searches": store.searches,
+        "forgotten": store.forgotten,
+    }
+    return [name for name, table in tables.items() if table]
+
+
+# -------------------------------------------------------------------------------------------------- wandering
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_happens_the_tables_agree(seed: int) -> None:
+    """Random verbs in random states: audited after each; in the end all is done, pruned, and gone."""
+    wanderer = Wanderer(seed)
+    for _ in range(250):
+        verb = await wanderer.step()
+        assert audit(wanderer.backend) == [], verb
+    await wanderer.finish()
+    assert audit(wanderer.backend) == []
+    assert left_in(wanderer.backend.store) == []
+
+
+# ----------------------------------------------------------------------------------------------------- memory
+
+
+async def test_nothing_is_left_of_what_was_pruned(backend: MemoryBackend, clock: ManualClock) -> None:
+    """Items, groups, keys, labels, lines, limits: memory is bounded by what is stored."""
+    await submit(backend, *(item(f"plain{n}", lane=f"lane{n}") for n in range(50)))
+    await submit(backend, item("keyed", key="k", workflow="flow", expires_in=YEAR), item("root"))
+    await submit(backend, item("gate", after=("root", "never"), need=1))
+    await backend.claim_key("mine", "me", 60, tenant="default")
+    await backend.take([Take((Limit("calls", 5),), 3)])
+    leases = {lease.id: lease for lease in await claim(backend)}
+    await succeed(backend, [leases.pop("root")], item("child"), item("sibling", after=("child",), need=1))
+    while found := [*leases.values(), *await claim(backend)]:
+        await succeed(backend, found)
+        leases.clear()
+    clock.advance(YEAR)
+    assert await backend.prune(1000) == 55
+    assert audit(backend) == []
+    assert left_in(backend.store) == []
+
+
+async def test_nothing_is_left_of_what_was_deleted(backend: MemoryBackend) -> None:
+    """In whatever state it was."""
+    await submit(backend, item("running", expires_in=YEAR), item("ended"))
+    leases = await claim(backend)
+    await succeed(backend, [lease for lease in leases if lease.id == "ended"], item("child"))
+    await submit(
+        backend, item("ready"), item("scheduled", delay=5), item("blocked", after=("ready",), need=1)
+    )
+    await submit(backend, item("doomed", after=("ready",), need=2))
+    assert (
+        len((await backend.delete(["running", "ended", "ready", "scheduled", "blocked", "doomed"])).items)
+        == 7
+    )
+    assert left_in(backend.store) == []
+
+
+async def test_lines_that_were_cancelled_are_swept(backend: MemoryBackend) -> None:
+    """What was taken out of the middle of a line does not stay there until its turn comes."""
+    await submit(backend, item("first"), *(item(f"i{n}") for n in range(1000)), item("last"))
+    await backend.cancel([f"i{n}" for n in range(1000)])
+    (line,) = backend.store.ready
+    assert len(line) == 2
+    assert sum(1 for _ in line._queue) < 50  # pyright: ignore[reportPrivateUsage]
+    assert [lease.id for lease in await claim(backend)] == ["first", "last"]
+
+
+async def test_a_backend_that_is_dropped_is_freed() -> None:
+    """The garbage collector does not see rows: nothing may be held by them alone."""
+    backend = MemoryBackend()
+    tenant = "a backend that is dropped"
+    await submit(backend, *(item(f"i{n}", tenant=tenant, expires_in=YEAR) for n in range(5)))
+    await submit(
+        backend, item("gate", tenant=tenant, after=("i4",), need=1), item("later", tenant=tenant, delay=9)
+    )
+    await succeed(backend, (await claim(backend, 2))[:1], item("child"))
+    await backend.cancel(["i3"])
+    await submit(backend, item("parked", "foreign", tenant=tenant))
+    await backend.claim(Demand(worker="w", limit=5, types={"work": 1}))
+
+    def kinds() -> int:
+        gc.collect()
+        return sum(isinstance(found, Kind) and found.tenant == tenant for found in gc.get_objects())
+
+    assert kinds() > 0
+    del backend
+    assert kinds() == 0
+
+
+# ------------------------------------------------------------------------------------------------------- cost
+
+
+def calls(run: Callable[[], Any]) -> int:
+    """How many functions are called: what something costs, without a clock."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def drive(verb: Any) -> Any:
+    """Run a verb, which does not wait for anything."""
+    with pytest.raises(StopIteration) as ended:
+        verb.send(None)
+    return ended.value.value
+
+
+async def fill(backend: MemoryBackend, count: int) -> None:
+    """A busy store: so many items of each sort, in many lanes."""
+    await backend.beat(Beat(worker="w", lease=YEAR))
+    for sort in (
+        {},
+        {"delay": 99.0},
+        {"after": ("never",), "need": 1},
+        {"expires_in": 99.0},
+        {"priority": 5},
+    ):
+        await submit(backend, *(item(f"{n} {sort}", lane=f"{n % 50}", **sort) for n in range(count)))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda backend: backend.submit([Submission((item("new"),))]),
+        lambda backend: backend.claim(Demand(worker="w", limit=10)),
+        lambda backend: backend.claim(Demand(worker="w", limit=10, queues=("x", "default"))),
+        lambda backend: backend.claim(Demand(worker="w", limit=10, tenants=("x", "default"))),
+        lambda backend: backend.cancel(["3 {}"]),
+        lambda backend: backend.prune(10),
+        lambda backend: backend.counts(),
+        lambda backend: backend.list(Filter(), limit=10),
+    ],
+    ids=["submit", "claim", "claim queues", "claim tenants", "cancel", "prune", "counts", "list"],
+)
+async def test_what_a_verb_costs_does_not_depend_on_what_waits(
+    verb: Callable[[MemoryBackend], Any],
+) -> None:
+    costs: list[int] = []
+    for count in (100, 2000):
+        backend = MemoryBackend(ManualClock())
+        await fill(backend, count)
+        costs.append(calls(lambda: drive(verb(backend))))  # noqa: B023  called at once
+    assert costs[1] <= costs[0] * 1.1 + 5
+
+
+# ------------------------------------------------------------------------------------------------------ audit
+
+
+def _lose_row(store: Store) -> None:
+    next(iter(store.ready)).pop()
+
+
+def _miscount(store: Store) -> None:
+    next(iter(store.kinds.values())).counts["ready"] += 1
+
+
+def _miscount_group(store: Store) -> None:
+    store.groups["root"]["default"].open += 1
+
+
+def _meet_gate(store: Store) -> None:
+    gate = store.log[-1].gate
+    assert gate is not None
+    gate.met += 1
+
+
+def _forget_waiter(store: Store) -> None:
+    store.waiters.clear()
+
+
+def _lose_worker(store: Store) -> None:
+    store.workers.clear()
+
+
+def _steal_key(store: Store) -> None:
+    store.keys["default", "work", "k"] = store.log[0]
+
+
+def _forget_deadline(store: Store) -> None:
+    store.deadlines.pop()
+
+
+def _forget_dead(store: Store) -> None:
+    store.dead.clear()
+
+
+def _orphan(store: Store) -> None:
+    for row in store.log:
+        row.up = None
+
+
+CORRUPTIONS = [
+    _lose_row,
+    _miscount,
+    _miscount_group,
+    _meet_gate,
+    _forget_waiter,
+    _lose_worker,
+    _steal_key,
+    _forget_deadline,
+    _forget_dead,
+    _orphan,
+]
+
+
+@pytest.mark.parametrize("corrupt", CORRUPTIONS)
+async def test_the_audit_finds_what_is_wrong(
+    backend: MemoryBackend, corrupt: Callable[[Store], None]
+) -> None:
+    await submit(backend, item("root"), item("dies"), item("runs"), item("keyed", key="k"), item("waits"))
+    leases = {lease.id: lease for lease in await claim(backend, 3)}
+    await succeed(backend, [leases["root"]], item("child", expires_in=YEAR))
+    failure = Failure("Oops", "no")
+    await backend.settle([Settlement(lease=leases["dies"], kind="dead", reason="aborted", failure=failure)])
+    await submit(backend, item("gate", after=("runs",), need=1))
+    assert audit(backend) == []
+    corrupt(backend.store)
+    assert audit(backend) != []
+
+
+# --------------------------------------------------------------------------------------------------- the rest
+
+
+async def test_there_are_no_transactions(backend: MemoryBackend) -> None:
+    with pytest.raises(UnsupportedError, match="transactions"):
+        backend.transaction()
+    with pytest.raises(UnsupportedError, match="transactions"):
+        await backend.submit([], tx=object())
+    assert "transactions" not in backend.capabilities
+
+
+async def test_closing_keeps_what_others_share(backend: MemoryBackend) -> None:
+    await submit(backend, item("a"))
+    await backend.close()
+    await backend.open()
+    assert [lease.id for lease in await claim(backend)] == ["a"]
+
+
+async def test_a_release_with_a_delay_keeps_its_place(backend: MemoryBackend, clock: ManualClock) -> None:
+    await submit(backend, item("a"), item("b"))
+    (lease,) = await claim(backend, 1)
+    await backend.settle([Settlement(lease=lease, kind="release", delay=5)])
+    clock.advance(6)
+    assert [lease.id for lease in await claim(backend)] == ["a", "b"]
+
+
+async def test_an_item_that_two_names_mean_counts_twice(backend: MemoryBackend) -> None:
+    """Two keyed items came to mean one earlier item: who waits for both waits for that one."""
+    await submit(backend, item("earlier", key="k"), item("other"))
+    gate = item("gate", after=("x", "y", "other"), need=2)
+    await backend.submit([Submission((item("x", key="k"), item("y", key="k"), gate))])
+    (state,) = await backend.get(["gate"])
+    assert state is not None
+    assert state.after == ("earlier", "earlier", "other")
+    leases = await claim(backend)
+    await succeed(backend, [lease for lease in leases if lease.id == "earlier"])
+    assert [lease.id for lease in await claim(backend)] == ["gate"]
+    assert audit(backend) == []
+
+
+async def test_a_type_is_unknown_only_after_nobody_had_it_for_the_grace(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """A worker that restarts does not doom what had been waiting for it."""
+    await backend.beat(Beat(worker="old", lease=YEAR, types=("rare",)))
+    await submit(backend, item("a", "rare"))
+    clock.advance(500)
+    await backend.bury("old")
+    await backend.beat(Beat(worker="w", lease=YEAR, types=("work",)))
+    demand = Demand(worker="w", limit=5, types={"work": 5}, unknown_grace=100)
+    assert (await backend.claim(demand)).leases == ()
+    clock.advance(101)
+    assert [lease.verdict for lease in (await backend.claim(demand)).leases] == ["unknown_type"]
+
+
+async def test_signals_reach_other_loops(backend: MemoryBackend) -> None:
+    """Each receiver is called on the loop it subscribed on; a loop that is closed is forgotten."""
+    heard: list[int] = []
+    subscribed, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        async def listen() -> None:
+            arrived = asyncio.Event()
+
+            def receive(signal: Signal) -> None:
+                heard.append(threading.get_ident())
+                arrived.set()
+
+            await backend.subscribe(receive)
+            subscribed.set()
+            await arrived.wait()
+
+        asyncio.run(listen())
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    await asyncio.to_thread(subscribed.wait)
+    await backend.publish(Signal(ready=True))
+    await asyncio.to_thread(done.wait)
+    assert heard == [thread.ident]
+    thread.join()
+    await backend.publish(Signal(ready=True))
+    assert heard == [thread.ident]

@@ -54,6 +54,9 @@ class MemoryBackend:
         self.store = Store(SystemClock() if clock is None else clock)
         self._signals = Signals()
 
+    def __del__(self) -> None:
+        self.store.dissolve()
+
     async def open(self) -> None:
         pass
 

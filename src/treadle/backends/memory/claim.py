@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 
-from .lines import Line, Lines
+from .lines import Line, Lineup, Parked
 from .moves import doom, expire, lease, make_ready, park
 from .rows import Row, Worker
 from .store import Store
 from .strays import doom_strays
 from .walk import Walk
 from .workers import bury_lapsed
+
+MOST_PARKED = 10_000
+"""How many rows one claim lets step aside before it lets others have their turn."""
 
 
 def claim(store: Store, demand: Demand, now: float) -> Claim:
@@ -22,11 +23,11 @@ def claim(store: Store, demand: Demand, now: float) -> Claim:
     if worker is None:
         return Claim(alive=False)
     _work_off(store, demand, now)
-    leases = [
-        *_hand_out_doomed(store, demand, worker, now),
-        *HandOut(store, demand, worker, now).run(),
-    ]
-    return Claim(tuple(leases), None, _next_due(store, demand, now))
+    doomed = _hand_out_doomed(store, demand, worker, now)
+    ready = HandOut(store, demand, worker, now)
+    leases = ready.run()
+    next_due = 0.0 if ready.cut_short else _next_due(store, demand, now)
+    return Claim((*doomed, *leases), None, next_due)
 
 
 def _work_off(store: Store, demand: Demand, now: float) -> None:
@@ -65,9 +66,15 @@ class HandOut:
         self._demand = demand
         self._worker = worker
         self._now = now
-        self._left = demand.limit
         self._room = None if demand.types is None else dict(demand.types)
+        self._left = demand.limit if self._room is None else min(demand.limit, sum(self._room.values()))
+        self._may_park = MOST_PARKED
         self._leases: list[Lease] = []
+
+    @property
+    def cut_short(self) -> bool:
+        """So much stood in the way that not all of it was cleared. The next claim goes on."""
+        return self._may_park <= 0
 
     def run(self) -> list[Lease]:
         if self._left > 0:
@@ -77,36 +84,42 @@ class HandOut:
         return self._leases
 
     def _take_parked(self) -> None:
-        parked = self._parked()
-        if not parked:
-            return
-        walk = Walk(parked.values(), self._demand, self._store.turns)
-        while self._left > 0 and (lines := walk.next()):
-            row = _first_of(lines)
+        """Again for as long as it is not the lines that come to an end, but the room for one of the types."""
+        while self._left > 0 and (parked := self._parked()):
+            walk = Walk(parked, self._demand, self._store.turns)
+            more = self._walk_parked(walk)
+            walk.end()
+            if not more:
+                return
+
+    def _walk_parked(self, walk: Walk) -> bool:
+        while self._left > 0 and (line := walk.next()) is not None:
+            row = line.pop()
+            assert row is not None
             self._offer(row)
             walk.served()
             if self._room is not None and self._room[row.kind.type] <= 0:
-                walk.leave_out(parked[row.kind.type])
-        walk.end()
+                return True
+        return False
 
-    def _parked(self) -> Mapping[str, Lines]:
+    def _parked(self) -> list[Parked]:
         """Of what is parked: the types that are wanted and have room."""
         parked, room = self._store.parked, self._room
         if not parked or room is None:
-            return dict(parked)
-        return {type: parked[type] for type, left in room.items() if left > 0 and type in parked}
+            return list(parked.values())
+        return [parked[type] for type, left in room.items() if left > 0 and type in parked]
 
     def _take_ready(self) -> None:
-        walk = Walk((self._store.ready,), self._demand, self._store.turns)
-        while self._left > 0 and (lines := walk.next()):
-            self._serve(lines[0], self._left if walk.alone else 1)
+        walk = Walk([self._store.ready], self._demand, self._store.turns)
+        while self._left > 0 and not self.cut_short and (line := walk.next()) is not None:
+            self._serve(line, self._left if walk.alone else 1)
             walk.served()
         walk.end()
 
-    def _serve(self, line: Line, most: int) -> None:
+    def _serve(self, line: Line | Lineup, most: int) -> None:
         """Hand out up to so many of a line."""
         until = self._left - most
-        while self._left > until and (row := line.pop()) is not None:
+        while self._left > until and not self.cut_short and (row := line.pop()) is not None:
             self._offer(row)
 
     def _offer(self, row: Row) -> None:
@@ -118,16 +131,9 @@ class HandOut:
         if self._room is not None:
             room = self._room.get(row.kind.type, 0)
             if room <= 0:
+                self._may_park -= 1
                 park(self._store, row)
                 return
             self._room[row.kind.type] = room - 1
         self._left -= 1
         self._leases.append(lease(self._store, row, self._worker, self._now))
-
-
-def _first_of(lines: Sequence[Line]) -> Row:
-    """Take the row that comes before all others in these lines."""
-    firsts = [(spot, line) for line in lines if (spot := line.first()) is not None]
-    row = min(firsts, key=lambda first: first[0][:2])[1].pop()
-    assert row is not None
-    return row

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from treadle.item import Closed, Effects, Released
 
+from .fading import Bundle
+
 NOTHING = Effects()
 
 
 class Following:
-    __slots__ = ("closed", "doomed", "released")
+    __slots__ = ("bundle", "closed", "doomed", "released")
 
     def __init__(self) -> None:
         self.released: list[Released] = []
         self.closed: list[Closed] = []
         self.doomed = 0
+        self.bundle: Bundle | None = None
+        """For plain items that end in this call."""
 
     def effects(self) -> Effects:
         if not self.released and not self.closed and not self.doomed:

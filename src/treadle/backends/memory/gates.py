@@ -75,5 +75,4 @@ def _unwaited(store: Store, row: Row | None) -> None:
     # It would have been pruned before, had nobody waited for it.
     if row is not None and row.faded:
         row.faded = False
-        row.pile = store.fading
-        store.fading.push(0.0, row.number, row)
+        store.fading.add(row, 0.0)

@@ -78,7 +78,7 @@ def member_ended(store: Store, row: Row, now: float, following: Following) -> No
     if group is None:
         value = row.result if row.contributed else None
         following.closed.append(Closed(row.item.id, kind.tenant, value, kind.type))
-        fade(store, row, now)
+        store.fading.add_member(row, now)
         return
     group.open -= 1
     if row.status == "dead":
@@ -89,7 +89,7 @@ def member_ended(store: Store, row: Row, now: float, following: Following) -> No
         group.ended_at = now
         following.closed.append(Closed(group.id, group.tenant, group.value, group.type))
         if group.keep is not None:
-            store.fading_groups.push(now + group.keep, _first(group), group)
+            store.fading.add_group(group, now + group.keep)
 
 
 def reopen(store: Store, row: Row) -> None:
@@ -101,16 +101,4 @@ def reopen(store: Store, row: Row) -> None:
     group.ended_at = None
     group.dead.pop(row, None)
     if group.spot is not None:
-        store.fading_groups.remove(group)
-
-
-def fade(store: Store, row: Row, ended_at: float) -> None:
-    """From when on it may be pruned."""
-    keep = row.keep
-    if keep is not None:
-        row.pile = store.fading
-        store.fading.push(ended_at + keep, row.number, row)
-
-
-def _first(group: Group) -> int:
-    return next(iter(group.members)).number
+        store.fading.groups.remove(group)

@@ -10,8 +10,9 @@ which makes them fair across the fleet; a demand's `rotation` has nothing to add
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from .pile import Pile
@@ -59,7 +60,55 @@ class Line(Pile[Row]):
         self.home.leave(self)
 
 
-class Ring:
+class Lineup:
+    """The same line in several `Lines`."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+
+    def pop(self) -> Row | None:
+        """Take the row that comes before all others."""
+        firsts = [(spot, line) for line in self._lines if (spot := line.first()) is not None]
+        return min(firsts, key=lambda first: first[0][:2])[1].pop() if firsts else None
+
+
+class Turning(ABC):
+    """Somebody below whom others take turns, each with a name."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def alone(self) -> bool:
+        """There is only one of them."""
+
+    @abstractmethod
+    def first(self) -> str | None:
+        """Whose turn it is."""
+
+    @abstractmethod
+    def below(self, name: str) -> Turning | Line | Lineup: ...
+
+    @abstractmethod
+    def turn_of(self, name: str) -> int | None:
+        """None: it does not take turns here."""
+
+    @abstractmethod
+    def served(self, name: str, turn: int) -> None:
+        """It had its turn. Nothing, if it is gone by now."""
+
+    @abstractmethod
+    def hold(self, name: str) -> None:
+        """Leave it out until further notice."""
+
+    @abstractmethod
+    def let_go(self, name: str) -> None:
+        """Let it back in, as the next one: nobody has waited longer."""
+
+
+class Ring(Turning):
     """Who takes turns, by name, in the order of their turns; and who is held out of them."""
 
     __slots__ = ("held", "turn", "turns")
@@ -72,6 +121,20 @@ class Ring:
     @property
     def empty(self) -> bool:
         return not self.turns and not self.held
+
+    @property
+    def alone(self) -> bool:
+        return len(self.turns) == 1
+
+    def first(self) -> str | None:
+        return next(iter(self.turns), None)
+
+    def below(self, name: str) -> Node:
+        return self.turns[name]
+
+    def turn_of(self, name: str) -> int | None:
+        node = self.turns.get(name)
+        return None if node is None else node.turn
 
     def get(self, name: str) -> Node | None:
         return self.turns[name] if name in self.turns else self.held.get(name)
@@ -88,20 +151,17 @@ class Ring:
             self.held.pop(name, None)
 
     def served(self, name: str, turn: int) -> None:
-        """It had its turn. Nothing, if it is gone by now."""
-        node = self.turns.get(name)
-        if node is not None:
+        turns = self.turns
+        if len(turns) > 1 and (node := turns.get(name)) is not None:
             node.turn = turn
-            self.turns.move_to_end(name)
+            turns.move_to_end(name)
 
     def hold(self, name: str) -> None:
-        """Leave it out until further notice."""
         node = self.turns.pop(name, None)
         if node is not None:
             self.held[name] = node
 
     def let_go(self, name: str) -> None:
-        """It is the next: nobody has waited longer."""
         node = self.held.pop(name, None)
         if node is not None:
             self.turns[name] = node

@@ -108,7 +108,10 @@ def lease(store: Store, row: Row, worker: Worker, now: float) -> Lease:
     if row.doom is None:
         row.attempt += 1
         row.started_at = now
-        set_status(row, "running")
+        row.status = "running"
+        counts = row.kind.counts
+        counts["ready"] -= 1
+        counts["running"] += 1
     return show_lease(row, now)
 
 
@@ -122,7 +125,7 @@ def show_lease(row: Row, claimed_at: float) -> Lease:
         type=kind.type,
         input=item.input,
         attempt=row.attempt,
-        group_id=row.group_id,
+        group_id=item.id if row.group is None else row.group.id,
         queue=kind.queue,
         lane=kind.lane,
         attempts=item.attempts,

@@ -69,13 +69,19 @@ class Pile(Generic[T]):
                 return None
             thing: T = spot[2]
             if thing.spot is spot:
-                self._out(thing)
+                thing.spot = None
+                self.size -= 1
+                if not self.size:
+                    self._clear()
                 return thing
 
     def remove(self, thing: T) -> None:
         """Take one out that is in."""
-        self._out(thing)
-        if len(self._queue) + len(self._late) > 2 * self.size + SLACK:
+        thing.spot = None
+        self.size -= 1
+        if not self.size:
+            self._clear()
+        elif len(self._queue) + len(self._late) > 2 * self.size + SLACK:
             self._sweep()
 
     def first(self) -> Spot | None:
@@ -97,13 +103,10 @@ class Pile(Generic[T]):
     def emptied(self) -> None:
         """Called when the last one has left, however it did."""
 
-    def _out(self, thing: T) -> None:
-        thing.spot = None
-        self.size -= 1
-        if not self.size:
-            self._queue.clear()
-            self._late.clear()
-            self.emptied()
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._late.clear()
+        self.emptied()
 
     def _sweep(self) -> None:
         self._queue = deque(spot for spot in self._queue if spot[2].spot is spot)

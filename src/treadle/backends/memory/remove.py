@@ -8,7 +8,6 @@ from treadle.errors import ReferencedError
 from treadle.item import Changed
 
 from . import gates
-from .groups import fade
 from .look import show
 from .moves import forget_deadline, leave_pile, withdraw
 from .rows import Group, Row
@@ -72,11 +71,9 @@ def remove_all(store: Store, rows: Iterable[Row]) -> None:
 
 
 def prune(store: Store, limit: int, now: float) -> int:
-    _unfold_groups(store, now)
     removed = 0
     while removed < limit and (row := store.fading.pop_until(now)) is not None:
-        row.pile = None
-        if _over(store, row, now):
+        if _over(store, row):
             store.delete(row)
             removed += 1
     store.permits.prune(now, limit)
@@ -84,17 +81,8 @@ def prune(store: Store, limit: int, now: float) -> int:
     return removed
 
 
-def _unfold_groups(store: Store, now: float) -> None:
-    """Put the members of ended groups among what fades, each with its own time."""
-    while (group := store.fading_groups.pop_until(now)) is not None:
-        assert group.ended_at is not None
-        for row in group.members:
-            leave_pile(row)
-            fade(store, row, group.ended_at)
-
-
-def _over(store: Store, row: Row, now: float) -> bool:
-    """Whether its time is over. If not, it comes again when it may be."""
+def _over(store: Store, row: Row) -> bool:
+    """Whether its time is over. If not, it comes again when it may be: with its group, or its last waiter."""
     if row.group is not None and row.group.ended_at is None:
         return False
     if row.ref in store.waiters:

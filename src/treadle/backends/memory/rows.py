@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -10,13 +10,19 @@ from treadle.item import Attempt, Item, Reason, Ref, Status, Verdict
 
 if TYPE_CHECKING:
     from .lines import Line
-    from .pile import Pile, Spot
+    from .pile import Spot
+
+
+class Holder(Protocol):
+    """Where a row can be, and be taken out of."""
+
+    def remove(self, thing: Row, /) -> None: ...
 
 
 class Kind:
     """Items alike in tenant, queue, lane and type, and how many there are in each status."""
 
-    __slots__ = ("counts", "lane", "line", "queue", "rows", "tenant", "type")
+    __slots__ = ("counts", "lane", "line", "queue", "tenant", "type")
 
     def __init__(self, tenant: str, queue: str, lane: str, type: str, line: Line) -> None:
         self.tenant = tenant
@@ -24,7 +30,6 @@ class Kind:
         self.lane = lane
         self.type = type
         self.line = line
-        self.rows = 0
         self.counts: dict[Status, int] = {
             "blocked": 0,
             "scheduled": 0,
@@ -110,8 +115,13 @@ class Group:
         self.spot: Spot | None = None
 
 
-class Row(msgspec.Struct, eq=False):
-    """An item, and all that changes about it. A struct only because those are quick to make."""
+class Row(msgspec.Struct, eq=False, gc=False):
+    """An item, and all that changes about it.
+
+    A struct because those are quick to make, and one that the garbage collector does not see: a million rows
+    would make each of its rounds take a second. So whoever lets go of a row has to cut it off from everything
+    that leads back to it, or it stays for good.
+    """
 
     item: Item
     kind: Kind
@@ -127,7 +137,7 @@ class Row(msgspec.Struct, eq=False):
 
     # Where it is. An open row is in exactly one of: a pile (a line, or what is due later), what is doomed,
     # the hands of a worker, or nowhere, blocked. An ended one may lie in the pile of what will be pruned.
-    pile: Pile[Row] | None = None
+    pile: Holder | None = None
     spot: Spot | None = None
     doom: Verdict | None = None
     token: int = 0

@@ -14,13 +14,13 @@ from .endings import end, tell
 from .following import Following
 from .groups import contribute, group_of, value_of
 from .moves import doom_overdue, remember, unlease, wait
+from .quick import APPLIED, succeed_plain
 from .rows import Row
 from .store import Store
 from .submit import Plan, admit, make_plan
 
 Ending: TypeAlias = Literal["success", "dead", "cancelled"]
 
-APPLIED = Outcome(verb="applied")
 AGAIN = Outcome(verb="applied", again=True)
 NOTHING_NEW = Plan()
 
@@ -45,6 +45,9 @@ def settle(store: Store, settlements: Sequence[Settlement], now: float) -> Settl
 
 
 def _settle_one(call: Call, settlement: Settlement) -> Outcome:
+    quick = succeed_plain(call.store, settlement, call.now, call.following)
+    if quick is not None:
+        return quick
     lease = settlement.lease
     row = call.store.find(lease.tenant, lease.id)
     if row is None or row.token != lease.token:

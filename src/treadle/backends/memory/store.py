@@ -16,6 +16,7 @@ from treadle.item import Item, Ref, Schedule
 
 from .doomed import Doomed
 from .due import Due
+from .fading import Fading
 from .lines import Line, Lines, Parked, Turns
 from .permits import Permits
 from .pile import SLACK, Pile
@@ -38,6 +39,8 @@ class Namesakes(dict[str, Row]):
 class Store:
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
+        self.quick = True
+        """Whether plain items may take the short way: see `quick`."""
 
         self.items: dict[str, Row | Namesakes] = {}
         self.log: list[Row] = []
@@ -77,11 +80,7 @@ class Store:
         self.searches: dict[str, Search] = {}
         """What was found of types that no live worker has."""
 
-        self.fading: Pile[Row] = Pile()
-        """Ended rows in ended groups, by the time they may be pruned."""
-        self.fading_groups: Pile[Group] = Pile()
-        """Ended groups whose members are not in `fading` yet, by the time the first may be."""
-
+        self.fading = Fading()
         self.permits = Permits()
         self.schedules: dict[str, Schedule] = {}
 
@@ -130,7 +129,6 @@ class Store:
     def insert(self, row: Row) -> None:
         """Put a new row into the tables that every row is in."""
         item, kind = row.item, row.kind
-        kind.rows += 1
         kind.counts[row.status] += 1
         self.log.append(row)
         namesake = self.items.setdefault(item.id, row)
@@ -148,8 +146,7 @@ class Store:
         item, kind = row.item, row.kind
         row.gone = True
         kind.counts[row.status] -= 1
-        kind.rows -= 1
-        if not kind.rows:
+        if not any(kind.counts.values()):
             self._drop_kind(kind)
         self._drop_from_log()
         self._drop_id(row)
@@ -161,6 +158,12 @@ class Store:
         self._leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
+        _cut(row)
+
+    def dissolve(self) -> None:
+        """Let go of all rows. The store is of no more use."""
+        for row in self.log:
+            _cut(row)
 
     def _new_kind(self, key: tuple[str, str, str, str]) -> Kind:
         tenant, queue, lane, type = key
@@ -218,7 +221,7 @@ class Store:
         group.cancelled.pop(row, None)
         if not group.members:
             if group.spot is not None:
-                self.fading_groups.remove(group)
+                self.fading.groups.remove(group)
             self._drop_group(group)
 
     def _drop_group(self, group: Group) -> None:
@@ -232,6 +235,16 @@ class Store:
 
 def _number(row: Row) -> int:
     return row.number
+
+
+_NOWHERE = Kind("", "", "", "", Line(Lines(Turns(), set()), "", "", ""))
+
+
+def _cut(row: Row) -> None:
+    """Cut a row off from everything that leads back to it: see `Row`."""
+    row.kind = _NOWHERE
+    row.pile = row.spot = row.worker = row.gate = row.expiry = None
+    row.group = row.up = row.kids = None
 
 
 def discard(table: dict[K, dict[V, None]], key: K, member: V) -> bool:

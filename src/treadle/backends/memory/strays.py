@@ -27,7 +27,7 @@ class Search:
         """Those that became ready before this, and are so still."""
         while self.found and self.found[0][0] < ready_at:
             since, _, row = self.found.popleft()
-            if row.status == "ready" and row.doom is None and row.ready_at == since:
+            if row.status == "ready" and row.doom is None and row.ready_at == since and not row.gone:
                 yield row
 
 

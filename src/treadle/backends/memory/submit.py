@@ -13,6 +13,7 @@ from treadle.rules import gate as standing
 from . import gates
 from .groups import join
 from .moves import doom, lease, leave_pile, wait, watch_deadline
+from .quick import store_plain
 from .rows import Group, Row
 from .store import KeyRef, Store
 
@@ -20,15 +21,18 @@ from .store import KeyRef, Store
 def submit(
     store: Store, submissions: Sequence[Submission], now: float
 ) -> list[tuple[Submitted, ...] | Rejected]:
-    return [submit_together(store, submission.items, now) for submission in submissions]
+    answers: list[tuple[Submitted, ...] | Rejected] = []
+    for submission in submissions:
+        items = submission.items
+        if len(items) == 1 and store.quick and (stored := store_plain(store, items[0], now)) is not None:
+            answers.append((stored,))
+        else:
+            answers.append(submit_together(store, items, now))
+    return answers
 
 
 def submit_together(store: Store, items: Sequence[Item], now: float) -> tuple[Submitted, ...] | Rejected:
     """Store these items, or none of them."""
-    if len(items) == 1:
-        item = items[0]
-        if item.key is None and not item.after and item.id not in store.items:
-            return (_stored(store, admit(store, item, now), now),)
     plan = make_plan(store, items, now)
     if isinstance(plan, Rejected):
         return plan

@@ -8,11 +8,10 @@ from typing import Final
 
 from treadle.item import Demand
 
-from .lines import Line, Lines, Node, Ring, Turns
+from .lines import Line, Lines, Lineup, Ring, Turning, Turns
 
-QUEUE: Final = 0
 TENANT: Final = 1
-LANE: Final = 2
+"""Where on the way from the queue to the line the tenants are."""
 
 
 class Walk:
@@ -21,102 +20,152 @@ class Walk:
     Several `Lines` are walked as if they were one: a name has its turn in all of them at once.
     """
 
-    def __init__(self, lines: Iterable[Lines], demand: Demand, turns: Turns) -> None:
-        self._tops = [each.queues for each in lines]
-        self._wanted = (demand.queues, demand.tenants, None)
-        self._avoid = demand.avoid
-        self._turns = turns
-        self._views: dict[Ring, OrderedDict[str, Node]] = {}
-        self._path: list[tuple[Sequence[Ring], str]] = []
-        self._held: list[tuple[Ring, str]] = []
+    __slots__ = ("_avoid", "_held", "_narrowed", "_path", "_tenants", "_top", "_turns")
 
-    def next(self) -> list[Line]:
-        """The line whose turn it is, once in each of the `Lines` that have it. Empty: nobody's."""
-        self._path.clear()
-        return self._descend(self._tops, QUEUE)
+    def __init__(self, lines: Sequence[Lines], demand: Demand, turns: Turns) -> None:
+        self._turns = turns
+        self._tenants = demand.tenants
+        self._avoid = demand.avoid
+        self._narrowed: dict[Turning, Turning] = {}
+        self._top: Turning = lines[0].queues if len(lines) == 1 else Together([each.queues for each in lines])
+        if demand.queues is not None:
+            self._top = Narrowed(self._top, demand.queues)
+        self._path: list[tuple[Turning, str]] = []
+        self._held: list[tuple[Turning, str]] = []
+
+    def next(self) -> Line | Lineup | None:
+        """The line whose turn it is."""
+        path, node = self._path, self._top
+        path.clear()
+        while True:
+            name = node.first()
+            if name is None:
+                if not path:
+                    return None
+                node, name = path.pop()
+                self._hold(node, name)
+                continue
+            path.append((node, name))
+            below = node.below(name)
+            if isinstance(below, Line) or isinstance(below, Lineup):  # noqa: SIM101  a third of the time
+                if not self._avoid or (path[TENANT][1], name) not in self._avoid:
+                    return below
+                self._hold(*path.pop())
+            elif self._tenants is not None and len(path) == TENANT:
+                node = self._narrow(below)
+            else:
+                node = below
 
     @property
     def alone(self) -> bool:
-        """The line that was next is the only one: it may be served as often as one likes."""
-        return len(self._tops) == 1 and all(
-            len(self._view(rings[0], level)) == 1 for level, (rings, _) in enumerate(self._path)
-        )
+        """The line whose turn it is is the only one: it may be served as often as one likes."""
+        (queues, _), (tenants, _), (lanes, _) = self._path
+        return lanes.alone and tenants.alone and queues.alone
 
     def served(self) -> None:
-        """One item was taken from the line that was next."""
+        """The line whose turn it is was served."""
         turn = self._turns.next()
-        for rings, name in self._path:
-            for ring in rings:
-                ring.served(name, turn)
-                view = self._views.get(ring)
-                if view is not None and name in view:
-                    view.move_to_end(name)
-
-    def set_aside(self) -> None:
-        """Nothing in the line that was next can be taken."""
-        rings, name = self._path[-1]
-        self._hold(rings, name)
-
-    def leave_out(self, lines: Lines) -> None:
-        self._tops = [top for top in self._tops if top is not lines.queues]
+        for node, name in self._path:
+            node.served(name, turn)
 
     def end(self) -> None:
         """Let everybody back in who was only passed over."""
-        for ring, name in reversed(self._held):
+        for node, name in reversed(self._held):
+            node.let_go(name)
+
+    def _narrow(self, node: Turning) -> Turning:
+        assert self._tenants is not None
+        if node not in self._narrowed:
+            self._narrowed[node] = Narrowed(node, self._tenants)
+        return self._narrowed[node]
+
+    def _hold(self, node: Turning, name: str) -> None:
+        node.hold(name)
+        self._held.append((node, name))
+
+
+class Narrowed(Turning):
+    """Those of a few names only."""
+
+    __slots__ = ("_node", "_order")
+
+    def __init__(self, node: Turning, wanted: Iterable[str]) -> None:
+        turns = {name: turn for name in wanted if (turn := node.turn_of(name)) is not None}
+        self._node = node
+        self._order = OrderedDict.fromkeys(sorted(turns, key=turns.__getitem__))
+
+    @property
+    def alone(self) -> bool:
+        return len(self._order) == 1
+
+    def first(self) -> str | None:
+        order = self._order
+        while order:
+            name = next(iter(order))
+            if self._node.turn_of(name) is not None:
+                return name
+            del order[name]
+        return None
+
+    def below(self, name: str) -> Turning | Line | Lineup:
+        return self._node.below(name)
+
+    def turn_of(self, name: str) -> int | None:
+        return self._node.turn_of(name) if name in self._order else None
+
+    def served(self, name: str, turn: int) -> None:
+        self._order.move_to_end(name)
+        self._node.served(name, turn)
+
+    def hold(self, name: str) -> None:
+        del self._order[name]
+
+    def let_go(self, name: str) -> None:
+        """Not needed: what was narrowed is only seen by one walk."""
+
+
+class Together(Turning):
+    """Several that are walked as if they were one."""
+
+    __slots__ = ("_below", "_rings")
+
+    def __init__(self, rings: Sequence[Ring]) -> None:
+        self._rings = rings
+        self._below: dict[str, Turning | Line | Lineup] = {}
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    def first(self) -> str | None:
+        turns = {
+            name: turn
+            for ring in self._rings
+            if (name := ring.first()) is not None and (turn := self.turn_of(name)) is not None
+        }
+        return min(turns, key=turns.__getitem__, default=None)
+
+    def below(self, name: str) -> Turning | Line | Lineup:
+        found = self._below.get(name)
+        if found is None:
+            nodes = [ring.turns[name] for ring in self._rings if name in ring.turns]
+            rings = [node for node in nodes if isinstance(node, Ring)]
+            found = Together(rings) if rings else Lineup([node for node in nodes if isinstance(node, Line)])
+            self._below[name] = found
+        return found
+
+    def turn_of(self, name: str) -> int | None:
+        turns = [ring.turns[name].turn for ring in self._rings if name in ring.turns]
+        return min(turns, default=None)
+
+    def served(self, name: str, turn: int) -> None:
+        for ring in self._rings:
+            ring.served(name, turn)
+
+    def hold(self, name: str) -> None:
+        for ring in self._rings:
+            ring.hold(name)
+
+    def let_go(self, name: str) -> None:
+        for ring in self._rings:
             ring.let_go(name)
-
-    def _descend(self, rings: Sequence[Ring], level: int) -> list[Line]:
-        while True:
-            name = self._first(rings, level)
-            if name is None:
-                return []
-            nodes = [ring.turns[name] for ring in rings if name in ring.turns]
-            self._path.append((rings, name))
-            lines = [node for node in nodes if isinstance(node, Line)]
-            if level < LANE:
-                lines = self._descend([node for node in nodes if isinstance(node, Ring)], level + 1)
-            elif self._avoid and (lines[0].tenant, name) in self._avoid:
-                lines = []
-            if lines:
-                return lines
-            self._path.pop()
-            self._hold(rings, name)
-
-    def _first(self, rings: Sequence[Ring], level: int) -> str | None:
-        """The name whose turn comes first in any of the rings."""
-        best: str | None = None
-        least = 0
-        for ring in rings:
-            view = self._view(ring, level)
-            name = next(iter(view), None)
-            if name is not None and (best is None or view[name].turn < least):
-                best, least = name, view[name].turn
-        return best
-
-    def _view(self, ring: Ring, level: int) -> OrderedDict[str, Node]:
-        """The ring's turns, or as many of them as are wanted."""
-        wanted = self._wanted[level]
-        if wanted is None:
-            return ring.turns
-        view = self._views.get(ring)
-        if view is None:
-            view = self._views[ring] = _narrowed(ring, wanted)
-        while view and (name := next(iter(view))) not in ring.turns:
-            del view[name]
-        return view
-
-    def _hold(self, rings: Sequence[Ring], name: str) -> None:
-        for ring in rings:
-            if name in ring.turns:
-                ring.hold(name)
-                self._held.append((ring, name))
-
-
-def _narrowed(ring: Ring, wanted: Sequence[str]) -> OrderedDict[str, Node]:
-    turns = ring.turns
-    if len(wanted) < len(turns):
-        chosen = {name: turns[name] for name in wanted if name in turns}
-    else:
-        names = frozenset(wanted)
-        chosen = {name: node for name, node in turns.items() if name in names}
-    return OrderedDict(sorted(chosen.items(), key=lambda pair: pair[1].turn))
