@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 from .clock import ManualClock
 from .counting import CountingBackend
 from .faults import Faults, FaultyBackend
+from .inline import drain, run_inline
 
 if TYPE_CHECKING:
     from .contract import BackendContract, Subject
 
-__all__ = ["BackendContract", "CountingBackend", "Faults", "FaultyBackend", "ManualClock", "Subject"]
+__all__ = [
+    "BackendContract",
+    "CountingBackend",
+    "Faults",
+    "FaultyBackend",
+    "ManualClock",
+    "Subject",
+    "drain",
+    "run_inline",
+]
 
 
 def __getattr__(name: str) -> object:

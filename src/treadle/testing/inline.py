@@ -12,6 +12,7 @@ async with run_inline(app):
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -39,7 +40,11 @@ async def drain(app: Treadle) -> None:
         raise NotStarted("the app")
     while True:
         await app.core.submitter.flush()
-        await crew.claimer.empty()
-        if crew.quiet():
-            return
+        crew.dispatcher.flush()
         await crew.idle()
+        taken = crew.desk.taken
+        if crew.quiet():
+            await crew.claimer.empty()
+            if crew.desk.taken == taken:
+                return
+        await asyncio.sleep(0)

@@ -193,6 +193,9 @@ class Verdicts:
             for queue in "pq":
                 await submit(backend, gate("m", id=tenant + queue, need=2, tenant=tenant, queue=queue))
         assert await verdicts(backend, tenants=("x",), queues=("p",)) == {"xp": "unsatisfiable"}
+        assert await verdicts(backend, tenants=()) == {}
+        assert await verdicts(backend, queues=()) == {}
+        assert await verdicts(backend, queues=(), tenants=("y",)) == {}
         assert sorted(await verdicts(backend, tenants=("y",))) == ["yp", "yq"]
 
     async def test_verdicts_go_to_whoever_has_the_type(self, backend: Backend) -> None:
@@ -245,6 +248,20 @@ class Verdicts:
         await subject.advance(200)
         assert await verdicts(subject.backend, "other", types={"sms": 1}, unknown_grace=100.0) == {}
         assert await claim_ids(subject.backend, worker="mailer", types={"mail": 1}) == ["a"]
+
+    async def test_the_grace_begins_when_the_last_worker_has_gone(self, subject: Subject) -> None:
+        """A backlog does not die with the only worker that had its type: there is time to start another."""
+        backend = subject.backend
+        await beat(backend, "mailer", types=("mail",))
+        await submit(backend, item("a", "mail"))
+        await subject.advance(1000)
+        await backend.bury("mailer")
+        grace: dict[str, Any] = {"types": {"sms": 1}, "unknown_grace": 100.0}
+        assert await verdicts(backend, "other", **grace) == {}
+        await subject.advance(50)
+        assert await verdicts(backend, "other", **grace) == {}
+        await subject.advance(60)
+        assert await verdicts(backend, "other", **grace) == {"a": "unknown_type"}
 
     async def test_the_grace_is_for_what_is_ready(self, subject: Subject) -> None:
         """Time spent scheduled or blocked is not time spent ready."""

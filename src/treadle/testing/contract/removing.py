@@ -290,6 +290,8 @@ class Pruning:
         assert await backend.prune() == 1
         assert await statuses(backend, "root", "short", "dead") == ["success", None, "dead"]
         await backend.requeue(["dead"])
+        await subject.advance(2000)
+        assert await backend.prune() == 0
         assert (await group(backend, "root")).open == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert only(settled.effects.closed).id == "root"

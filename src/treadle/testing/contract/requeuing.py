@@ -131,8 +131,8 @@ class Requeuing:
         assert (lease.verdict, lease.deadline) == (None, None)
 
     @needs("operating")
-    async def test_the_row_of_losses_begins_anew(self, backend: Backend) -> None:
-        """The first loss after it is a first one; the whole budget is there again."""
+    async def test_the_budget_begins_anew(self, backend: Backend) -> None:
+        """The whole budget is there again, and can be lost again."""
         await submit(backend, item("a", attempts=1))
         await claim(backend, worker="w1")
         await backend.bury("w1")
@@ -141,6 +141,18 @@ class Requeuing:
         assert (await claim_one(backend, "w2")).attempt == 1
         await backend.bury("w2")
         assert await verdicts(backend) == {"a": "lease_lost"}
+
+    @needs("operating")
+    async def test_a_loss_before_it_does_not_count(self, backend: Backend) -> None:
+        """One lost lease, a death, a requeue: the next loss is a first one, and waits for nothing."""
+        await submit(backend, item("a"))
+        await claim(backend, worker="w1")
+        await backend.bury("w1")
+        await apply(backend, die(await claim_one(backend)))
+        await backend.requeue(["a"])
+        await claim(backend, worker="w2")
+        await backend.bury("w2")
+        assert await status(backend, "a") == "ready"
 
     @needs("operating")
     async def test_an_old_token_does_not_come_back(self, backend: Backend) -> None:
