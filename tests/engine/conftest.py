@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 
 from treadle import Treadle
 from treadle.backend import Backend
+from treadle.testing import Faults, FaultyBackend, ManualClock
+from treadle.testing.contract.check import consistent
 
 BACKENDS = ["memory", "sqlite", "postgres"]
 
@@ -47,3 +51,59 @@ async def make_app(store: Callable[[], Backend]) -> AsyncGenerator[Callable[...,
     yield make
     for app in apps:
         await app.stop(drain=0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time in `make_timed` apps: it moves only when told to."""
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def make_timed(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncGenerator[Callable[..., Treadle]]:
+    """Makes apps that share a store, both on `clock`. (PostgreSQL has a clock of its own.)"""
+    from treadle.backends.memory import MemoryBackend
+    from treadle.backends.sqlite import SqliteBackend
+
+    shared, file = MemoryBackend(clock=clock), tmp_path / "work.db"
+    apps: list[Treadle] = []
+
+    def make(*work: Any, **settings: Any) -> Treadle:
+        backend = shared if request.param == "memory" else SqliteBackend(file, clock=clock)
+        apps.append(Treadle(backend, work=work, clock=clock, **settings))
+        return apps[-1]
+
+    yield make
+    for app in apps:
+        await app.stop(drain=0)
+
+
+@pytest.fixture
+async def sound(store: Callable[[], Backend]) -> AsyncGenerator[None]:
+    """After the test: nothing was lost in the event loop, and the store is consistent."""
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    yield
+    gc.collect()
+    assert lost == []
+    backend = store()
+    await backend.open()
+    await consistent(backend)
+    await backend.close()
+
+
+@pytest.fixture
+def faults() -> Faults:
+    """What is to go wrong in this test's store."""
+    return Faults()
+
+
+@pytest.fixture
+async def make_faulty(
+    sound: None, make_app: Callable[..., Treadle], store: Callable[[], Backend], faults: Faults
+) -> AsyncGenerator[Callable[..., Treadle]]:
+    """Makes apps on this test's store, as `make_app` does, that meet `faults`."""
+    yield lambda *work, **settings: make_app(*work, backend=FaultyBackend(store(), faults), **settings)
+    faults.clear()

@@ -1,11 +1,10 @@
-"""What the engine's tests share: events to wait for, gates for handlers, a store that fails on demand."""
+"""What the engine's tests share: events to wait for, gates to hold handlers at, chance without chance."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-from collections import Counter, deque
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -23,6 +22,17 @@ PATIENCE = 15.0
 
 AT_ONCE = Retry(base=0, jitter=0)
 """Retries without a wait."""
+
+
+class Steady(random.Random):
+    """Always draws the same."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    def random(self) -> float:
+        return self._value
 
 
 class Gate:
@@ -98,38 +108,6 @@ class Errors:
                 self._changed.clear()
                 await self._changed.wait()
         return next(error for error, each in self.seen if each == phase)
-
-
-class Faulty:
-    """A backend that fails when told to, and counts what it is asked."""
-
-    def __init__(self, inner: Backend) -> None:
-        self._inner = inner
-        self._errors: dict[str, deque[Exception]] = {}
-        self.calls: Counter[str] = Counter()
-        self.before: dict[str, Callable[..., Any]] = {}
-        """By verb: called with the arguments before the verb is; may be async, may raise."""
-
-    def fail(self, verb: str, *errors: Exception) -> None:
-        """The next calls of this verb raise these, one each, and do nothing."""
-        self._errors.setdefault(verb, deque()).extend(errors)
-
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._inner, name)
-        if not inspect.iscoroutinefunction(verb):
-            return verb
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls[name] += 1
-            if errors := self._errors.get(name):
-                raise errors.popleft()
-            if name in self.before:
-                answer = self.before[name](*args, **kwargs)
-                if inspect.isawaitable(answer):
-                    await answer
-            return await verb(*args, **kwargs)
-
-        return call
 
 
 async def until_status(app: Treadle, id: str, *statuses: str) -> ItemState:

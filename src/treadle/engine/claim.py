@@ -70,8 +70,10 @@ class Claimer:
         self._rotation: object = None
         self._empty = 0
         self._failures = 0
-        self.idle = asyncio.Event()
-        """Set while there was nothing to claim the last time."""
+        self._begun = 0
+        self._nothing = 0
+        """Which claim, counted from 1, was the last to find nothing."""
+        self._found_nothing = asyncio.Event()
 
     def wake(self) -> None:
         self._empty = 0
@@ -79,9 +81,11 @@ class Claimer:
 
     async def empty(self) -> None:
         """Return when a claim made from now on has found nothing."""
-        self.idle.clear()
+        begun = self._begun
         self.wake()
-        await self.idle.wait()
+        while self._nothing <= begun:
+            self._found_nothing.clear()
+            await self._found_nothing.wait()
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -101,6 +105,7 @@ class Claimer:
         if demand is None:
             return self._interval
         sent = self._clock.monotonic()
+        self._begun += 1
         try:
             claim = await finish(self._claimed(demand, sent))
         except Exception as error:  # noqa: BLE001  whatever it is, a worker that stops claiming is worse
@@ -121,11 +126,11 @@ class Claimer:
     def _next(self, claim: Claim, demand: Demand) -> float:
         if claim.leases:
             self._empty = 0
-            self.idle.clear()
             return 0.0
         self._empty += 1
         if demand.limit:
-            self.idle.set()
+            self._nothing = self._begun
+            self._found_nothing.set()
         idle = self._empty > IDLE_AFTER
         wait = self._interval * IDLE_FACTOR if idle else self._interval
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))

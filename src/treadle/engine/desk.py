@@ -41,6 +41,8 @@ class Desk:
         """The same by tenant and id."""
         self._judged: set[int] = set()
         """Tokens that are being settled without an attempt."""
+        self.taken = 0
+        """How many leases there have been."""
         self.settler = Settler(
             core.backend, self, core.tasks, sleep=settings.clock.sleep, draw=settings.random.random
         )
@@ -50,6 +52,7 @@ class Desk:
 
     def take(self, active: Active) -> None:
         lease = active.lease
+        self.taken += 1
         self.held[lease.token] = active
         self.refs[lease.tenant, lease.id] = lease.token
         active.bound.metrics.claimed()
@@ -102,6 +105,7 @@ class Desk:
 
     def refuse(self, lease: Lease, decision: Decision | Release) -> None:
         """A claimed item that does not come as far as an attempt."""
+        self.taken += 1
         self._judged.add(lease.token)
         self.settler.add(Entry(lease, decision))
 

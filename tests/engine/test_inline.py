@@ -1,0 +1,147 @@
+"""Testing for users: `run_inline`, `drain`, `ManualClock` (SPEC §16)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp
+from treadle import Abort, Context, Result, Retry, Treadle, work
+from treadle.errors import NotStarted
+from treadle.testing import ManualClock, drain, run_inline
+
+
+@work
+async def value(n: int) -> int:
+    return n
+
+
+async def test_drain_runs_what_is_due_and_what_that_queues(make_app: MakeApp) -> None:
+    """§16: to the end: children, nexts, retries without a wait, the doomed."""
+    ran: list[str] = []
+
+    @work(name="step", retry=AT_ONCE)
+    async def step(ctx: Context, name: str) -> None:
+        if ctx.attempt == 1:
+            raise OSError("once")
+        ran.append(name)
+
+    @work(name="bad")
+    async def bad() -> None:
+        raise Abort("bad")
+
+    doomed = step("never")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, None]:
+        deep = ctx.queue(step("a")).next(step("b")).next(step("c"))
+        return ctx.queue(deep, ctx.queue(bad()).next(doomed))
+
+    async with run_inline(make_app(root, step, bad)) as app:
+        handle = await app.enqueue(root())
+        await drain(app)
+        assert ran == ["a", "b", "c"]
+        group = await app.group(handle.id)
+        assert group is not None
+        assert group.open == 0
+        assert (await app.handle(doomed.id).state()).reason == "unsatisfiable"
+
+
+async def test_drain_waits_for_what_runs(make_app: MakeApp) -> None:
+    """§16: and for its settlement."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> None:
+        await gate.passing()
+
+    async with run_inline(make_app(held)) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        draining = asyncio.ensure_future(drain(app))
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        gate.go.set()
+        async with asyncio.timeout(PATIENCE):
+            await draining
+        assert (await handle.state()).status == "success"
+
+
+async def test_drain_sees_what_was_submitted_before_it(make_app: MakeApp) -> None:
+    """§16: also while the worker is just asking for work."""
+    async with run_inline(make_app(value)) as app:
+        for n in range(50):
+            handle = await app.enqueue(value(n))
+            await drain(app)
+            assert (await handle.state()).status == "success"
+
+
+async def test_drain_leaves_what_is_due_later(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§16: move the clock, and drain again."""
+    async with run_inline(make_timed(value)) as app:
+        handle = await app.enqueue(value(3), delay=timedelta(days=3))
+        await drain(app)
+        assert (await handle.state()).status == "scheduled"
+        await clock.advance(timedelta(days=2))
+        await drain(app)
+        assert (await handle.state()).status == "scheduled"
+        await clock.advance(timedelta(days=1))
+        await drain(app)
+        assert (await handle.state()).result == 3
+
+
+async def test_a_test_of_days_takes_no_time(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§16: retries a day apart, none of them slept."""
+    at: list[float] = []
+
+    @work(name="flaky", retry=Retry(attempts=4, base=86400, max=10 * 86400, factor=2, jitter=0))
+    async def flaky(ctx: Context) -> str:
+        at.append(clock.now())
+        if ctx.attempt < 4:
+            raise OSError("again")
+        return "done"
+
+    async with run_inline(make_timed(flaky)) as app:
+        handle = await app.enqueue(flaky())
+        for days in (1, 2, 4):
+            await drain(app)
+            await clock.advance(timedelta(days=days))
+        await drain(app)
+        assert await handle.result() == "done"
+    assert [(b - a) / 86400 for a, b in itertools.pairwise(at)] == [1, 2, 4]
+
+
+async def test_the_end_of_the_block_drains(make_app: MakeApp) -> None:
+    """§16: everything due runs to the end."""
+    ran: list[int] = []
+
+    @work(name="note")
+    async def note(n: int) -> None:
+        ran.append(n)
+
+    async with run_inline(make_app(note)) as app:
+        await app.enqueue_many([note(n) for n in range(30)])
+    assert sorted(ran) == list(range(30))
+
+
+async def test_drain_runs_what_batches_have_collected(make_timed: MakeApp) -> None:
+    """§16: without waiting for the clock, which may stand still."""
+
+    @work.batch(size=10, max_wait=60)
+    async def double(numbers: list[int]) -> list[int]:
+        return [2 * n for n in numbers]
+
+    async with run_inline(make_timed(double)) as app:
+        handles = await app.enqueue_many([double(n) for n in range(3)])
+        async with asyncio.timeout(PATIENCE):
+            await drain(app)
+        assert [await handle.result() for handle in handles] == [0, 2, 4]
+
+
+async def test_drain_needs_a_started_app() -> None:
+    """§16."""
+    with pytest.raises(NotStarted):
+        await drain(Treadle())
