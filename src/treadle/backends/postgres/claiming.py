@@ -16,7 +16,7 @@ CLAIM: Final = (
     "select * from treadle.claim($1, $2, $3::text[], $4::int[], $5::text[], $6::text[], $7::text[],"
     " $8::text[], $9, $10, $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])"
 )
-BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[])"
+BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[], $7::text[])"
 BURY: Final = "select treadle.bury($1)"
 ORPHANS: Final = "select * from treadle.orphans($1, $2::bigint[])"
 
@@ -44,6 +44,7 @@ class Claiming(Verbs):
             beat.types is None,
             [lease.ref for lease in held] if held else None,
             [lease.token for lease in held] if held else None,
+            [lease.tenant for lease in held] if held else None,
             vital=True,
         )
         if record["l_row"] is None:

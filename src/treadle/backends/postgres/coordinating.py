@@ -61,7 +61,7 @@ class Coordinating(Verbs):
             await self._calls.rows(GIVE, worker, names, counts, repeatable=False)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
-        found = await self._calls.row(
+        found = await self._calls.rows(
             PUT_SCHEDULE,
             schedule.name,
             schedule.next_at,
@@ -69,7 +69,7 @@ class Coordinating(Verbs):
             schedule.paused,
             schedule.spec,
         )
-        return _schedule(found)
+        return _schedule(found[0]) if found else schedule
 
     async def schedules(self) -> Sequence[Schedule]:
         return [_schedule(row) for row in await self._calls.rows(SCHEDULES)]

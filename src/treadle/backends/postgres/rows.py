@@ -7,7 +7,7 @@ anything is not sent at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final, NamedTuple
 
 from treadle.item import Item, Ref
@@ -17,6 +17,21 @@ from .codes import ANY_SCOPE, OPEN_SCOPE
 
 SEPARATOR: Final = "\n"
 """Between the ids of an `after`. Names hold no control characters."""
+
+
+COLUMNS: Final = (
+    *("text[]", "text[]", "int[]", "int[]", "float8[]", "float8[]", "float8[]", "float8[]"),
+    *("text[]", "text[]", "text[]", "text[]", "int[]", "smallint[]", "text[]", "float8[]"),
+    *("float8[]", "float8[]"),
+)
+"""The types of `Rows.columns`."""
+
+
+def call_of(function: str, *types: str | None) -> str:
+    """A call with its parameters and their types: an array of nothing has none of its own. None: null."""
+    numbers = count(1)
+    parameters = ", ".join("null" if type is None else f"${next(numbers)}::{type}" for type in types)
+    return f"select * from treadle.{function}({parameters})"  # noqa: S608  constants
 
 
 class Rows(NamedTuple):
@@ -41,9 +56,9 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
         item.key is None and not item.after and item.need <= 0 and item.lease_to is None for item in items
     )
     missing = [] if plain else _named(items)
-    count = len(items)
+    total = len(items)
     refs: list[tuple[str, str, int]] = [(item.id, item.tenant, n) for n, item in enumerate(items)]
-    refs += [(id, tenant, count + n) for n, (tenant, id) in enumerate(missing)]
+    refs += [(id, tenant, total + n) for n, (tenant, id) in enumerate(missing)]
     in_order = all(first < second for first, second in pairwise(refs))
     order = None if in_order else [ref[2] for ref in sorted(refs)]
     if order is not None or missing:
@@ -51,7 +66,7 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
         placeholders = [_placeholder(ref) for ref in missing]
         everything: Sequence[Item | Placeholder] = [*items, *placeholders]
         ordered = [everything[n] for n in order]
-        owner = [owners[n] if n < count else 0 for n in order]
+        owner = [owners[n] if n < total else 0 for n in order]
     else:
         ordered, owner = items, owners
     return Rows(

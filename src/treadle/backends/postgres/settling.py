@@ -13,19 +13,17 @@ from treadle.item import Closed, Contribution, Effects, Item, Outcome, Released,
 from .base import Verbs
 from .calls import Record
 from .codes import KINDS, LOSSES, REASON_CODES, SETTLED
-from .rows import SEPARATOR, circular, rows_of
+from .rows import COLUMNS, SEPARATOR, call_of, circular, rows_of
 from .states import text_bytes
 from .submitting import marks, refused
 
-SETTLE: Final = (
-    "select * from treadle.settle($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::smallint[],"
-    " $6::bytea[], $7::float8[], $8::float8[], $9::int[], $10::int[], $11::bytea[], $12::int[], $13::bytea[],"
-    " $14::bytea[], $15::bytea[], $16, $17, $18::int[], $19::int[], $20::text[], $21::text[], $22::text[],"
-    " $23::text[], $24::text[], $25::int[], $26::int[], $27::float8[], $28::float8[], $29::float8[],"
-    " $30::float8[], $31::text[], $32::text[], $33::text[], $34::text[], $35::int[], $36::smallint[],"
-    " $37::text[], $38::float8[], $39::float8[], $40::float8[], $41::text[], $42::bytea[], $43::bytea[],"
-    " $44, $45)"
+_SETTLEMENTS: Final = (
+    *("bigint[]", "bigint[]", "text[]", "smallint[]", "smallint[]", "smallint[]", "bytea[]"),
+    *("float8[]", "float8[]", "int[]", "int[]", "bytea[]", "int[]", "bytea[]", "bytea[]", "bytea[]"),
+    *("boolean", "boolean"),
 )
+_CHILDREN: Final = ("int[]", "int[]", "text[]", "text[]", "text[]", *COLUMNS, "text[]", "bytea[]", "bytea[]")
+SETTLE: Final = call_of("settle", *_SETTLEMENTS, *_CHILDREN, "boolean", "boolean")
 NO_CHILDREN: Final = (*(None,) * 26, True, False)
 
 CONTRIBUTES: Final = 1
@@ -99,6 +97,7 @@ class Request:
         self.arguments: tuple[object, ...] = (
             [one.lease.ref for one in settlements],
             [one.lease.token for one in settlements],
+            [one.lease.tenant for one in settlements],
             [KINDS[one.kind] for one in settlements],
             [_flags(one) for one in settlements],
             [REASON_CODES[one.reason] for one in settlements],

@@ -84,19 +84,15 @@ class Notifier:
 
 def merge(first: Signal, second: Signal) -> Signal:
     """Both in one."""
-    names = sum(len(one.items) + len(one.groups) + len(one.lost) for one in (first, second))
-    if first.everything or second.everything or names > MOST_NAMES:
-        return Signal(
-            ready=True,
-            everything=True,
-            asking=_union(first.asking, second.asking),
-            awaited=_union(first.awaited, second.awaited),
-        )
+    sender = first.sender if first.sender == second.sender else ""
+    names = sum(len(one.items) + len(one.groups) for one in (first, second))
+    everything = first.everything or second.everything or names > MOST_NAMES
     return Signal(
-        ready=first.ready or second.ready,
-        items=_union(first.items, second.items),
-        groups=_union(first.groups, second.groups),
-        lost=_union(first.lost, second.lost),
+        sender=sender,
+        ready=first.ready or second.ready or everything,
+        everything=everything,
+        items=() if everything else _union(first.items, second.items),
+        groups=() if everything else _union(first.groups, second.groups),
         asking=_union(first.asking, second.asking),
         awaited=_union(first.awaited, second.awaited),
     )
@@ -110,7 +106,7 @@ def payload(signal: Signal) -> str:
     """As JSON; if that is too long, that everything may have changed."""
     text = _encode(signal)
     if len(text) > MOST_BYTES:
-        text = _encode(Signal(ready=True, everything=True))
+        text = _encode(Signal(sender=signal.sender, ready=True, everything=True))
     return text.decode()
 
 
@@ -130,7 +126,7 @@ class Listener:
         self._ears[mark] = (receive, asyncio.get_running_loop())
         if listen:
             if self._task is None:
-                self._tried.clear()
+                self._tried = asyncio.Event()
                 self._task = asyncio.create_task(self._run(), name="treadle-listen")
             await self._tried.wait()
         return lambda: void(self._ears.pop(mark, None))

@@ -14,18 +14,26 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 
 from .base import Verbs
 from .codes import STATUSES
-from .rows import Rows, circular, rows_of
+from .rows import COLUMNS, Rows, call_of, circular, rows_of
 from .within import row_within
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
-STORE: Final = (
-    "select * from treadle.store($1::int[], $2::int[], null, $3::bigint[], $4::text[], $5::text[],"
-    " $6::text[], $7::text[], $8::text[], $9::int[], $10::int[], $11::float8[], $12::float8[], $13::float8[],"
-    " $14::float8[], $15::text[], $16::text[], $17::text[], $18::text[], $19::int[], $20::smallint[],"
-    " $21::text[], $22::float8[], $23::float8[], $24::float8[], $25::text[], null, null, $26::bytea[],"
-    " $27::bytea[], $28, $29)"
+_ITEMS: Final = (
+    "int[]",
+    "int[]",
+    None,
+    "bigint[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    *COLUMNS,
+    "text[]",
+    None,
+    None,
 )
+_ROWS: Final = (*_ITEMS, "bytea[]", "bytea[]", "boolean", "boolean")
+STORE: Final = call_of("store", *_ROWS)
 FIRE: Final = STORE.replace("treadle.store(", "treadle.fire($30, $31, $32, ")
 WITHIN: Final = STORE.replace("treadle.store(", "treadle.submit_within(").replace("$29)", "$29, $30)")
 

@@ -4,7 +4,7 @@
 -- name the same keys wait for each other here, and only here.
 create or replace function treadle.answer(
   p_now float8, i_skip boolean[], i_nos bigint[], i_nonce bigint[], i_id text[], i_tenant text[],
-  i_type text[], i_key text[], i_scope float8[],
+  i_type text[], i_key text[], i_scope float8[], i_grp bigint[],
   out o_row int[], out o_id text[], out o_own boolean[])
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set lock_timeout = '200ms'
@@ -30,12 +30,14 @@ begin
       h.no is not null and (
         h.nonce = u.nonce and h.id = u.id
         or case u.scope when -1 then
-             exists (select 1 from treadle.job j where j.no = h.no)
+             -- The group of an item that is being settled ends with this step, not before.
+             u.grp = coalesce(h.grp, h.no)
+             or exists (select 1 from treadle.job j where j.no = h.no)
              or exists (select 1 from treadle.grp g where g.no = coalesce(h.grp, h.no) and g.open > 0)
            when -2 then true
            else h.queued >= p_now - u.scope end) as answered
-    from unnest(i_nos, i_nonce, i_id, i_tenant, i_type, i_key, i_scope, i_skip) with ordinality
-         u(no, nonce, id, tenant, type, key, scope, skip, row)
+    from unnest(i_nos, i_nonce, i_id, i_tenant, i_type, i_key, i_scope, i_grp, i_skip)
+         with ordinality u(no, nonce, id, tenant, type, key, scope, grp, skip, row)
     join treadle.key k on k.key = u.key and k.type = u.type and k.tenant = u.tenant
     left join treadle.item h on h.no = k.no
     where u.key is not null and u.skip is not true

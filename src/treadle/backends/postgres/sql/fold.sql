@@ -3,7 +3,7 @@
 -- Takes all the locks of a settle, in its order, and decides; nothing is changed here. s_group numbers the
 -- groups of this call. After a fold that did not happen, no later one of its group can be right.
 create or replace function treadle.fold(
-  s_no bigint[], s_token bigint[], s_flags smallint[], s_version int[], s_group int[], s_result bytea[],
+  s_no bigint[], s_token bigint[], s_tenant text[], s_flags smallint[], s_version int[], s_group int[], s_result bytea[],
   s_value bytea[],
   out m_row int[], out m_version int[], out m_value bytea[], out m_final boolean[])
 language plpgsql
@@ -28,10 +28,10 @@ begin
   for c in
     select u.row, u.version, u.flags, u.grp, j.no is not null as owned, g.version as have, g.final, g.value,
       case when u.flags & 4 <> 0 then u.value else u.result end as offer
-    from unnest(s_no, s_token, s_flags, s_version, s_group, s_result, s_value) with ordinality
-      u(no, token, flags, version, grp, result, value, row)
-    left join (select j.no, j.token, j.grp from treadle.job j where j.no = any(own)) j
-      on j.no = u.no and j.token = u.token
+    from unnest(s_no, s_token, s_tenant, s_flags, s_version, s_group, s_result, s_value) with ordinality
+      u(no, token, tenant, flags, version, grp, result, value, row)
+    left join (select j.no, j.token, j.tenant, j.grp from treadle.job j where j.no = any(own)) j
+      on j.no = u.no and j.token = u.token and j.tenant = u.tenant
     left join (select g.no, g.version, g.final, g.value from treadle.grp g where g.no = any(groups)) g
       on g.no = j.grp
     where u.flags & 1 <> 0

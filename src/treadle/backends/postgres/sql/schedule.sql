@@ -1,18 +1,25 @@
 -- Put a schedule: a new or changed one as given; of one with the same spec only that its code was seen.
+-- Without a next time it only says that its code was seen, and stores nothing.
 create or replace function treadle.put_schedule(
   p_name text, p_next_at float8, p_last_at float8, p_paused boolean, p_spec bytea) returns setof treadle.schedule
-language sql
+language plpgsql
 set enable_seqscan = off
 as $$
-  insert into treadle.schedule as s (name, next_at, last_at, seen_at, paused, spec)
-    values (p_name, p_next_at, p_last_at, treadle.clock(), p_paused, p_spec)
-    on conflict (name) do update set
-      seen_at = excluded.seen_at, spec = excluded.spec,
-      next_at = case when s.spec = excluded.spec then s.next_at else excluded.next_at end,
-      last_at = case when s.spec = excluded.spec then s.last_at else excluded.last_at end,
-      paused = case when s.spec = excluded.spec then s.paused else excluded.paused end
-    returning s.*
-$$;
+#variable_conflict use_column
+begin
+  if p_next_at is null then
+    update treadle.schedule s set seen_at = treadle.clock() where s.name = p_name and s.spec = p_spec;
+  else
+    insert into treadle.schedule as s (name, next_at, last_at, seen_at, paused, spec)
+      values (p_name, p_next_at, p_last_at, treadle.clock(), p_paused, p_spec)
+      on conflict (name) do update set
+        seen_at = excluded.seen_at, spec = excluded.spec,
+        next_at = case when s.spec = excluded.spec then s.next_at else excluded.next_at end,
+        last_at = case when s.spec = excluded.spec then s.last_at else excluded.last_at end,
+        paused = case when s.spec = excluded.spec then s.paused else excluded.paused end;
+  end if;
+  return query select s.* from treadle.schedule s where s.name = p_name;
+end $$;
 
 -- Fire: one occurrence of a schedule, with what it submits.
 create or replace function treadle.fire(

@@ -8,7 +8,7 @@
 -- s_flags  1 contributes  2 as the final value  4 a value of its own, not the result  8 needs a group row
 -- Refused children raise (see `store`); the caller leaves that settlement out and calls again.
 create or replace function treadle.settle(
-  s_no bigint[], s_token bigint[], s_kind smallint[], s_flags smallint[], s_reason smallint[],
+  s_no bigint[], s_token bigint[], s_tenant text[], s_kind smallint[], s_flags smallint[], s_reason smallint[],
   s_result bytea[], s_run_at float8[], s_delay float8[], s_version int[], s_group int[],
   s_value bytea[], f_row int[], f_type bytea[], f_message bytea[], f_trace bytea[], p_folds boolean, p_returns boolean,
   i_rank int[], i_owner int[], i_id text[], i_tenant text[], i_type text[],
@@ -38,7 +38,7 @@ declare
 begin
   if p_folds then
     select f.m_row, f.m_version, f.m_value, f.m_final into m_row, m_version, m_value, m_final
-      from treadle.fold(s_no, s_token, s_flags, s_version, s_group, s_result, s_value) f;
+      from treadle.fold(s_no, s_token, s_tenant, s_flags, s_version, s_group, s_result, s_value) f;
     if m_row is not null then
       for k in 1 .. cardinality(m_row) loop
         s_no[m_row[k]] := 0;  -- nobody's number
@@ -50,9 +50,10 @@ begin
   -- The items themselves: the fence.
   with ended as (
     delete from treadle.job j
-      using unnest(s_no, s_token, s_kind, s_flags, s_reason, s_result) with ordinality
-            u(no, token, kind, flags, reason, result, row)
-      where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.status = 5 and u.kind >= 6
+      using unnest(s_no, s_token, s_tenant, s_kind, s_flags, s_reason, s_result) with ordinality
+            u(no, token, tenant, kind, flags, reason, result, row)
+      where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.tenant = u.tenant
+        and j.status = 5 and u.kind >= 6
       returning u.row, u.kind, u.flags, u.reason, u.result, j.no, j.token, j.last, j.grp, j.due, j.claimed,
         j.attempt, j.redrives, j.worker, j.keep, j.keep_dead, j.deadline
   ), named as materialized (
@@ -82,9 +83,11 @@ begin
                      else coalesce(u.run_at, ts + u.delay) end,
           since = ts, losses = 0,
           last = j.token, token = null, worker = null
-        from unnest(s_no, s_token, s_kind, s_run_at, s_delay) with ordinality u(no, token, kind, run_at, delay, row),
+        from unnest(s_no, s_token, s_tenant, s_kind, s_run_at, s_delay) with ordinality
+            u(no, token, tenant, kind, run_at, delay, row),
           (select no, id from treadle.worker) w
-        where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.status = 5 and u.kind < 6
+        where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.tenant = u.tenant
+          and j.status = 5 and u.kind < 6
           and w.no = j.worker
         returning u.row, j.no, j.attempt + case when u.kind = 1 then 0 else 1 end as attempt, w.id
     )
@@ -100,7 +103,7 @@ begin
   if coalesce(cardinality(x_row), 0) + coalesce(cardinality(y_row), 0) + coalesce(cardinality(m_row), 0)
       < cardinality(s_no) then
     select array_agg(l.place), array_agg(l.loss) into l_row, l_loss
-      from treadle.lost(s_no, s_token) l
+      from treadle.lost(s_no, s_token, s_tenant) l
       where l.place <> all(coalesce(x_row, '{}') || coalesce(y_row, '{}') || coalesce(m_row, '{}'));
   end if;
   if x_row is null then

@@ -36,7 +36,8 @@ begin
   now := treadle.clock();
 
   if i_key is not null then
-    select * into answers from treadle.answer(now, i_skip, nos, i_nonce, i_id, i_tenant, i_type, i_key, i_scope);
+    select * into answers from treadle.answer(now, i_skip, nos, i_nonce, i_id, i_tenant, i_type, i_key,
+      i_scope, i_grp);
     e_row := answers.o_row; e_id := answers.o_id; e_own := answers.o_own;
     if e_row is not null then
       i_skip := coalesce(i_skip, array_fill(false, array[n]));
