@@ -29,6 +29,7 @@ from treadle.events import Queued
 from treadle.item import Fire, ItemState, Schedule
 from treadle.schedule import ScheduleHandle
 from treadle.testing import ManualClock
+from treadle.testing.inline import drain, run_inline
 
 PATIENCE = 20.0
 
@@ -47,7 +48,7 @@ class Line:
         self.fired: list[Fire] = []
         self.fails: Callable[[str], str | None] = lambda verb: None
         """Says, for a verb, "before", "after" or None."""
-        self.moved = asyncio.Event()
+        self.has_fired = asyncio.Event()
 
     def down(self, *verbs: str, when: str = "before") -> None:
         self.fails = lambda verb: when if not verbs or verb in verbs else None
@@ -68,7 +69,7 @@ class Line:
             answer = await verb(*args, **kwargs)
             if name == "fire" and isinstance(answer, tuple):
                 self.fired.append(args[0])
-            self.moved.set()
+                self.has_fired.set()
             if fault == "after":
                 raise StoreUnavailable(f"{name}: the answer was lost")
             return answer
@@ -116,15 +117,6 @@ class Process:
     async def stop(self) -> None:
         await self.scheduler.stop("worker")
 
-    async def settled(self) -> None:
-        """Nothing is due. For stores that answer from other threads."""
-        async with asyncio.timeout(PATIENCE):
-            while not self.scheduler.quiet:
-                self.line.moved.clear()
-                await turns()
-                if not self.scheduler.quiet:
-                    await self.line.moved.wait()
-
     async def items(self) -> list[ItemState]:
         return list((await self.client.list(limit=1000)).items)
 
@@ -133,6 +125,17 @@ async def turns(count: int = 60) -> None:
     """Let tasks run that have something to do. In memory nothing else is needed."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def fires(processes: list[Process]) -> None:
+    """One of them fires. For stores that answer from other threads."""
+    waits = [asyncio.ensure_future(process.line.has_fired.wait()) for process in processes]
+    done, waiting = await asyncio.wait(waits, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waiting:
+        wait.cancel()
+    assert done
+    for process in processes:
+        process.line.has_fired.clear()
 
 
 class Fleet:
@@ -747,7 +750,7 @@ async def test_cancelled_while_another_process_says_that_its_code_is_there(fleet
     fleet.store.put_schedule = late
     await fleet.run_for(3 * REFRESH)
     assert await fleet.store.schedules() == []
-    assert first.scheduler.quiet
+    assert not first.scheduler.busy
     assert second.errors == []
 
 
@@ -899,6 +902,25 @@ async def test_an_app_starts_and_stops_its_scheduler(fleet: Fleet) -> None:
     assert len(ran) == 2
 
 
+async def test_draining_runs_what_is_scheduled(clock: ManualClock) -> None:
+    ran: list[int] = []
+
+    @work(name="count")
+    async def count() -> None:
+        ran.append(1)
+
+    app = Treadle(clock=clock, work=[count])
+    async with run_inline(app):
+        handle = app.schedule("s", every=3600, run=count)
+        await drain(app)
+        assert handle.next_at == clock.now() + 3600
+        clock.advance(3600)
+        await drain(app)
+        assert ran == [1]
+        app.schedule("broken", next=lambda now: 1 / 0, run=count)
+        await drain(app)
+
+
 async def test_two_workers_of_one_process_share_a_scheduler(fleet: Fleet) -> None:
     process = fleet.process()
     every_minute(process)
@@ -927,8 +949,7 @@ async def test_on_a_file(clock: ManualClock, tmp_path: Path) -> None:
         await process.client.schedules.list()
     for _ in range(20):
         clock.advance(60)
-        for process in processes:
-            await process.settled()
+        await fires(processes)
     fired = sorted(at for process in processes for at in process.fired)
     assert fired == [fired[0] + 60 * n for n in range(20)]
     assert len(await processes[0].items()) == 20

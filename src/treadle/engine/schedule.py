@@ -58,7 +58,7 @@ class Scheduler:
         self._tasks = Tasks(self._died)
         self._entries: dict[str, Entry] = {}
         self._workers: set[str] = set()
-        self._wake = asyncio.Event()
+        self._wake, self._calm = asyncio.Event(), asyncio.Event()
         self._look_at = 0.0
         self._expected: float | None = None
         """When it should wake, by the store's clock, if it had nothing to do but sleep."""
@@ -77,9 +77,17 @@ class Scheduler:
         return frozenset(self._workers)
 
     @property
-    def quiet(self) -> bool:
-        """Nothing is due, and nothing is being fired."""
-        return not any(entry.firing or self._is_due(entry) for entry in self._entries.values())
+    def busy(self) -> bool:
+        """It has something to do right now: to look, or to fire what is due and not held back."""
+        if not self._workers or not self._entries:
+            return False
+        return self._until_look() <= 0 or any(e.firing or self._is_ripe(e) for e in self._entries.values())
+
+    async def idle(self) -> None:
+        """Return when it is not busy."""
+        while self.busy:
+            self._calm.clear()
+            await self._calm.wait()
 
     def start(self, worker: str) -> None:
         """Run, on behalf of this worker."""
@@ -90,7 +98,7 @@ class Scheduler:
 
     def _begin(self) -> None:
         born = self._clock.monotonic()
-        self._wake = asyncio.Event()
+        self._wake, self._calm = asyncio.Event(), asyncio.Event()
         self._look_at = born
         self._expected = None
         for entry in self._entries.values():
@@ -101,6 +109,7 @@ class Scheduler:
         self._workers.discard(worker)
         if not self._workers:
             await self._tasks.cancel()
+            self._calm.set()
 
     def _died(self, error: BaseException, name: str) -> None:
         self._hooks.report(error, "schedule", f"the {name} task ended")
@@ -145,6 +154,8 @@ class Scheduler:
         while True:
             self._wake.clear()
             wait = await self.run_once()
+            if not self.busy:
+                self._calm.set()
             if wait is None:
                 await self._wake.wait()
             elif wait > 0:
@@ -161,11 +172,12 @@ class Scheduler:
         if not self._time.known:
             return self._until_look()
         for entry in list(self._entries.values()):
-            if self._is_due(entry) and not entry.firing and entry.hold <= self._clock.monotonic():
+            if self._is_ripe(entry) and not entry.firing:
                 entry.firing = True
                 self._tasks.start(self._fire(entry), "schedule")
         wait = self._wait()
-        self._expected = self._time.now() + wait if self.quiet and not self._failures else None
+        waiting = any(entry.firing or self._is_due(entry) for entry in self._entries.values())
+        self._expected = None if waiting or self._failures else self._time.now() + wait
         return wait
 
     async def _attend(self) -> None:
@@ -194,6 +206,9 @@ class Scheduler:
     def _is_due(self, entry: Entry) -> bool:
         at = entry.next_at
         return at is not None and self._time.known and at <= self._time.now() + EARLY
+
+    def _is_ripe(self, entry: Entry) -> bool:
+        return self._is_due(entry) and entry.hold <= self._clock.monotonic()
 
     def _wait(self) -> float:
         now, monotonic = self._time.now(), self._clock.monotonic()

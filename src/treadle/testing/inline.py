@@ -40,6 +40,7 @@ async def drain(app: Treadle) -> None:
         raise NotStarted("the app")
     while True:
         await app.core.submitter.flush()
+        await app.core.scheduler.idle()
         crew.dispatcher.flush()
         await crew.idle()
         taken = crew.desk.taken
