@@ -393,19 +393,36 @@ async def test_an_item_that_two_names_mean_counts_twice(backend: MemoryBackend) 
     assert audit(backend) == []
 
 
-async def test_a_type_is_unknown_only_after_nobody_had_it_for_the_grace(
-    backend: MemoryBackend, clock: ManualClock
-) -> None:
-    """A worker that restarts does not doom what had been waiting for it."""
-    await backend.beat(Beat(worker="old", lease=YEAR, types=("rare",)))
-    await submit(backend, item("a", "rare"))
-    clock.advance(500)
-    await backend.bury("old")
-    await backend.beat(Beat(worker="w", lease=YEAR, types=("work",)))
-    demand = Demand(worker="w", limit=5, types={"work": 5}, unknown_grace=100)
-    assert (await backend.claim(demand)).leases == ()
-    clock.advance(101)
-    assert [lease.verdict for lease in (await backend.claim(demand)).leases] == ["unknown_type"]
+async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: ManualClock) -> None:
+    """From another thread, whatever the loop is doing."""
+    await backend.beat(Beat(worker="w", lease=10))
+    pacemaker = backend.pacemaker()
+
+    async def beat() -> bool:
+        await pacemaker.open()
+        pulse = await pacemaker.beat(Beat(worker="w", lease=10))
+        await pacemaker.close()
+        return pulse.fresh
+
+    for _ in range(3):
+        clock.advance(8)
+        assert not await asyncio.to_thread(lambda: asyncio.run(beat()))
+        assert (await backend.claim(Demand(worker="w", limit=1))).alive
+        assert audit(backend) == []
+    clock.advance(10)
+    assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+    assert await asyncio.to_thread(lambda: asyncio.run(beat()))
+    assert await backend.workers() == []
+
+
+async def test_a_root_is_found_behind_a_namesake_that_is_none(backend: MemoryBackend) -> None:
+    """An operator who asks for a group means the first item of that id that has one."""
+    await submit(backend, item("root", tenant="acme"))
+    await succeed(backend, await claim(backend), item("x"))
+    await submit(backend, item("x", tenant="other"))
+    (group,) = await backend.group(["x"])
+    assert group is not None
+    assert group.tenant == "other"
 
 
 async def test_signals_reach_other_loops(backend: MemoryBackend) -> None:

@@ -235,7 +235,7 @@ def _workers(store: Store, rows: list[Row]) -> Iterator[str]:
     for worker in store.workers.values():
         if worker.held != held.pop(worker, {}):
             yield f"worker {worker.id} holds {len(worker.held)}"
-        if worker.spot is None or worker.spot[0] != worker.until:
+        if worker.spot is None or worker.spot[0] > worker.until:
             yield f"worker {worker.id} would never lapse"
         slots.update(worker.slots)
     if held:

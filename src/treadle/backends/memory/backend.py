@@ -55,7 +55,8 @@ class MemoryBackend:
         self._signals = Signals()
 
     def __del__(self) -> None:
-        self.store.dissolve()
+        if "store" in self.__dict__:
+            self.store.dissolve()
 
     async def open(self) -> None:
         pass
@@ -64,8 +65,7 @@ class MemoryBackend:
         """Keeps everything: others may share it."""
 
     def pacemaker(self) -> Pacemaker:
-        """Itself: a beat without leases to look at sets one attribute, which any thread may do."""
-        return self
+        return workers.MemoryPacemaker(self.store)
 
     # -- the path of work ------------------------------------------------------------------------------
 

@@ -40,10 +40,7 @@ def store_plain(store: Store, item: Item, now: float) -> Submitted | None:
     kind.counts["ready"] += 1
     store.items[id] = row
     store.log.append(row)
-    line = row.pile = kind.line
-    if not line.size:
-        line.home.enter(line)
-    line.push(-item.priority, place, row)
+    kind.line.join(row)
     return Submitted(id, False, "ready", None, id)
 
 

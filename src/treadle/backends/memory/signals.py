@@ -21,6 +21,9 @@ class Subscriber:
 
     def send(self, signal: Signal) -> bool:
         """False: its loop is closed, it will never hear of anything."""
+        if self._loop is asyncio.get_running_loop():
+            self._loop.call_soon(self._deliver, signal)
+            return True
         try:
             self._loop.call_soon_threadsafe(self._deliver, signal)
         except RuntimeError:

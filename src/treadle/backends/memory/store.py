@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from treadle.clock import Clock
@@ -97,12 +97,20 @@ class Store:
 
     def find_group(self, tenant: str | None, id: str) -> Row | Group | None:
         """The group, or the row of a root that is alone."""
-        row = self.find(tenant, id)
-        if row is not None and row.group_id == id:
-            return row if row.group is None else row.group
+        for row in self._namesakes(tenant, id):
+            if row.group_id == id:
+                return row if row.group is None else row.group
         # The root may be gone before the rest of its group.
         groups = self.groups.get(id, {})
         return next(iter(groups.values()), None) if tenant is None else groups.get(tenant)
+
+    def _namesakes(self, tenant: str | None, id: str) -> Iterable[Row]:
+        """All that an id can mean, in the order of their submission."""
+        found = self.items.get(id)
+        if tenant is None and isinstance(found, Namesakes):
+            return found.values()
+        row = self.find(tenant, id)
+        return () if row is None else (row,)
 
     def rows(self, cursor: int | None, *, oldest_first: bool) -> Iterator[Row]:
         """All rows, from behind that number on, in the order of submission or against it."""

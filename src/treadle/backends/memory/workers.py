@@ -28,6 +28,30 @@ def beat(store: Store, beat: Beat, now: float) -> Pulse:
     return Pulse(fresh, _lost(store, beat.held))
 
 
+class MemoryPacemaker:
+    """Sets one attribute, which any thread may do while a verb is under way in another.
+
+    A worker that is not known is not registered: it holds nothing that could be kept, and has to learn so by
+    a beat of its own.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open(self) -> None:
+        pass
+
+    async def beat(self, beat: Beat) -> Pulse:
+        worker = self._store.workers.get(beat.worker)
+        if worker is None:
+            return Pulse(fresh=True)
+        worker.until = max(worker.until, self._store.now() + beat.lease)
+        return Pulse()
+
+    async def close(self) -> None:
+        pass
+
+
 def bury(store: Store, worker: Worker, now: float) -> int:
     """It is dead: all that it held is free."""
     del store.workers[worker.id]
@@ -45,7 +69,10 @@ def bury_lapsed(store: Store, now: float) -> None:
     """A portion of those whose lease has lapsed. Whoever is buried is buried whole."""
     freed = 0
     while freed < PORTION and (worker := store.lapses.pop_until(now)) is not None:
-        freed += 1 + bury(store, worker, now)
+        if worker.until > now:
+            _watch(store, worker)
+        else:
+            freed += 1 + bury(store, worker, now)
 
 
 def orphans(store: Store, id: str, known: Sequence[int], now: float) -> list[Lease]:
@@ -73,11 +100,17 @@ def show_workers(store: Store) -> list[WorkerState]:
 
 
 def _trust(store: Store, worker: Worker, until: float) -> None:
-    if worker.spot is not None:
-        store.lapses.remove(worker)
     worker.until = until
+    if worker.spot is not None and until < worker.spot[0]:
+        store.lapses.remove(worker)
+    if worker.spot is None:
+        _watch(store, worker)
+
+
+def _watch(store: Store, worker: Worker) -> None:
+    """Look at it when its lease lapses. If there were beats by then, it is watched anew."""
     store.beats += 1
-    store.lapses.push(until, store.beats, worker)
+    store.lapses.push(worker.until, store.beats, worker)
 
 
 def _lost(store: Store, held: Sequence[Lease]) -> dict[int, Loss]:
