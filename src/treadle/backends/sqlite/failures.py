@@ -26,6 +26,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return code(error) in _BUSY
 
 
+def breaks_connection(error: sqlite3.Error) -> bool:
+    """Whether it is better to go on with a new connection."""
+    return code(error) in _BROKEN or code(error) in _FATAL or code(error) == sqlite3.SQLITE_IOERR
+
+
 def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = code(error)

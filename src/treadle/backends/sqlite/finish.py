@@ -192,7 +192,8 @@ class _Waiting:
         return gate(self._need, self._met, self._open) == "doomed"
 
     def row(self, now: float, seq: int) -> tuple[Any, ...]:
-        status, since, verdict = BLOCKED, NULL, NULL
+        status, verdict = BLOCKED, NULL
+        since: float | str = NULL
         if self.is_released():
             status, since = (SCHEDULED, NULL) if self._due > now else (READY, now)
         elif self.is_doomed():

@@ -10,7 +10,7 @@ from treadle.item import Count, Ended, GroupState, ItemState, Ref
 from .codes import CANCELLED, DEAD, STATUS, SUCCESS
 from .rows import full_states, numbers, states
 from .statements import Statements
-from .tx import Tx
+from .tx import Tx, array
 
 _SQL = Statements("read")
 
@@ -22,28 +22,38 @@ def get(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[ItemState | None
 
 
 def group(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[GroupState | None]:
-    found = {id: _group(tx, id, tenant) for id in dict.fromkeys(ids)}
-    return [found[id] for id in ids]
+    roots = {id: root(tx, id, tenant) for id in ids}
+    found = {id: _group(tx, no) for id, no in roots.items() if no is not None}
+    return [found.get(id) for id in ids]
 
 
 def ended(tx: Tx, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-    nos: dict[Ref, int] = {}
-    missing: set[Ref] = set()
-    for tenant, id in items:
-        found = tx.row(_SQL["ended_numbers"], id, tenant)
-        if found is None:
-            missing.add((tenant, id))
-        elif found[1]:
-            nos[tenant, id] = found[0]
-    shown = full_states(tx, nos.values())
-    done: dict[Ref, GroupState] = {}
-    for tenant, id in groups:
-        state = _group(tx, id, tenant)
-        if state is None:
-            missing.add((tenant, id))
-        elif state.ended_at is not None:
-            done[tenant, id] = state
-    return Ended({ref: shown[no] for ref, no in nos.items()}, done, frozenset(missing))
+    found = _looked_up(tx, "ended_items", items)
+    shown = full_states(tx, [no for no, over in found.values() if over])
+    roots = _looked_up(tx, "ended_groups", groups)
+    for tenant, id in set(groups) - roots.keys():
+        # The root may have been removed before the rest.
+        no = tx.value(_SQL["rootless"], id, tenant)
+        if no is not None:
+            roots[tenant, id] = no, True
+    states_of = {ref: _group(tx, no) for ref, (no, over) in roots.items() if over}
+    return Ended(
+        {ref: shown[no] for ref, (no, over) in found.items() if over},
+        {ref: state for ref, state in states_of.items() if state.ended_at is not None},
+        frozenset((set(items) - found.keys()) | (set(groups) - roots.keys())),
+    )
+
+
+def _looked_up(tx: Tx, name: str, refs: Sequence[Ref]) -> dict[Ref, tuple[int, bool]]:
+    """The number of each, and whether it has ended."""
+    by_tenant: dict[str, list[str]] = {}
+    for tenant, id in refs:
+        by_tenant.setdefault(tenant, []).append(id)
+    return {
+        (tenant, id): (no, bool(over))
+        for tenant, ids in by_tenant.items()
+        for id, no, over in tx.rows(_SQL[name], array(ids), tenant)
+    }
 
 
 def counts(tx: Tx, tenant: str | None, *, with_ended: bool) -> list[Count]:
@@ -66,17 +76,14 @@ def root(tx: Tx, id: str, tenant: str | None) -> int | None:
     return tx.value(_SQL["rootless"], id, tenant) if no is None else no
 
 
-def _group(tx: Tx, id: str, tenant: str | None) -> GroupState | None:
-    no = root(tx, id, tenant)
-    if no is None:
-        return None
+def _group(tx: Tx, no: int) -> GroupState:
     row = tx.row(_SQL["group"], no)
     if row is None:
         return _alone(tx, no)
     id, tenant, type, open, failed, version, final, ended_at, value = row
     return GroupState(
         id=id,
-        tenant=tenant or "",
+        tenant=tenant,
         type=type,
         open=open,
         value=value,

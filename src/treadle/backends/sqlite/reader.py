@@ -13,8 +13,7 @@ from pathlib import Path
 from treadle.clock import Clock
 
 from .calls import Call, Inbox
-from .connection import connect_to_read, patiently
-from .failures import translated
+from .connection import Identity, connect_to_read, patiently
 from .statements import Statements
 from .tx import Tx
 
@@ -59,6 +58,7 @@ class Reader:
         try:
             connection = patiently(lambda: connect_to_read(self._path), self._path, self._patience)
             look = patiently(lambda: _Look(connection), self._path, self._patience)
+            self._identity = Identity(self._path)
         except BaseException as error:  # noqa: BLE001  whatever it is, the opener has to hear of it
             opening.fail(error)
             Call.answer([opening])
@@ -81,10 +81,6 @@ class Reader:
     def _carry_out(self, connection: sqlite3.Connection, call: Call) -> None:
         try:
             call.succeed(patiently(lambda: self._read(connection, call), self._path, self._patience))
-        except sqlite3.Error as error:
-            failure = translated(error, self._path)
-            failure.__cause__ = error
-            call.fail(failure)
         except BaseException as error:  # noqa: BLE001  a refusal, or a bug: its caller has to hear of it
             call.fail(error)
         Call.answer([call])
@@ -92,7 +88,9 @@ class Reader:
     def _read(self, connection: sqlite3.Connection, call: Call) -> object:
         connection.execute("BEGIN")
         try:
-            return call.verb(Tx(connection, self._clock.now()))
+            found = call.verb(Tx(connection, self._clock.now()))
+            self._identity.check()
+            return found
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
 from treadle.clock import Clock
-from treadle.errors import BackendError, NotStarted, StoreFull
+from treadle.errors import BackendError, NotStarted, SchemaError, StoreFull
 from treadle.item import Signal
 
 from .beside import Beside
 from .calls import Call
 from .connection import Durability, connect, patiently, usable_path
 from .reader import Reader
-from .schema import apply_schema, check_schema
+from .schema import apply_schema, check_schema, wanted_version
 from .signals import Signals
 from .transaction import SqliteTransaction, Transactions
 from .turn import Turn
@@ -79,13 +79,16 @@ class StoreFile:
 
     async def _opened(self) -> _Open:
         path = usable_path(self._given_path)
+        if not self._apply_schema and not path.exists():
+            raise SchemaError(None, wanted_version())
         writer = Writer(path, self._clock, patience=self._patience)
-        await writer.start(lambda: self._connect(path))
         reader = Reader(path, self._clock, patience=self._patience)
         try:
+            await writer.start(lambda: self._connect(path))
             await reader.start()
         except BaseException:
             writer.stop()
+            reader.stop()
             raise
         beside = Beside(path)
         beside.open()

@@ -167,10 +167,12 @@ def _freed(row: Row, now: float) -> tuple[Any, ...]:
         return no, leased(status), losses, NULL, NULL, 0, verdict
     losses += 1
     delay = loss_delay(losses)
+    due: float | str = NULL
+    since: float | str = NULL
     if delay:
-        status, due, since, seq = SCHEDULED, now + delay, NULL, 0
+        status, due, seq = SCHEDULED, now + delay, 0
     else:
-        status, due, since = READY, NULL, now
+        status, since = READY, now
     if budget_spent(attempt, attempts):
         return no, doomed(status), losses, due, since, seq, "lease_lost"
     return no, status, losses, due, since, seq, NULL

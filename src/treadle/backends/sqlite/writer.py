@@ -6,18 +6,19 @@ answered after the commit. A commit costs a flush of the disk, and this way many
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from treadle.clock import Clock
 
 from .calls import Call, Inbox
 from .connection import LOG_LIMIT, Identity
-from .failures import translated
+from .failures import breaks_connection, translated
 from .turn import Turn
 from .tx import Tx
 
@@ -38,6 +39,7 @@ class Writer:
         self.turn = Turn(path, None)
         self._patience = patience
         self._inbox = Inbox()
+        self._connection: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, opened: Callable[[], sqlite3.Connection]) -> Call:
@@ -57,8 +59,9 @@ class Writer:
         return self._thread
 
     def _run(self, opened: Callable[[], sqlite3.Connection], opening: Call) -> None:
+        self._opened = opened
         try:
-            connection = opened()
+            self._connection = opened()
             self._identity = Identity(self._path)
         except BaseException as error:  # noqa: BLE001  whatever it is, the opener has to hear of it
             opening.fail(error)
@@ -67,43 +70,75 @@ class Writer:
         Call.answer([opening])
         try:
             while (call := self._inbox.get()) is not None:
-                self._commit(connection, [call, *self._inbox.waiting(MOST_VERBS)])
+                self._commit([call, *self._inbox.waiting(MOST_VERBS)])
                 if self._inbox.empty():
-                    self._rest(connection)
+                    self._rest()
         finally:
-            connection.close()
+            self._disconnect()
             self.turn.close()
 
     # -- one transaction -------------------------------------------------------------------------------
 
-    def _commit(self, connection: sqlite3.Connection, calls: list[Call]) -> None:
+    def _commit(self, calls: list[Call]) -> None:
+        """Carry out these calls, and those that come meanwhile, in one transaction, and answer them."""
         try:
-            self._transact(connection, calls, alone=len(calls) == 1)
-        except sqlite3.Error as error:
-            _roll_back(connection)
-            if len(calls) > 1:
+            connection = self._connect()
+            waited = self.turn.begin(connection, self._patience)
+        except BaseException as error:  # noqa: BLE001  whatever it is, the callers have to hear of it
+            self._fail(calls, error)
+            return
+        try:
+            self._carry_out(connection, calls, waited)
+            connection.execute("COMMIT")
+            self._identity.check()
+        except BaseException as error:  # noqa: BLE001  the same
+            self._roll_back()
+            if isinstance(error, sqlite3.Error) and len(calls) > 1:
                 # Something is wrong with one of them, or with all: each on its own finds out.
                 for call in calls:
-                    self._commit(connection, [call])
+                    self._commit([call])
                 return
-            _fail(calls, translated(error, self._path), error)
-        except BaseException as error:  # noqa: BLE001  a verb's refusal, or a bug: its caller has to hear of it
-            _roll_back(connection)
-            for call in calls:
-                call.fail(error)
+            self._fail(calls, error)
+            return
         Call.answer(calls)
 
-    def _transact(self, connection: sqlite3.Connection, calls: list[Call], *, alone: bool) -> None:
-        """Carry out the calls, and those that come meanwhile, which are added to `calls`."""
-        waited = self.turn.begin(connection, self._patience)
-        if alone and self._inbox.empty():
-            calls[0].succeed(calls[0].verb(Tx(connection, self._clock.now(), waited)))
-        else:
-            self._carry_out(connection, calls, waited)
-        connection.execute("COMMIT")
-        self._identity.check()
+    def _fail(self, calls: list[Call], error: BaseException) -> None:
+        failure = error
+        if isinstance(error, sqlite3.Error):
+            failure = translated(error, self._path)
+            failure.__cause__ = error
+            if breaks_connection(error):
+                self._disconnect()
+        for call in calls:
+            call.fail(failure)
+        Call.answer(calls)
+
+    def _connect(self) -> sqlite3.Connection:
+        """The connection; a new one if the last one broke. Never to another file than the first."""
+        if self._connection is None:
+            self._identity.check()
+            self._connection = self._opened()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _roll_back(self) -> None:
+        try:
+            # Some errors have rolled back already.
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._disconnect()
 
     def _carry_out(self, connection: sqlite3.Connection, calls: list[Call], waited: float) -> None:
+        if len(calls) == 1 and self._inbox.empty():
+            # Alone: the transaction itself is what its refusal undoes.
+            calls[0].succeed(calls[0].verb(Tx(connection, self._clock.now(), waited)))
+            return
         end = time.monotonic() + LONGEST
         done = 0
         while done < len(calls):
@@ -112,11 +147,11 @@ class Writer:
             if done == len(calls) < MOST_VERBS and time.monotonic() < end:
                 calls += self._inbox.waiting(MOST_VERBS - done)
 
-    def _rest(self, connection: sqlite3.Connection) -> None:
+    def _rest(self) -> None:
         self.turn.idle()
         try:
-            if Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._connection is not None and Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except (OSError, sqlite3.Error) as error:
             # Somebody reads, or the disk is full: the next time, or the next process, will do it.
             _log.debug("treadle: cannot cut the log of %s: %s", self._path, error)
@@ -132,15 +167,3 @@ def _in_savepoint(connection: sqlite3.Connection, call: Call, tx: Tx) -> None:
         connection.execute("ROLLBACK TO verb")
         call.fail(error)
     connection.execute("RELEASE verb")
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    # Some errors have rolled back already.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def _fail(calls: Sequence[Call], error: BaseException, cause: BaseException) -> None:
-    error.__cause__ = cause
-    for call in calls:
-        call.fail(error)

@@ -26,9 +26,19 @@ CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?2
 WHERE i.grp = ?1 AND i.origin IS NOT NULL
 LIMIT 1
 
--- :name ended_numbers
-SELECT i.no, d.no IS NOT NULL FROM treadle_item AS i LEFT JOIN treadle_done AS d ON d.no = i.no
-WHERE i.id = ? AND i.tenant = ?
+-- :name ended_items
+SELECT i.id, i.no, d.no IS NOT NULL
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
+LEFT JOIN treadle_done AS d ON d.no = i.no
+
+-- Roots: a group with a row has ended if it says so; an item that is alone, if it has.
+-- :name ended_groups
+SELECT i.id, i.no, CASE WHEN g.no IS NULL THEN d.no IS NOT NULL ELSE g.ended IS NOT NULL END
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ? AND i.grp = i.no
+LEFT JOIN treadle_grp AS g ON g.no = i.no
+LEFT JOIN treadle_done AS d ON d.no = i.no
 
 -- :name counts_open
 SELECT tenant, queue, type, status, count(*) FROM treadle_job WHERE ?1 IS NULL OR tenant = ?1
