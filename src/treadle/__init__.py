@@ -20,6 +20,7 @@ from treadle.codec import default_codec as default_codec
 from treadle.condition import at_least as at_least
 from treadle.condition import condition_met as condition_met
 from treadle.context import Context as Context
+from treadle.cron import next_after as next_after
 from treadle.define import work as work
 from treadle.errors import Abort as Abort
 from treadle.errors import AlreadyEnded as AlreadyEnded
@@ -58,6 +59,8 @@ from treadle.minted import Work as Work
 from treadle.result import Result as Result
 from treadle.retry import Retry as Retry
 from treadle.retry import retry_call as retry_call
+from treadle.schedule import ScheduleHandle as ScheduleHandle
+from treadle.schedule import ScheduleState as ScheduleState
 from treadle.work import WorkType as WorkType
 from treadle.worker import Worker as Worker
 
