@@ -6,9 +6,11 @@ import pytest
 
 from treadle.backend import Backend
 
+from .batches import Meetings, Sizes, SubmissionsTogether
 from .children import Children, KeyedChildren, RefusedChildren
 from .claiming import Eligibility, Pauses, Verdicts
 from .contests import LostAnswers, SettleRaces
+from .crowds import Crowds
 from .folding import Endings, Folds, Values
 from .gates import Doom, Gates
 from .hammering import Endurance
@@ -77,7 +79,11 @@ class BackendContract(
     SubmitRaces,
     SettleRaces,
     LostAnswers,
+    Crowds,
     Endurance,
+    Meetings,
+    SubmissionsTogether,
+    Sizes,
 ):
     """Subclass it with one fixture, `subject`, that yields a `Subject`: an empty store for each case."""
 

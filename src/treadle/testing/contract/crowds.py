@@ -1,0 +1,270 @@
+"""Races among many: claims, burials, promotions and removals at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.backend import Backend
+from treadle.errors import ReferencedError
+from treadle.item import Changed, Demand, Filter, Lease, Outcome
+
+from .build import (
+    apply,
+    beat,
+    claim,
+    claim_ids,
+    connections,
+    die,
+    end,
+    exists,
+    gate,
+    item,
+    items,
+    settle_one,
+    start,
+    state,
+    status,
+    statuses,
+    submit,
+    submit_one,
+    succeed,
+)
+from .check import consistent
+from .races import rounds
+from .subject import Subject, needs
+
+
+async def drain(backend: Backend, demand: Demand) -> list[Lease]:
+    """Claim until there is nothing left for this worker."""
+    seen: list[Lease] = []
+    while leases := (await backend.claim(demand)).leases:
+        seen += leases
+    return seen
+
+
+class Crowds:
+    async def test_many_bury_the_same_worker(self, subject: Subject) -> None:
+        """A lapsed worker's items are freed once each, however many find out at once."""
+        backends = await connections(subject, 4)
+        await submit(subject.backend, *items(100))
+        assert len(await claim(subject.backend, 100, "mortal", lease=50)) == 100
+        for n in range(8):
+            await beat(subject.backend, f"w{n}")
+        await subject.advance(60)
+        demands = [Demand(worker=f"w{n}", limit=20) for n in range(8)]
+        found = await asyncio.gather(*(drain(backends[n % 4], demand) for n, demand in enumerate(demands)))
+        leases = [lease for some in found for lease in some]
+        leases += await claim(subject.backend)
+        assert len(leases) == len({lease.id for lease in leases}) == 100
+        assert {lease.attempt for lease in leases} == {2}
+        assert len((await state(subject.backend, leases[0].id)).history) == 1
+        await consistent(subject.backend)
+
+    async def test_many_find_the_same_items_due(self, subject: Subject) -> None:
+        """What is due becomes ready once, and is handed out once."""
+        backends = await connections(subject, 4)
+        await submit(subject.backend, *items(300, delay=50))
+        for n in range(8):
+            await beat(subject.backend, f"w{n}")
+        await subject.advance(60)
+        demands = [Demand(worker=f"w{n}", limit=20) for n in range(8)]
+        found = await asyncio.gather(*(drain(backends[n % 4], demand) for n, demand in enumerate(demands)))
+        seen = [lease.id for some in found for lease in some]
+        seen += await claim_ids(subject.backend, 300)
+        assert len(seen) == len(set(seen)) == 300
+        await consistent(subject.backend)
+
+    @needs("parking")
+    async def test_workers_of_different_types_share_a_queue(self, subject: Subject) -> None:
+        """Each parks what the others want, at once; everything is found by whoever has its type."""
+        backends = await connections(subject, 4)
+        await submit(subject.backend, *(item(type=f"t{n % 4}", lane=f"l{n % 3}") for n in range(400)))
+        for n in range(4):
+            await beat(subject.backend, f"w{n}", types=(f"t{n}",))
+        demands = [Demand(worker=f"w{n}", limit=9, types={f"t{n}": 9}) for n in range(4)]
+
+        async def work(n: int) -> list[Lease]:
+            seen: list[Lease] = []
+            for _ in range(40):
+                leases = (await backends[n].claim(demands[n])).leases
+                await apply(backends[n], *(succeed(lease) for lease in leases))
+                seen += leases
+            return seen
+
+        for n, seen in enumerate(await asyncio.gather(*(work(n) for n in range(4)))):
+            assert {lease.type for lease in seen} == {f"t{n}"}
+            assert len(seen) == 100
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_many_requeue_by_filter(self, subject: Subject) -> None:
+        """Each dead item is requeued by one of them."""
+        backends = await connections(subject, 4)
+        await end(subject.backend, *items(60), how=die)
+        changed: list[Changed] = await asyncio.gather(
+            *(backend.requeue(Filter(status=("dead",)), limit=10) for backend in backends * 2)
+        )
+        names = [one.id for some in changed for one in some.items]
+        assert len(names) == len(set(names))
+        assert len(await claim_ids(subject.backend)) == len(names)
+        await consistent(subject.backend)
+
+    async def test_a_child_settles_while_its_family_is_cancelled(self, subject: Subject) -> None:
+        """Whoever is first: no descendant is left open."""
+        backends = await connections(subject, 2)
+        count = 60
+        roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
+        await apply(subject.backend, *(succeed(lease, item(f"{lease.id}-a")) for lease in roots))
+        leases = {lease.id: lease for lease in await claim(subject.backend)}
+
+        async def play(n: int) -> None:
+            more = succeed(leases[f"r{n}-a"], item(f"r{n}-b"), item(f"r{n}-c", delay=100))
+            answers: tuple[Outcome, Changed] = await asyncio.gather(
+                settle_one(backends[0], more), backends[1].cancel([f"r{n}"])
+            )
+            found = await statuses(subject.backend, f"r{n}-a", f"r{n}-b", f"r{n}-c")
+            if answers[0].verb == "applied":
+                assert found == ["success", "cancelled", "cancelled"]
+            else:
+                assert found == ["cancelled", None, None]
+
+        await rounds(count, play)
+        assert await claim_ids(subject.backend) == []
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_a_gate_is_completed_while_it_is_released(self, subject: Subject) -> None:
+        """It ends once, and does not come back."""
+        backends = await connections(subject, 2)
+        count = 50
+        leases = await start(subject.backend, *(item(f"p{n}") for n in range(count)))
+        await submit(subject.backend, *(gate(f"p{n}", id=f"g{n}") for n in range(count)))
+
+        async def play(n: int) -> None:
+            await asyncio.gather(
+                apply(backends[0], succeed(leases[n])), backends[1].complete(f"g{n}", b"hand")
+            )
+            assert await status(subject.backend, f"g{n}") == "success"
+
+        await rounds(count, play)
+        assert await claim_ids(subject.backend) == []
+        await consistent(subject.backend)
+
+    async def test_a_gate_is_cancelled_while_it_is_released(self, subject: Subject) -> None:
+        """The same for a cancellation."""
+        backends = await connections(subject, 2)
+        count = 50
+        leases = await start(subject.backend, *(item(f"p{n}") for n in range(count)))
+        await submit(subject.backend, *(gate(f"p{n}", id=f"g{n}") for n in range(count)))
+
+        async def play(n: int) -> None:
+            await asyncio.gather(apply(backends[0], succeed(leases[n])), backends[1].cancel([f"g{n}"]))
+            assert await status(subject.backend, f"g{n}") == "cancelled"
+
+        await rounds(count, play)
+        assert await claim_ids(subject.backend) == []
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_pruned_while_somebody_begins_to_wait(self, subject: Subject) -> None:
+        """Either it is kept and counted, or it is gone and not yet submitted: nothing between."""
+        backends = await connections(subject, 2)
+        count = 40
+        await end(subject.backend, *(item(f"p{n}", keep=10) for n in range(count)))
+        await subject.advance(20)
+
+        async def play(n: int) -> None:
+            answer, _ = await asyncio.gather(
+                submit_one(backends[0], gate(f"p{n}", id=f"g{n}")), backends[1].prune(5)
+            )
+            kept = await exists(subject.backend, f"p{n}")
+            found = await state(subject.backend, f"g{n}")
+            assert found.status == answer.status == ("ready" if kept else "blocked")
+            assert found.waiting_for == (() if kept else (f"p{n}",))
+
+        await rounds(count, play)
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_deleted_while_somebody_begins_to_wait(self, subject: Subject) -> None:
+        """Either the delete is refused, or the dependent waits for an id not yet submitted."""
+        backends = await connections(subject, 2)
+        count = 40
+        await submit(subject.backend, *(item(f"p{n}") for n in range(count)))
+
+        async def delete(n: int) -> bool:
+            try:
+                return bool((await backends[1].delete([f"p{n}"])).items)
+            except ReferencedError:
+                return False
+
+        async def play(n: int) -> None:
+            _, deleted = await asyncio.gather(submit_one(backends[0], gate(f"p{n}", id=f"g{n}")), delete(n))
+            assert await exists(subject.backend, f"p{n}") != deleted
+            found = await state(subject.backend, f"g{n}")
+            assert (found.status, found.waiting_for) == ("blocked", (f"p{n}",) if deleted else ())
+
+        await rounds(count, play)
+        await consistent(subject.backend)
+
+    async def test_a_key_is_asked_for_while_its_group_ends(self, subject: Subject) -> None:
+        """The old item answers, or the new one is stored: never both, never neither."""
+        backends = await connections(subject, 2)
+        count = 60
+        leases = await start(subject.backend, *(item(f"a{n}", key=f"k{n}") for n in range(count)))
+
+        async def play(n: int) -> None:
+            _, answer = await asyncio.gather(
+                apply(backends[0], succeed(leases[n])),
+                submit_one(backends[1], item(f"b{n}", key=f"k{n}")),
+            )
+            assert answer.id == (f"a{n}" if answer.existing else f"b{n}")
+            assert await exists(subject.backend, f"b{n}") != answer.existing
+
+        await rounds(count, play)
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_a_key_is_asked_for_while_it_is_deleted(self, subject: Subject) -> None:
+        """An answer names an item that was there."""
+        backends = await connections(subject, 2)
+        count = 40
+        await submit(subject.backend, *(item(f"a{n}", key=f"k{n}") for n in range(count)))
+
+        async def play(n: int) -> None:
+            _, answer = await asyncio.gather(
+                backends[0].delete([f"a{n}"]), submit_one(backends[1], item(f"b{n}", key=f"k{n}"))
+            )
+            assert await statuses(subject.backend, f"a{n}", f"b{n}") == [
+                None,
+                None if answer.existing else "ready",
+            ]
+
+        await rounds(count, play)
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_a_member_is_requeued_while_its_group_ends(self, subject: Subject) -> None:
+        """Open or ended, the counter is the recount, and the group ends with its last member."""
+        backends = await connections(subject, 2)
+        count = 40
+        roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
+        await apply(
+            subject.backend,
+            *(succeed(lease, item(f"{lease.id}-a"), item(f"{lease.id}-b")) for lease in roots),
+        )
+        leases = {lease.id: lease for lease in await claim(subject.backend)}
+        await apply(subject.backend, *(die(leases[f"r{n}-a"]) for n in range(count)))
+
+        async def play(n: int) -> int:
+            settled, _ = await asyncio.gather(
+                apply(backends[0], succeed(leases[f"r{n}-b"])), backends[1].requeue([f"r{n}-a"])
+            )
+            return len(settled.effects.closed)
+
+        closed = sum(await rounds(count, play))
+        await consistent(subject.backend)
+        again = await claim(subject.backend)
+        settled = await apply(subject.backend, *(succeed(lease) for lease in again))
+        assert (len(settled.effects.closed), closed <= count) == (count, True)
+        await consistent(subject.backend)
