@@ -31,7 +31,8 @@ from treadle.result import Result
 from treadle.retry import Retry
 
 MAX_TEXT = 10_000
-"""Errors are stored with every failed attempt: each text is cut here."""
+"""Errors are stored with every failed attempt: each text is cut here, in bytes."""
+_CUT = "[...]"
 
 
 class Succeed(msgspec.Struct, frozen=True):
@@ -155,21 +156,34 @@ def judged(lease: Lease, verdict: Verdict) -> Die:
 
 def failure_of(error: BaseException) -> Failure:
     """The error in words, as it is stored."""
-    return Failure(type(error).__name__, _cut(str(error)), _cut(_trace(error), keep_end=True))
+    return Failure(type(error).__name__, _cut(_message(error)), _cut(_trace(error), keep_end=True))
+
+
+# An error whose text cannot be made is still an error.
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "(its message cannot be shown)"
 
 
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001  an error whose text cannot be made is still an error
+    except Exception:  # noqa: BLE001
         return ""
 
 
 def _cut(text: str, *, keep_end: bool = False) -> str:
-    if len(text) <= MAX_TEXT:
-        return text
+    data = text.encode(errors="backslashreplace")  # text may hold what no store takes: half a character
+    if len(data) <= MAX_TEXT:
+        return data.decode()
     # The end of a traceback names the culprit, the beginning of a message says what is wrong.
-    return f"[...]{text[-MAX_TEXT:]}" if keep_end else f"{text[:MAX_TEXT]}[...]"
+    room = MAX_TEXT - len(_CUT)
+    kept = (data[-room:] if keep_end else data[:room]).decode(errors="ignore")
+    return _CUT + kept if keep_end else kept + _CUT
 
 
 def _cause(abort: Abort) -> BaseException:

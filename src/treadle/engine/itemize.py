@@ -192,7 +192,7 @@ def retry_of(stored: Stored, base: Retry) -> Retry:
     own = stored.retry
     if own is msgspec.UNSET:
         return base
-    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter)
+    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter, base.backoff)
 
 
 def timeout_of(stored: Stored, base: float | None) -> float | None:

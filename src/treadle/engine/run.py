@@ -21,6 +21,7 @@ from treadle.clock import Clock
 from treadle.context import Context, ContextServices
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.flow import AcceptInfo, FailureInfo
+from treadle.retry import Retry
 
 from .active import LOST, Active, Stop
 from .alarm import Alarm
@@ -135,14 +136,16 @@ class Runner:
 
     def failure(self, active: Active, error: BaseException) -> Decision:
         """What an attempt that failed with `error` comes to."""
-        return raised(
-            active.lease,
-            error,
-            functools.partial(self._classify, active),
-            retry_of(active.stored, active.bound.retry),
-            active.store_time(self._clock.monotonic()),
-            self._draw,
-        )
+        retry = retry_of(active.stored, active.bound.retry)
+        try:
+            return self._raised(active, error, retry)
+        except Exception as own:  # noqa: BLE001  a throwing backoff is as good as none
+            self._desk.classifier_failed(own)
+            return self._raised(active, error, retry.merge(Retry(backoff=None)))
+
+    def _raised(self, active: Active, error: BaseException, retry: Retry) -> Decision:
+        now = active.store_time(self._clock.monotonic())
+        return raised(active.lease, error, functools.partial(self._classify, active), retry, now, self._draw)
 
     def _classify(self, active: Active, error: BaseException) -> Classified:
         if active.bound.on_failure is None:

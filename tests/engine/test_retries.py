@@ -1,0 +1,428 @@
+"""Retries, aborts, deferrals, classifiers, and the history of failures (SPEC §5)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import AT_ONCE, PATIENCE, Errors, MakeApp, Seen, Steady, failure
+from treadle import Abort, Context, Defer, Retry, work
+from treadle.events import Deferred
+from treadle.flow import FailureInfo
+from treadle.testing import ManualClock, drain, run_inline
+
+
+async def test_a_failed_attempt_is_tried_again(make_app: MakeApp) -> None:
+    """T12: five attempts, the third one succeeds."""
+    calls: list[int] = []
+
+    @work(name="third", retry=Retry(attempts=5, base=0.005, factor=1, jitter=0))
+    async def third(ctx: Context) -> int:
+        calls.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise OSError("not yet")
+        return ctx.attempt
+
+    async with make_app(third) as app:
+        handle = await app.enqueue(third())
+        assert await handle.result(PATIENCE) == 3
+        state = await handle.state()
+        assert (state.attempt, state.status) == (3, "success")
+    assert calls == [1, 2, 3]
+
+
+async def test_the_budget_ends(make_app: MakeApp) -> None:
+    """T13: dead, with the error; it is in the list of dead letters."""
+
+    @work(name="always", retry=Retry(attempts=2, base=0))
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    async with make_app(always) as app:
+        handle = await app.enqueue(always())
+        error = await failure(handle.result(PATIENCE))
+        assert "always" in str(error)
+        assert error.reason == "exhausted"
+        page = await app.dead.list()
+        assert [item.id for item in page.items] == [handle.id]
+        assert page.items[0].error == "RuntimeError: always"
+
+
+async def test_enqueue_decides_how_often(make_app: MakeApp) -> None:
+    """T14: `retry` at enqueue over the type's, field by field."""
+    calls: list[int] = []
+
+    @work(name="always", retry=Retry(attempts=9, base=0))
+    async def always() -> None:
+        calls.append(1)
+        raise RuntimeError("always")
+
+    async with make_app(always) as app:
+        await failure(app.enqueue(always(), retry=Retry(attempts=2)).result(PATIENCE))
+    assert len(calls) == 2
+
+
+async def test_delays_grow_up_to_a_limit(make_timed: MakeApp, clock: ManualClock) -> None:
+    """T21, §5: `min(base * factor**(n-1), max) * (1 - jitter * random())`."""
+    at: list[float] = []
+
+    @work(name="always", retry=Retry(attempts=5, base=2, factor=3, max=10, jitter=0.5))
+    async def always() -> None:
+        at.append(clock.now())
+        raise RuntimeError("always")
+
+    async with run_inline(make_timed(always, random=Steady(0.5))) as app:
+        handle = await app.enqueue(always())
+        for delay in (1.5, 4.5, 7.5, 7.5):
+            await drain(app)
+            state = await handle.state()
+            assert state.status == "scheduled"
+            assert state.due_at - clock.now() == pytest.approx(delay)
+            await clock.advance(delay - 0.001)
+            await drain(app)
+            assert (await handle.state()).status == "scheduled"
+            await clock.advance(0.001)
+        await drain(app)
+        assert (await handle.state()).status == "dead"
+    assert [b - a for a, b in itertools.pairwise(at)] == pytest.approx([1.5, 4.5, 7.5, 7.5])
+
+
+async def test_the_default_policy(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§4: `Retry(attempts=3, base=1.0, factor=2.0, max=30.0, jitter=0.5)`."""
+
+    @work(name="always")
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    async with run_inline(make_timed(always, random=Steady(0.0))) as app:
+        handle = await app.enqueue(always())
+        for delay in (1.0, 2.0):
+            await drain(app)
+            assert (await handle.state()).due_at - clock.now() == pytest.approx(delay)
+            await clock.advance(delay)
+        await drain(app)
+        assert ((await handle.state()).status, (await handle.state()).attempt) == ("dead", 3)
+
+
+async def test_a_curve_of_ones_own(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§17: `Retry(backoff=fn(n))`, on the type or the app."""
+
+    @work(name="always")
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    app = make_timed(always, retry=Retry(attempts=4, backoff=lambda n: timedelta(minutes=n * n)))
+    async with run_inline(app):
+        handle = await app.enqueue(always())
+        for minutes in (1, 4, 9):
+            await drain(app)
+            assert (await handle.state()).due_at - clock.now() == pytest.approx(60 * minutes)
+            await clock.advance(60 * minutes)
+        await drain(app)
+        assert (await handle.state()).status == "dead"
+
+
+async def test_a_curve_stays_when_enqueue_changes_something_else(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """§4: `retry` merges field by field."""
+
+    @work(name="always", retry=Retry(backoff=lambda n: 50 * n))
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    async with run_inline(make_timed(always)) as app:
+        handle = await app.enqueue(always(), retry=Retry(attempts=2))
+        await drain(app)
+        assert (await handle.state()).due_at - clock.now() == pytest.approx(50)
+        await clock.advance(50)
+        await drain(app)
+        assert (await handle.state()).status == "dead"
+
+
+@pytest.mark.parametrize("curve", [lambda n: 1 // 0, lambda n: "soon", lambda n: -n])
+async def test_a_curve_that_fails_is_reported(make_timed: MakeApp, clock: ManualClock, curve: Any) -> None:
+    """§13: what the engine swallows, `on_error` hears of; the item goes on by the rest of the policy."""
+    errors = Errors()
+
+    @work(name="always", retry=Retry(base=4, jitter=0, backoff=curve))
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    async with run_inline(make_timed(always, on_error=errors)) as app:
+        handle = await app.enqueue(always())
+        await drain(app)
+        assert (await handle.state()).due_at - clock.now() == pytest.approx(4)
+    assert errors.phases() == ["hook"]
+
+
+async def test_delays_given_at_enqueue_are_stored(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§4: another worker, whose type says otherwise, keeps to them."""
+
+    @work(name="always")
+    async def always() -> None:
+        raise RuntimeError("always")
+
+    producer = make_timed(always)
+    handle = await producer.enqueue(always(), retry=Retry(base=20, jitter=0))
+
+    @work(name="always", retry=Retry(base=7, jitter=0.5))
+    async def other() -> None:
+        raise RuntimeError("always")
+
+    async with run_inline(make_timed(other, random=Steady(0.9))) as app:
+        await drain(app)
+        assert (await handle.state()).due_at - clock.now() == pytest.approx(20)
+
+
+async def test_no_limit(make_app: MakeApp) -> None:
+    """§5: `attempts=None`."""
+
+    @work(name="late", retry=Retry(attempts=None, base=0))
+    async def late(ctx: Context) -> int:
+        if ctx.attempt < 30:
+            raise OSError("again")
+        return ctx.attempt
+
+    async with make_app(late) as app:
+        assert await app.enqueue(late()).result(PATIENCE) == 30
+
+
+async def test_backoff_keeps_a_failing_handler_from_spinning(make_app: MakeApp) -> None:
+    """T21: base 1 s: after a tenth of a second there was one call."""
+    calls: list[int] = []
+
+    @work(name="flapping")
+    async def flapping() -> None:
+        calls.append(1)
+        raise RuntimeError("again")
+
+    async with make_app(flapping, random=Steady(0.0)) as app:
+        handle = await app.enqueue(flapping())
+        with pytest.raises(TimeoutError):
+            await handle.result(timeout=0.15)
+    assert len(calls) == 1
+
+
+# ------------------------------------------------------------------------------------ abort, defer, classify
+
+
+async def test_abort_is_dead_now(make_app: MakeApp) -> None:
+    """T15: with the cause's text, whatever the budget."""
+    calls: list[int] = []
+
+    @work(name="permanent", retry=Retry(attempts=5, base=0))
+    async def permanent(how: str) -> None:
+        calls.append(1)
+        raise Abort(ValueError("permanent failure") if how == "error" else "permanent failure")
+
+    async with make_app(permanent) as app:
+        error = await failure(app.enqueue(permanent("error")).result(PATIENCE))
+        assert (error.reason, error.error_type, error.error) == (
+            "aborted",
+            "ValueError",
+            "permanent failure",
+        )
+        error = await failure(app.enqueue(permanent("text")).result(PATIENCE))
+        assert (error.reason, error.error) == ("aborted", "permanent failure")
+    assert len(calls) == 2
+
+
+async def test_defer_gives_the_attempt_back(make_app: MakeApp) -> None:
+    """T19: no retry is counted, and there is no limit."""
+    attempts: list[int] = []
+    seen = Seen()
+
+    @work(name="busy", retry=Retry(attempts=2, base=0))
+    async def busy(ctx: Context) -> str:
+        attempts.append(ctx.attempt)
+        if len(attempts) < 6:
+            raise Defer(delay=0.005)
+        return "ok"
+
+    async with make_app(busy, on_event=seen) as app:
+        handle = await app.enqueue(busy())
+        assert await handle.result(PATIENCE) == "ok"
+        assert (await handle.state()).history == ()
+        assert (app.metrics.get("deferred"), app.metrics.get("retried")) == (5, 0)
+    assert attempts == [1] * 6
+    assert len(seen.of(Deferred)) == 5
+
+
+async def test_defer_to_an_instant(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§5: `Defer(run_at=)`, and one in the past means now."""
+    start = clock.now()
+    seen = Seen()
+
+    @work(name="later")
+    async def later() -> str:
+        if clock.now() < start + 60:
+            raise Defer(run_at=start + 60)
+        return "ok"
+
+    async with run_inline(make_timed(later, on_event=seen)) as app:
+        handle = await app.enqueue(later())
+        await drain(app)
+        assert (await handle.state()).due_at == start + 60
+        assert [event.run_at for event in seen.of(Deferred)] == [start + 60]
+        await clock.advance(60)
+        await drain(app)
+        assert await handle.result() == "ok"
+
+
+class HttpError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+def classify(error: BaseException, info: FailureInfo) -> str | Defer | None:
+    match error:
+        case HttpError(status=400):
+            return "abort"
+        case HttpError(status=429):
+            return Defer(delay=0.01)
+        case HttpError(status=409):
+            return Defer(run_at=time.time() + 0.01)
+        case HttpError(status=500):
+            return "retry"
+        case _:
+            return None
+
+
+@pytest.mark.parametrize("where", ["type", "app"])
+@pytest.mark.parametrize(("status", "attempts"), [(429, [1, 1]), (409, [1, 1]), (500, [1, 2]), (599, [1, 2])])
+async def test_on_failure_classifies(make_app: MakeApp, where: str, status: int, attempts: list[int]) -> None:
+    """T17, T18: a deferral counts no attempt, "retry" and None do; per type, else per app."""
+    seen: list[int] = []
+    option = {"on_failure": classify}
+
+    @work(name="call", retry=AT_ONCE, **(option if where == "type" else {}))
+    async def call(ctx: Context) -> str:
+        seen.append(ctx.attempt)
+        if len(seen) == 1:
+            raise HttpError(status)
+        return "ok"
+
+    async with make_app(call, **(option if where == "app" else {})) as app:
+        assert await app.enqueue(call()).result(PATIENCE) == "ok"
+    assert seen == attempts
+
+
+async def test_on_failure_abort(make_app: MakeApp) -> None:
+    """T16: one call; the type's classifier comes before the app's, and is told who failed."""
+    infos: list[FailureInfo] = []
+
+    def aborting(error: BaseException, info: FailureInfo) -> str:
+        infos.append(info)
+        return "abort"
+
+    @work(name="call", retry=Retry(attempts=5, base=0), on_failure=aborting)
+    async def call() -> None:
+        raise HttpError(400)
+
+    async with make_app(call, on_failure=lambda *_: "retry") as app:
+        handle = await app.enqueue(call())
+        assert (await failure(handle.result(PATIENCE))).reason == "aborted"
+    assert infos == [FailureInfo(handle.id, "call", 1, 5)]
+
+
+async def test_an_explicit_raise_wins_over_the_classifier(make_app: MakeApp) -> None:
+    """§5: `Abort` and `Defer` are not classified."""
+    seen: list[int] = []
+
+    @work(name="call", on_failure=lambda *_: "abort")
+    async def call() -> str:
+        seen.append(1)
+        if len(seen) == 1:
+            raise Defer(delay=0)
+        raise Abort("enough")
+
+    async with make_app(call) as app:
+        assert (await failure(app.enqueue(call()).result(PATIENCE))).error == "enough"
+    assert len(seen) == 2
+
+
+async def test_a_throwing_classifier_means_retry(make_app: MakeApp) -> None:
+    """T18: and is reported, as `hook`."""
+    errors = Errors()
+
+    def broken(*_: object) -> None:
+        raise KeyError("classifier")
+
+    @work(name="call", retry=AT_ONCE, on_failure=broken)
+    async def call(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise OSError("once")
+        return ctx.attempt
+
+    async with make_app(call, on_error=errors) as app:
+        assert await app.enqueue(call()).result(PATIENCE) == 2
+    assert [(type(error), phase) for error, phase in errors.seen] == [(KeyError, "hook")]
+
+
+# -------------------------------------------------------------------------------------------------- history
+
+
+async def test_every_failed_attempt_is_kept(make_app: MakeApp) -> None:
+    """§5: error type, message, traceback, time and worker; the last 10."""
+
+    @work(name="always", retry=Retry(attempts=12, base=0))
+    async def always(ctx: Context) -> None:
+        raise LookupError(f"attempt {ctx.attempt}")
+
+    async with make_app(always, worker_id="w-1") as app:
+        before = time.time()
+        handle = await app.enqueue(always())
+        await failure(handle.result(PATIENCE))
+        history = (await handle.state()).history
+        assert [each.attempt for each in history] == list(range(3, 13))
+        assert {each.error_type for each in history} == {"LookupError"}
+        assert [each.message for each in history] == [f"attempt {n}" for n in range(3, 13)]
+        assert {each.worker for each in history} == {"w-1"}
+        assert all(before - 1 < each.at < time.time() + 1 for each in history)
+        assert "in always" in history[0].traceback
+        assert "LookupError: attempt 3" in history[0].traceback
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x" * 50_000),
+        ValueError("\N{GRINNING FACE}" * 20_000),
+        ValueError("nul \x00 in the middle"),
+        ValueError("lone \ud800 surrogate"),
+        Unspeakable(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+    ],
+    ids=["long", "wide", "nul", "surrogate", "unspeakable", "exit", "interrupt"],
+)
+async def test_any_error_can_be_kept(make_app: MakeApp, error: BaseException) -> None:
+    """§5: each text cut at 10 kB; no error is so strange that its item is lost."""
+
+    @work(name="strange", retry=Retry(attempts=2, base=0))
+    async def strange() -> None:
+        raise error
+
+    async with make_app(strange) as app:
+        handle = await app.enqueue(strange())
+        failed = await failure(handle.result(PATIENCE))
+        assert (failed.error_type, failed.reason, failed.attempts) == (
+            type(error).__name__,
+            "exhausted",
+            2,
+        )
+        for kept in (await handle.state()).history:
+            assert len(kept.message.encode()) <= 10_000
+            assert len(kept.traceback.encode()) <= 10_000
+            assert kept.error_type == type(error).__name__
