@@ -393,6 +393,29 @@ async def test_an_item_that_two_names_mean_counts_twice(backend: MemoryBackend) 
     assert audit(backend) == []
 
 
+async def test_what_is_parked_is_not_parked_again(backend: MemoryBackend) -> None:
+    """More is parked of a type than there is room for: the rest stays where it is."""
+    await backend.beat(Beat(worker="w", lease=YEAR))
+    await submit(backend, *(item(f"a{n}", "a") for n in range(5)), item("b", "b"))
+    await backend.claim(Demand(worker="w", limit=9, types={"b": 1}))
+    claimed = await backend.claim(Demand(worker="w", limit=9, types={"a": 2, "b": 7}))
+    assert [lease.id for lease in claimed.leases] == ["a0", "a1"]
+    assert claimed.next_due is None
+
+
+async def test_a_claim_clears_the_way_in_portions(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No claim takes long. `next_due` says to come again at once."""
+    monkeypatch.setattr("treadle.backends.memory.claim.MOST_PARKED", 10)
+    await backend.beat(Beat(worker="w", lease=YEAR))
+    await submit(backend, *(item(f"a{n}", "a") for n in range(25)), item("b", "b"))
+    demand = Demand(worker="w", limit=9, types={"b": 1})
+    answers = [await backend.claim(demand) for _ in range(4)]
+    assert [len(answer.leases) for answer in answers] == [0, 0, 1, 0]
+    assert [answer.next_due for answer in answers] == [0, 0, None, None]
+
+
 async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: ManualClock) -> None:
     """From another thread, whatever the loop is doing."""
     await backend.beat(Beat(worker="w", lease=10))

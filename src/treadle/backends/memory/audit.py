@@ -98,7 +98,7 @@ def _found_in(store: Store, row: Row, doomed: set[Row]) -> list[str]:
     aside = None if parked is None else parked.find(kind.queue, kind.tenant, kind.lane)
     agenda = store.due.queues.get(kind.queue)
     scheduled = None if agenda is None else agenda.tenants.get(kind.tenant)
-    held = row.worker is not None and row.worker.held.get(row.token) is row
+    held = row.worker is not None and row.token in row.worker.held
     waits = row.status == "blocked" and row.doom is None and row.gate is not None
     found = {
         "its line": row.status == "ready" and pile is not None and pile is kind.line,
@@ -225,15 +225,15 @@ def _group(group: Group, members: list[Row]) -> Iterator[str]:
 
 def _workers(store: Store, rows: list[Row]) -> Iterator[str]:
     """Leases are held by workers that are known; slots add up."""
-    held: dict[Worker, dict[int, Row]] = defaultdict(dict)
+    held: dict[Worker, dict[int, str]] = defaultdict(dict)
     for row in rows:
         if (row.token != 0) != (row.worker is not None) or (row.status == "running") > (row.token != 0):
             yield f"{_name(row)}: token {row.token}, worker {row.worker}"
         if row.worker is not None:
-            held[row.worker][row.token] = row
+            held[row.worker][row.token] = row.item.id
     slots: Counter[str] = Counter()
     for worker in store.workers.values():
-        if worker.held != held.pop(worker, {}):
+        if {token: lease.id for token, lease in worker.held.items()} != held.pop(worker, {}):
             yield f"worker {worker.id} holds {len(worker.held)}"
         if worker.spot is None or worker.spot[0] > worker.until:
             yield f"worker {worker.id} would never lapse"

@@ -90,7 +90,7 @@ class MemoryBackend:
         return settle.settle(self.store, settlements, self.store.now())
 
     async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return workers.orphans(self.store, worker, known, self.store.now())
+        return workers.orphans(self.store, worker, known)
 
     # -- reads -----------------------------------------------------------------------------------------
 

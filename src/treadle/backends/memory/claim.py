@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 
-from .lines import Line, Lineup, Parked
+from .lines import Line, Lines, Lineup, Parked
 from .moves import doom, expire, lease, make_ready, park
-from .rows import Row, Worker
+from .rows import Worker
 from .store import Store
 from .strays import doom_strays
 from .walk import Walk
@@ -77,30 +79,12 @@ class HandOut:
         return self._may_park <= 0
 
     def run(self) -> list[Lease]:
-        if self._left > 0:
-            self._take_parked()
-        if self._left > 0:
-            self._take_ready()
-        return self._leases
-
-    def _take_parked(self) -> None:
-        """Again for as long as it is not the lines that come to an end, but the room for one of the types."""
         while self._left > 0 and (parked := self._parked()):
-            walk = Walk(parked, self._demand, self._store.turns)
-            more = self._walk_parked(walk)
-            walk.end()
-            if not more:
-                return
-
-    def _walk_parked(self, walk: Walk) -> bool:
-        while self._left > 0 and (line := walk.next()) is not None:
-            row = line.pop()
-            assert row is not None
-            self._offer(row)
-            walk.served()
-            if self._room is not None and self._room[row.kind.type] <= 0:
-                return True
-        return False
+            if not self._walk(parked):
+                break
+        if self._left > 0:
+            self._walk([self._store.ready])
+        return self._leases
 
     def _parked(self) -> list[Parked]:
         """Of what is parked: the types that are wanted and have room."""
@@ -109,31 +93,46 @@ class HandOut:
             return list(parked.values())
         return [parked[type] for type, left in room.items() if left > 0 and type in parked]
 
-    def _take_ready(self) -> None:
-        walk = Walk([self._store.ready], self._demand, self._store.turns)
-        while self._left > 0 and not self.cut_short and (line := walk.next()) is not None:
-            self._serve(line, self._left if walk.alone else 1)
+    def _walk(self, lines: Sequence[Lines]) -> bool:
+        """Serve line after line in turn. True: some of what is parked fits no more."""
+        walk = Walk(lines, self._demand, self._store.turns)
+        parked = lines[0] if isinstance(lines[0], Parked) else None
+        ran_out = False
+        while self._left > 0 and not self.cut_short and not ran_out and (line := walk.next()) is not None:
+            filled = self._serve(line, self._portion(parked) if walk.alone else 1)
             walk.served()
+            ran_out = filled and parked is not None
         walk.end()
+        return ran_out
 
-    def _serve(self, line: Line | Lineup, most: int) -> None:
-        """Hand out up to so many of a line."""
-        until = self._left - most
-        while self._left > until and not self.cut_short and (row := line.pop()) is not None:
-            self._offer(row)
+    def _portion(self, parked: Parked | None) -> int:
+        """How many of a single line can be handed out. What is parked must not be parked again."""
+        if parked is None or self._room is None:
+            return self._left
+        return min(self._left, self._room[parked.type])
 
-    def _offer(self, row: Row) -> None:
-        """Hand it out if it fits. If not, it steps aside, out of the way of those behind it."""
-        row.pile = None
-        if row.deadline is not None and row.deadline <= self._now:
-            doom(self._store, row, "expired")
-            return
-        if self._room is not None:
-            room = self._room.get(row.kind.type, 0)
-            if room <= 0:
-                self._may_park -= 1
-                park(self._store, row)
-                return
-            self._room[row.kind.type] = room - 1
-        self._left -= 1
-        self._leases.append(lease(self._store, row, self._worker, self._now))
+    def _serve(self, line: Line | Lineup, most: int) -> bool:
+        """Hand out up to so many of a line. Those that do not fit step aside, out of the way of those behind.
+        True: there is no more room for one of the types."""
+        store, worker, now, room = self._store, self._worker, self._now, self._room
+        left, filled = most, False
+        while left > 0 and (row := line.pop()) is not None:
+            row.pile = None
+            if row.deadline is not None and row.deadline <= now:
+                doom(store, row, "expired")
+                continue
+            if room is not None:
+                type = row.kind.type
+                free = room.get(type, 0) - 1
+                if free < 0:
+                    park(store, row)
+                    self._may_park -= 1
+                    if self.cut_short:
+                        break
+                    continue
+                room[type] = free
+                filled = filled or not free
+            self._leases.append(lease(store, row, worker, now))
+            left -= 1
+        self._left -= most - left
+        return filled

@@ -249,14 +249,14 @@ class Lines:
 class Parked(Lines):
     """The lines of one type that stepped aside. Once they are empty, nothing is parked under it any more."""
 
-    __slots__ = ("_home", "_type")
+    __slots__ = ("_home", "type")
 
     def __init__(
         self, turns: Turns, paused: set[tuple[str, str | None]], home: dict[str, Parked], type: str
     ) -> None:
         super().__init__(turns, paused)
         self._home = home
-        self._type = type
+        self.type = type
 
     def park(self, row: Row) -> None:
         kind = row.kind
@@ -268,4 +268,4 @@ class Parked(Lines):
     def leave(self, line: Line) -> None:
         super().leave(line)
         if self.empty:
-            del self._home[self._type]
+            del self._home[self.type]

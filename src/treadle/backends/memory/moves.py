@@ -100,28 +100,22 @@ def withdraw(store: Store, row: Row) -> None:
 
 def lease(store: Store, row: Row, worker: Worker, now: float) -> Lease:
     """Hand it to a worker: to be run, or with its verdict. It waits nowhere."""
+    item, kind = row.item, row.kind
     store.token = token = store.token + 1
     row.token = token
     row.worker = worker
-    worker.held[token] = row
     row.by = worker.id
     if row.doom is None:
         row.attempt += 1
         row.started_at = now
         row.status = "running"
-        counts = row.kind.counts
+        counts = kind.counts
         counts["ready"] -= 1
         counts["running"] += 1
-    return show_lease(row, now)
-
-
-def show_lease(row: Row, claimed_at: float) -> Lease:
-    """The lease on it as it stands."""
-    item, kind = row.item, row.kind
     lease = Lease(
         id=item.id,
         tenant=kind.tenant,
-        token=row.token,
+        token=token,
         type=kind.type,
         input=item.input,
         attempt=row.attempt,
@@ -132,7 +126,7 @@ def show_lease(row: Row, claimed_at: float) -> Lease:
         options=item.options,
         queued_at=row.queued_at,
         due_at=row.due_at,
-        claimed_at=claimed_at,
+        claimed_at=now,
         ref=row.number,
     )
     # A call with more than 15 names takes Python four times as long, and most items need no more than these.
@@ -141,6 +135,7 @@ def show_lease(row: Row, claimed_at: float) -> Lease:
     if row.deadline is not None or row.doom is not None:
         force_setattr(lease, "deadline", row.deadline)
         force_setattr(lease, "verdict", row.doom)
+    worker.held[token] = lease
     return lease
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from treadle.item import Attempt, Item, Reason, Ref, Status, Verdict
+from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
 
 if TYPE_CHECKING:
     from .lines import Line
@@ -72,7 +72,7 @@ class Worker:
         self.id = id
         self.until = 0.0
         self.types: frozenset[str] | None = None
-        self.held: dict[int, Row] = {}
+        self.held: dict[int, Lease] = {}
         self.slots: dict[str, int] = {}
         self.spot: Spot | None = None
 

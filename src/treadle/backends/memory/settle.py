@@ -40,14 +40,15 @@ class Call:
 
 def settle(store: Store, settlements: Sequence[Settlement], now: float) -> Settled:
     call = Call(store, now)
-    outcomes = [_settle_one(call, settlement) for settlement in settlements]
+    following = call.following
+    outcomes = [
+        succeed_plain(store, settlement, now, following) or _settle_one(call, settlement)
+        for settlement in settlements
+    ]
     return Settled(tuple(outcomes), call.following.effects())
 
 
 def _settle_one(call: Call, settlement: Settlement) -> Outcome:
-    quick = succeed_plain(call.store, settlement, call.now, call.following)
-    if quick is not None:
-        return quick
     lease = settlement.lease
     row = call.store.find(lease.tenant, lease.id)
     if row is None or row.token != lease.token:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from treadle.item import Beat, Lease, Loss, Pulse, WorkerState
 from treadle.rules import PORTION
 
-from .moves import free, show_lease
+from .moves import free
 from .rows import Worker
 from .settle import loss_of
 from .store import Store
@@ -59,8 +59,9 @@ def bury(store: Store, worker: Worker, now: float) -> int:
         store.lapses.remove(worker)
     _unlearn(store, worker.types, now)
     store.permits.give_all(worker)
-    held = list(worker.held.values())
+    held = [store.find(lease.tenant, lease.id) for lease in worker.held.values()]
     for row in held:
+        assert row is not None
         free(store, row, now)
     return len(held)
 
@@ -75,16 +76,11 @@ def bury_lapsed(store: Store, now: float) -> None:
             freed += 1 + bury(store, worker, now)
 
 
-def orphans(store: Store, id: str, known: Sequence[int], now: float) -> list[Lease]:
+def orphans(store: Store, id: str, known: Sequence[int]) -> list[Lease]:
     worker = store.workers.get(id)
-    if worker is None:
-        return []
+    held = {} if worker is None else worker.held
     told = set(known)
-    return [
-        show_lease(row, row.started_at if row.doom is None and row.started_at is not None else now)
-        for token, row in worker.held.items()
-        if token not in told
-    ]
+    return [lease for token, lease in held.items() if token not in told]
 
 
 def show_workers(store: Store) -> list[WorkerState]:
@@ -93,7 +89,7 @@ def show_workers(store: Store) -> list[WorkerState]:
             worker.id,
             worker.until,
             None if worker.types is None else tuple(sorted(worker.types)),
-            sum(row.status == "running" for row in worker.held.values()),
+            sum(lease.verdict is None for lease in worker.held.values()),
         )
         for worker in store.workers.values()
     ]
