@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -325,21 +326,49 @@ async def test_a_key_keeps_runs_from_piling_up(fleet: Fleet) -> None:
     assert len(process.line.fired) == 3
 
 
-async def test_cron_follows_the_clocks_of_its_time_zone(fleet: Fleet) -> None:
-    await fleet.clock.set(1_711_670_400)  # 2024-03-29 00:00 UTC, before clocks go forward
-    process = fleet.process()
-    handle = process.client.schedule("s", cron="30 2 * * *", tz="Europe/Paris", run=tick)
+@pytest.mark.parametrize(
+    ("tz", "cron", "instants"),
+    [
+        ("Europe/Paris", "30 2 * * *", ["2024-03-30T01:30", "2024-03-31T01:00", "2024-04-01T00:30"]),
+        ("Europe/Paris", "30 2 * * *", ["2024-10-26T00:30", "2024-10-27T00:30", "2024-10-28T01:30"]),
+        ("America/New_York", "30 2 * * *", ["2024-03-09T07:30", "2024-03-10T07:00", "2024-03-11T06:30"]),
+        ("America/New_York", "30 1 * * *", ["2024-11-02T05:30", "2024-11-03T05:30", "2024-11-04T06:30"]),
+        ("UTC", "0 0 29 2 *", ["2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00"]),
+    ],
+)
+async def test_cron_through_changes_of_the_clock(
+    fleet: Fleet, tz: str, cron: str, instants: list[str]
+) -> None:
+    """Clocks go forward, and back: every occurrence once, though three processes wait for it."""
+    expected = [datetime.fromisoformat(f"{text}+00:00").timestamp() for text in instants]
+    await fleet.clock.set(expected[0] - 60)
+    processes = await fleet.processes(
+        3, lambda process: process.client.schedule("s", cron=cron, tz=tz, run=tick)
+    )
+    for instant in expected:
+        assert (await fleet.row()).next_at == instant
+        await fleet.advance(instant - fleet.clock.now())
+    assert sorted(at for process in processes for at in process.fired) == expected
+
+
+async def test_the_clock_of_the_store_decides(fleet: Fleet) -> None:
+    """A process whose own clock is hours off fires in time, and no earlier."""
+    wrong = ManualClock(fleet.clock.now() + 5 * 3600)
+    process = Process(fleet.store, wrong)
+    handle = every_minute(process)
     await process.start()
-    for _ in range(4):
-        assert handle.next_at is not None
-        await fleet.advance(handle.next_at - fleet.clock.now())
-    midnight = 1_711_670_400
-    assert process.fired == [
-        midnight + 1.5 * 3600,
-        midnight + 86400 + 1.5 * 3600,
-        midnight + 2 * 86400 + 3600,
-        midnight + 3 * 86400 + 0.5 * 3600,
-    ]
+    assert handle.next_at == fleet.clock.now() + 60
+    for _ in range(59):
+        fleet.clock.advance(1)
+        wrong.advance(1)
+        await turns()
+    assert process.fired == []
+    fleet.clock.advance(1)
+    wrong.advance(1)
+    await turns()
+    assert process.fired == [fleet.clock.now()]
+    await process.stop()
+    await process.client.close()
 
 
 async def test_next_returning_none_ends_it(fleet: Fleet) -> None:

@@ -118,11 +118,9 @@ class Scheduler:
 
     def add(self, recurrence: Recurrence) -> Entry:
         """From now on. It is stored at once, or when a worker starts."""
-        known = self._entries.get(recurrence.name)
-        entry = Entry(
-            recurrence, self._clock.monotonic(), anew=known is not None and _differ(known, recurrence)
-        )
-        self._entries[recurrence.name] = entry
+        known = self._forget(recurrence.name)
+        anew = known is not None and _differ(known, recurrence)
+        entry = self._entries[recurrence.name] = Entry(recurrence, self._clock.monotonic(), anew=anew)
         self.look_again()
         return entry
 
@@ -142,10 +140,11 @@ class Scheduler:
         self._look_at = self._clock.monotonic()
         self._wake.set()
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str) -> Entry | None:
         entry = self._entries.pop(name, None)
         if entry is not None:
             entry.cancelled = True
+        return entry
 
     # -- the loop --------------------------------------------------------------------------------------
 
