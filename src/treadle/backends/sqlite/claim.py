@@ -138,7 +138,9 @@ def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
     if demand.queues is None and demand.tenants is None:
         return [row[0] for row in tx.rows(_SQL["doomed"], type, most)]
     found: list[int] = []
-    queues = demand.queues or [queue for (queue,) in tx.rows(_SQL["doomed_queues"], type)]
+    queues = demand.queues
+    if queues is None:
+        queues = tuple(queue for (queue,) in tx.rows(_SQL["doomed_queues"], type))
     for queue in queues:
         if demand.tenants is None:
             found += [row[0] for row in tx.rows(_SQL["doomed_in_queue"], type, queue, most - len(found))]

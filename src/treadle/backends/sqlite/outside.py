@@ -27,19 +27,26 @@ def submit_within(
     if not isinstance(connection, sqlite3.Connection):
         raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
     try:
-        _check(connection, path)
-        with _own_ways(connection), _savepoint(connection):
-            tx = Tx(connection, now)
-            answers = [_accepted(answer) for answer in submit(tx, [_unleased(one) for one in submissions])]
-            # Nobody can announce what has not been committed: others look for this.
-            tx.run(_SQL["mark_outside"])
-            return answers
+        with _own_ways(connection):
+            _check(connection, path)
+            return _submit(connection, submissions, now)
     except sqlite3.Error as error:
         if is_busy(error):
             raise StoreUnavailable(
                 f"{path} is locked by another writer: begin the transaction with BEGIN IMMEDIATE"
             ) from error
         raise translated(error, path) from error
+
+
+def _submit(
+    connection: sqlite3.Connection, submissions: Sequence[Submission], now: float
+) -> list[tuple[Submitted, ...]]:
+    with _savepoint(connection):
+        tx = Tx(connection, now)
+        answers = [_accepted(answer) for answer in submit(tx, [_unleased(one) for one in submissions])]
+        # Nobody can announce what has not been committed: others look for this.
+        tx.run(_SQL["mark_outside"])
+        return answers
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
@@ -49,8 +56,6 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     cursor.row_factory = None
     files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list").fetchall()}
     file = files.get("main", "")
-    if isinstance(file, bytes):
-        file = file.decode()
     if not file or not Path(file).exists() or not path.samefile(file):
         raise InputError(f"tx: the connection is to {file or 'memory'}, not to {path}", parameters=("tx",))
 

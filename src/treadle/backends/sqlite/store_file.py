@@ -104,8 +104,10 @@ class StoreFile:
             if opened is None or opened.pid != os.getpid():
                 return
             opened.signals.close()
-            await _ended(opened.writer.stop(), opened.reader.stop())
+            # One after the other, the writer last: whoever closes last moves the log into the file.
             opened.transactions.close()
+            await _ended(opened.reader.stop())
+            await _ended(opened.writer.stop())
             opened.beside.close()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
@@ -185,8 +187,6 @@ def _check_sound(connection: sqlite3.Connection, path: Path) -> None:
         raise BackendError(f"{path} is damaged ({found}): restore it from a backup")
 
 
-async def _ended(*threads: threading.Thread | None) -> None:
-    loop = asyncio.get_running_loop()
-    for thread in threads:
-        if thread is not None:
-            await loop.run_in_executor(None, thread.join)
+async def _ended(thread: threading.Thread | None) -> None:
+    if thread is not None:
+        await asyncio.get_running_loop().run_in_executor(None, thread.join)

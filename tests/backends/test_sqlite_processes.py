@@ -1,0 +1,154 @@
+"""SqliteBackend: several processes on one file."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.sqlite import (
+    claim,
+    finished,
+    heard,
+    process,
+    status,
+    submit,
+    wait_until,
+)
+from treadle.backends.sqlite import SqliteBackend
+from treadle.item import Lease, Signal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "work.db"
+
+
+@pytest.fixture
+async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
+    backend = SqliteBackend(path, busy_timeout=10)
+    await backend.open()
+    yield backend
+    await backend.close()
+
+
+WORK = """
+    name = arguments[0]
+    await backend.beat(Beat(worker=name, lease=1000))
+    rotation, done = None, 0
+    while True:
+        found = await backend.claim(Demand(worker=name, limit=10, rotation=rotation))
+        rotation = found.rotation
+        if not found.leases:
+            break
+        await backend.settle([Settlement(lease=lease, kind="success", result=name.encode(),
+            contribution=Contribution()) for lease in found.leases])
+        done += len(found.leases)
+    await backend.bury(name)
+    say(done)
+"""
+
+
+async def test_several_processes_share_a_file(backend: SqliteBackend, path: Path) -> None:
+    """Every item is settled once, everybody gets some, and nobody is turned away."""
+    await submit(backend, *(f"i{n}" for n in range(1500)))
+    others = [process(WORK, path, f"w{n}") for n in range(3)]
+    counts = [int(await asyncio.to_thread(finished, other)) for other in others]
+    assert sum(counts) == 1500
+    assert all(counts), counts
+    ended = {(one.status, one.count) for one in await backend.counts(ended=True)}
+    assert ended == {("success", 1500)}
+
+
+HOLD = """
+    await backend.beat(Beat(worker="doomed", lease=1000))
+    found = await backend.claim(Demand(worker="doomed", limit=10))
+    say(len(found.leases))
+    sys.stdin.readline()
+"""
+
+
+async def test_what_a_killed_process_held_is_free_at_once(backend: SqliteBackend, path: Path) -> None:
+    await submit(backend, "a", "b")
+    other = process(HOLD, path)
+    assert await asyncio.to_thread(heard, other) == "2"
+    assert (await claim(backend)).leases == ()
+    other.kill()
+    other.communicate()
+    began = time.monotonic()
+    found: list[Lease] = []
+
+    async def freed() -> bool:
+        found.extend((await claim(backend)).leases)
+        return len(found) == 2
+
+    await wait_until(freed)
+    assert time.monotonic() - began < 2
+    assert [lease.attempt for lease in found] == [2, 2]
+
+
+async def test_a_process_that_lives_keeps_what_it_holds(backend: SqliteBackend, path: Path) -> None:
+    await submit(backend, "a")
+    other = process(HOLD, path)
+    assert await asyncio.to_thread(heard, other) == "1"
+    for _ in range(3):
+        await asyncio.sleep(0.3)
+        assert (await claim(backend)).leases == ()
+    await asyncio.to_thread(other.communicate, "\n", 30)
+    assert await status(backend, "a") == "running"
+
+
+LISTEN = """
+    came = asyncio.Event()
+    signals = []
+    def receive(signal):
+        signals.append(signal)
+        came.set()
+    await backend.subscribe(receive)
+    say("listening")
+    await asyncio.wait_for(came.wait(), 20)
+    say(signals[0].items)
+"""
+
+
+async def test_a_signal_reaches_another_process(backend: SqliteBackend, path: Path) -> None:
+    other = process(LISTEN, path)
+    assert await asyncio.to_thread(heard, other) == "listening"
+    await backend.publish(Signal(items=(("t", "i"),)))
+    assert (await asyncio.to_thread(finished, other)).strip() == "(('t', 'i'),)"
+
+
+async def test_the_pipe_of_a_dead_process_is_removed(backend: SqliteBackend, path: Path) -> None:
+    other = process(LISTEN, path)
+    assert await asyncio.to_thread(heard, other) == "listening"
+    beside = path.with_name("work.db-treadle")
+    assert len(list(beside.glob("*.fifo"))) == 1
+    other.kill()
+    other.communicate()
+    await backend.publish(Signal(ready=True))
+    assert list(beside.glob("*.fifo")) == []
+
+
+async def test_nobody_else_may_look_beside_the_file(backend: SqliteBackend, path: Path) -> None:
+    assert stat.S_IMODE(path.with_name("work.db-treadle").stat().st_mode) == 0o700
+
+
+async def test_closing_leaves_nothing_but_the_file(path: Path) -> None:
+    backend = SqliteBackend(path)
+    await backend.open()
+    await backend.subscribe(lambda _: None)
+    await claim(backend)
+    await backend.close()
+    assert [entry.name for entry in path.parent.iterdir()] == ["work.db"]
+
+
+async def test_waiting_for_signals_costs_next_to_nothing(backend: SqliteBackend) -> None:
+    await backend.subscribe(lambda _: None)
+    await asyncio.sleep(0.1)
+    before = time.process_time()
+    await asyncio.sleep(1.0)
+    assert time.process_time() - before < 0.03

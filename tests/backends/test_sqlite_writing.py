@@ -1,0 +1,205 @@
+"""SqliteBackend: the write lock, shared commits, the log, and the plans of its statements."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.sqlite import (
+    claim,
+    item,
+    status,
+    submit,
+    succeed,
+    wait_until,
+)
+from treadle.backends.sqlite import SqliteBackend
+from treadle.backends.sqlite import connection as connection_module
+from treadle.backends.sqlite import writer as writer_module
+from treadle.backends.sqlite.statements import Statements
+from treadle.errors import (
+    NotFound,
+    StoreUnavailable,
+)
+from treadle.item import Beat, Demand, Submission
+from treadle.testing import ManualClock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "work.db"
+
+
+@pytest.fixture
+async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
+    backend = SqliteBackend(path, busy_timeout=10)
+    await backend.open()
+    yield backend
+    await backend.close()
+
+
+# -- the write lock -------------------------------------------------------------------------------------
+
+
+async def test_a_locked_file_is_waited_for(backend: SqliteBackend, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        submitting = asyncio.create_task(submit(backend, "a"))
+        assert await status(backend, "a") is None, "reads do not wait"
+        assert not submitting.done()
+        other.execute("ROLLBACK")
+        await submitting
+    assert await status(backend, "a") == "ready"
+
+
+async def test_it_is_not_waited_for_for_ever(path: Path) -> None:
+    backend = SqliteBackend(path, busy_timeout=0.1)
+    await backend.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        calls = [submit(backend, f"i{n}") for n in range(10)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        assert "locked" in str(answers[0])
+        other.execute("ROLLBACK")
+    await submit(backend, "a")
+    await backend.close()
+
+
+async def test_whoever_could_not_write_could_not_beat(path: Path) -> None:
+    """After a long wait for the lock, leases that lapsed meanwhile are not taken away."""
+    clock = ManualClock()
+    backend = SqliteBackend(path, clock=clock)
+    await backend.open()
+    await backend.beat(Beat(worker="w", lease=10))
+    await backend.submit([Submission((item("a", lease_to="w"),))])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        claiming = asyncio.create_task(backend.claim(Demand(worker="w", limit=1)))
+        clock.advance(11)
+        await asyncio.sleep(1.2)
+        other.execute("ROLLBACK")
+        assert (await claiming).alive
+    clock.advance(11)
+    assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+    await backend.close()
+
+
+async def test_verbs_that_wait_share_a_commit(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = 0
+    check = connection_module.Identity.check
+
+    def counted(self: Any) -> None:
+        nonlocal commits
+        commits += 1
+        check(self)
+
+    monkeypatch.setattr(writer_module.Identity, "check", counted)
+    await asyncio.gather(*(submit(backend, f"i{n}") for n in range(200)))
+    assert commits <= 20
+    (count,) = await backend.counts()
+    assert count.count == 200
+
+
+async def test_a_refused_verb_does_not_hurt_those_that_share_its_commit(backend: SqliteBackend) -> None:
+    await submit(backend, "taken")
+    calls = [
+        submit(backend, "a"),
+        backend.complete("nobody", b""),
+        backend.trigger(["taken"]),
+        submit(backend, "b"),
+        backend.complete("taken", b"1"),
+    ]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(answer, Exception) for answer in answers] == [False, True, True, False, False]
+    assert isinstance(answers[1], NotFound)
+    assert [await status(backend, id) for id in ("a", "b", "taken")] == ["ready", "ready", "success"]
+
+
+async def test_a_verb_runs_to_its_end_though_its_caller_is_cancelled(backend: SqliteBackend) -> None:
+    submitting = asyncio.create_task(submit(backend, "a"))
+    await asyncio.sleep(0)
+    submitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await submitting
+    await submit(backend, "b")
+    assert await status(backend, "a") == "ready"
+
+
+async def test_the_log_is_cut_when_it_has_grown(
+    backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader keeps the log from being used anew; after it has gone, the log shrinks."""
+    monkeypatch.setattr(writer_module, "LOG_LIMIT", 100_000)
+    log = path.with_name("work.db-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM treadle_item").fetchall()
+        for n in range(10):
+            await submit(backend, *(f"{n}-{m}" for m in range(100)))
+        assert log.stat().st_size > 100_000
+    await submit(backend, "last")
+    await wait_until(lambda: asyncio.to_thread(lambda: log.stat().st_size < 100_000))
+
+
+async def test_the_log_does_not_grow_without_bounds(backend: SqliteBackend, path: Path) -> None:
+    largest = 0
+    for n in range(40):
+        await submit(backend, *(f"{n}-{m}" for m in range(500)))
+        leases = (await claim(backend, limit=500)).leases
+        await backend.settle([succeed(lease) for lease in leases])
+        largest = max(largest, path.with_name("work.db-wal").stat().st_size)
+    assert largest < 32 * 2**20
+
+
+# -- plans ----------------------------------------------------------------------------------------------
+
+_LARGE = re.compile(r"SCAN (treadle_(item|job|done|edge|attempt|grp|awaited)\b|[ijdxagsw]\b)(?! VIRTUAL)")
+_SCANS_ALL = {("read", "counts_open"), ("read", "counts_dead"), ("read", "counts_ended")}
+
+
+def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    for count in range(30):
+        try:
+            rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("[1]",) * count).fetchall()
+        except sqlite3.ProgrammingError:
+            continue
+        return [row[3] for row in rows]
+    raise AssertionError(sql)
+
+
+VERBS = ("tx", "submit", "claim", "settle", "finish", "worker", "state", "operate", "remove", "read")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_no_statement_reads_a_large_table_from_end_to_end(
+    backend: SqliteBackend, path: Path, verb: str
+) -> None:
+    statements = Statements(verb)._by_name
+    with closing(sqlite3.connect(path)) as connection:
+        for name, sql in statements.items():
+            found = plan(connection, sql)
+            if (verb, name) not in _SCANS_ALL:
+                assert not [step for step in found if _LARGE.match(step) and "INDEX" not in step], (
+                    name,
+                    found,
+                )
+
+
+async def test_the_turns_are_read_from_the_claim_index(backend: SqliteBackend, path: Path) -> None:
+    statements = Statements("claim")._by_name
+    with closing(sqlite3.connect(path)) as connection:
+        for name, sql in statements.items():
+            if name.startswith(("ready_", "parked_", "next_", "due", "overdue", "doomed")):
+                found = "; ".join(plan(connection, sql))
+                assert "treadle_job" in found, (name, found)
+                assert "TEMP B-TREE" not in found, (name, found)

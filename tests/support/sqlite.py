@@ -1,0 +1,88 @@
+"""What the tests of SqliteBackend share: a few words for its verbs, and other processes on the same file."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from treadle.backends.sqlite import SqliteBackend
+from treadle.item import Beat, Claim, Demand, Item, Lease, Rejected, Settlement, Submission
+
+LONG = 1_000_000.0
+
+
+def item(id: str, **fields: Any) -> Item:
+    return Item(id=id, type=fields.pop("type", "work"), input=b"{}", **fields)
+
+
+async def submit(backend: SqliteBackend, *ids: str, **fields: Any) -> None:
+    (answer,) = await backend.submit([Submission(tuple(item(id, **fields) for id in ids))])
+    assert not isinstance(answer, Rejected), answer
+
+
+async def claim(backend: SqliteBackend, worker: str = "w", limit: int = 100) -> Claim:
+    await backend.beat(Beat(worker=worker, lease=LONG))
+    return await backend.claim(Demand(worker=worker, limit=limit))
+
+
+async def start(backend: SqliteBackend, id: str) -> Lease:
+    await submit(backend, id)
+    (lease,) = (await claim(backend)).leases
+    return lease
+
+
+def succeed(lease: Lease) -> Settlement:
+    return Settlement(lease=lease, kind="success", result=b"1")
+
+
+async def status(backend: SqliteBackend, id: str) -> str | None:
+    (found,) = await backend.get([id])
+    return None if found is None else found.status
+
+
+async def asked(backend: SqliteBackend, sql: str) -> Any:
+    """What the writer's own connection says."""
+    return await backend._file.write(lambda tx: tx.value(sql))
+
+
+def process(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """Another process that runs this coroutine's body with `backend` open, and prints what it has to say."""
+    program = textwrap.dedent(
+        """
+        import asyncio, os, sys
+        from treadle.backends.sqlite import SqliteBackend
+        from treadle.item import *
+        path, *arguments = sys.argv[1:]
+        def say(text):
+            print(text, flush=True)
+        async def main():
+            backend = SqliteBackend(path)
+            await backend.open()
+        {body}
+            await backend.close()
+        asyncio.run(main())
+        """
+    ).format(body=textwrap.indent(textwrap.dedent(code), "    "))
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def heard(other: subprocess.Popen[str]) -> str:
+    assert other.stdout is not None
+    return other.stdout.readline().strip()
+
+
+def finished(other: subprocess.Popen[str]) -> str:
+    out, _ = other.communicate(timeout=30)
+    assert other.returncode == 0
+    return out
+
+
+async def wait_until(true: Callable[[], Awaitable[bool]], patience: float = 20.0) -> None:
+    async with asyncio.timeout(patience):
+        while not await true():  # noqa: ASYNC110  it happens in another process, or on the disk
+            await asyncio.sleep(0.01)
