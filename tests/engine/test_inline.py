@@ -93,6 +93,19 @@ async def test_drain_leaves_what_is_due_later(make_timed: MakeApp, clock: Manual
         assert (await handle.state()).result == 3
 
 
+async def test_time_that_moves_right_after_drain_is_not_missed(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """§16: whoever awaits the result need not drain a second time."""
+    async with run_inline(make_timed(value)) as app:
+        for n in range(10):
+            handle = await app.enqueue(value(n), delay=3600)
+            await drain(app)
+            await clock.advance(3600)
+            async with asyncio.timeout(PATIENCE):
+                assert await handle.result() == n
+
+
 async def test_a_test_of_days_takes_no_time(make_timed: MakeApp, clock: ManualClock) -> None:
     """§16: retries a day apart, none of them slept."""
     at: list[float] = []

@@ -59,7 +59,8 @@ async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
             async with asyncio.timeout(seconds):
                 await event.wait()
         return event.is_set()
-    sleeping = asyncio.ensure_future(clock.sleep(seconds))
+    # Counted from here: the task begins a turn later, and a clock that tests move may have moved by then.
+    sleeping = asyncio.ensure_future(_sleep_until(clock, clock.monotonic() + seconds))
     waiting = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait({sleeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,3 +68,7 @@ async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
         sleeping.cancel()
         waiting.cancel()
     return event.is_set()
+
+
+async def _sleep_until(clock: Clock, instant: float) -> None:
+    await clock.sleep(instant - clock.monotonic())
