@@ -1,7 +1,7 @@
 """Requests of one call that meet each other, and calls of any size.
 
-The settlements of one call happen as if one after the other. Only for contributions, ids and keys is it said in
-which order: the first one wins.
+The settlements of one call happen as if one after the other. Only for contributions, ids and keys is it said
+in which order: the first one wins.
 """
 
 from __future__ import annotations
