@@ -80,9 +80,7 @@ async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[
         for shape, figures in results[kind].items():
             base = one[small][0] if shape == "foreign" else next(iter(figures.values()))[0]
             for size, (p50, p95) in figures.items():
-                table.add_row(
-                    kind, f"{size:,} ({shape})", f"{p50:.2f}", f"{p95:.2f}", f"{p50 / base:.2f}"
-                )
+                table.add_row(kind, f"{size:,} ({shape})", f"{p50:.2f}", f"{p95:.2f}", f"{p50 / base:.2f}")
         table.add_section()
     console.print(table)
     return results

@@ -20,9 +20,10 @@ RESULT = b"123456"
 
 PG_SUBMIT = """
 with i as (
-  insert into treadle.item (no, nonce, queued, due, keep, priority, attempts, need, id, tenant, type, queue, lane,
-                            input, options)
-    select nextval('treadle.number'), 1, $2, $2, 86400, 0, 3, 0, u.id, 'default', 'noop', 'default', '', $3, ''
+  insert into treadle.item (no, nonce, queued, due, keep, priority, attempts, need, id, tenant, type, queue,
+                            lane, input, options)
+    select nextval('treadle.number'), 1, $2, $2, 86400, 0, 3, 0, u.id, 'default', 'noop', 'default',
+           '', $3, ''
     from unnest($1::text[]) u(id) returning no)
 insert into treadle.job (no, seq, due, since, status, priority, budget, queue, tenant, lane, type)
   select no, no, $2, $2, 2, 0, 3, 'default', 'default', '', 'noop' from i
@@ -92,7 +93,8 @@ async def pg_drain(url: str, count: int, batch: int = 500) -> float:
 
 
 SQLITE_ITEM = """
-INSERT INTO treadle_item (no, id, tenant, type, queue, lane, priority, attempts, grp, queued_at, keep, options, input)
+INSERT INTO treadle_item
+    (no, id, tenant, type, queue, lane, priority, attempts, grp, queued_at, keep, options, input)
 VALUES (?, ?, 'default', 'noop', 'default', '', 0, 3, ?, 1.7e9, 86400, x'', ?)
 """
 SQLITE_JOB = """
@@ -108,7 +110,8 @@ SQLITE_TAKE = """
 UPDATE treadle_job SET status = 4, attempt = attempt + 1, token = ?, worker = 1, started = 1.7e9 WHERE no = ?
 """
 SQLITE_DONE = """
-INSERT INTO treadle_done (no, outcome, token, attempt, redrives, due, started, ended, expires, gave, worker, result)
+INSERT INTO treadle_done
+    (no, outcome, token, attempt, redrives, due, started, ended, expires, gave, worker, result)
 VALUES (?, 10, 1, 1, 0, 1.7e9, 1.7e9, 1.7e9, 1.8e9, 1, 'floor', ?)
 """
 

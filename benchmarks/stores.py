@@ -57,8 +57,8 @@ class Stores:
 @contextmanager
 def stores(kinds: tuple[str, ...]) -> Generator[Stores]:
     """A directory for files, and the server if it is needed."""
-    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as directory, _server("postgres" in kinds) as url:
-        yield Stores(Path(directory), url)
+    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as files, _server("postgres" in kinds) as url:
+        yield Stores(Path(files), url)
 
 
 @contextmanager

@@ -187,7 +187,9 @@ async def verbs(stores: Stores, kinds: Sequence[str], count: int, times: int) ->
 # -- backlog ---------------------------------------------------------------------------------------------
 
 
-async def backlog(stores: Stores, kind: str, sizes: Sequence[int], **shape: Any) -> dict[int, tuple[float, float]]:
+async def backlog(
+    stores: Stores, kind: str, sizes: Sequence[int], **shape: Any
+) -> dict[int, tuple[float, float]]:
     """Claim time in ms, p50 and p95, of 100 items with so many ready ones waiting."""
     figures: dict[int, tuple[float, float]] = {}
     async with stores.fresh(kind) as url:
