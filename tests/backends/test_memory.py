@@ -416,6 +416,92 @@ async def test_a_claim_clears_the_way_in_portions(
     assert [answer.next_due for answer in answers] == [0, 0, None, None]
 
 
+async def test_what_expires_while_a_claim_is_busy_is_not_run(
+    backend: MemoryBackend, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim looks at so many deadlines and no more; but never hands out what is overdue."""
+    monkeypatch.setattr("treadle.backends.memory.claim.PORTION", 2)
+    await submit(backend, *(item(f"i{n}", expires_in=5) for n in range(5)), item("last"))
+    clock.advance(6)
+    leases = await claim(backend)
+    assert [lease.id for lease in leases if lease.verdict is None] == ["last"]
+    leases += await claim(backend)
+    assert sorted(lease.id for lease in leases if lease.verdict == "expired") == [f"i{n}" for n in range(5)]
+    assert audit(backend) == []
+
+
+async def test_a_group_that_opens_again_keeps_its_members(backend: MemoryBackend, clock: ManualClock) -> None:
+    """Also those whose time had come already; it comes again after the group's next end."""
+    await submit(backend, item("root", keep=10))
+    dies = item("dies", keep_dead=50)
+    await succeed(backend, await claim(backend), item("a", keep=10), item("b", keep=20), dies)
+    leases = await claim(backend)
+    await succeed(backend, [lease for lease in leases if lease.id != "dies"])
+    dead = [lease for lease in leases if lease.id == "dies"]
+    await backend.settle([Settlement(lease=lease, kind="dead", reason="aborted") for lease in dead])
+    clock.advance(15)
+    assert await backend.prune(1) == 1
+    await backend.requeue(["dies"])
+    clock.advance(100)
+    assert await backend.prune() == 0
+    assert audit(backend) == []
+    await succeed(backend, await claim(backend))
+    clock.advance(30)
+    assert await backend.prune() == 2
+    clock.advance(YEAR)
+    assert await backend.prune() == 1
+    assert left_in(backend.store) == []
+
+
+async def test_plain_items_that_ended_together_go_one_by_one(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    await submit(backend, *(item(f"i{n}") for n in range(100)))
+    await succeed(backend, await claim(backend))
+    await backend.delete([f"i{n}" for n in range(95)])
+    (bundle,) = backend.store.fading.bundles
+    assert len(bundle._rows) < 50  # pyright: ignore[reportPrivateUsage]
+    clock.advance(YEAR)
+    assert [await backend.prune(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert left_in(backend.store) == []
+
+
+async def test_the_earliest_is_due_first_in_whatever_order_they_came(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """Each earlier than the one before, of two tenants in turn; every third is triggered meanwhile."""
+    await submit(backend, *(item(f"i{n}", delay=500.0 - n, tenant=f"t{n % 2}") for n in range(100)))
+    await backend.trigger([f"i{n}" for n in range(0, 100, 3)])
+    assert len(await claim(backend)) == 34
+    clock.advance(450.5)
+    due = [n for n in range(99, 49, -1) if n % 3]
+    for tenant in ("t0", "t1"):
+        demand = Demand(worker="w", limit=100, tenants=(tenant,))
+        found = [lease.id for lease in (await backend.claim(demand)).leases]
+        assert found == [f"i{n}" for n in due if f"t{n % 2}" == tenant]
+    assert (await backend.claim(Demand(worker="w", limit=0))).next_due == pytest.approx(0.5)
+
+
+async def test_strays_are_forgotten_when_somebody_knows_them(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """Who knows every type knows this one; when it is gone, the grace begins anew."""
+    await backend.beat(Beat(worker="w", lease=YEAR, types=("work",)))
+    await submit(backend, item("a", "rare"), item("b", "rare"))
+    demand = Demand(worker="w", limit=5, types={"work": 5}, unknown_grace=100)
+    clock.advance(99)
+    assert (await backend.claim(demand)).leases == ()
+    await backend.beat(Beat(worker="all", lease=YEAR))
+    clock.advance(99)
+    assert (await backend.claim(demand)).leases == ()
+    await backend.bury("all")
+    clock.advance(99)
+    assert (await backend.claim(demand)).leases == ()
+    await backend.cancel(["a"])
+    clock.advance(2)
+    assert [(it.id, it.verdict) for it in (await backend.claim(demand)).leases] == [("b", "unknown_type")]
+
+
 async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: ManualClock) -> None:
     """From another thread, whatever the loop is doing."""
     await backend.beat(Beat(worker="w", lease=10))

@@ -31,14 +31,12 @@ class Doomed:
         tenants = queues.setdefault(kind.queue, {})
         tenants.setdefault(kind.tenant, OrderedDict())[row] = None
 
-    def discard(self, row: Row) -> None:
+    def remove(self, row: Row) -> None:
         kind = row.kind
-        queues = self._types.get(kind.type, {})
-        tenants = queues.get(kind.queue, {})
-        rows = tenants.get(kind.tenant)
-        if rows is None:
-            return
-        rows.pop(row, None)
+        queues = self._types[kind.type]
+        tenants = queues[kind.queue]
+        rows = tenants[kind.tenant]
+        del rows[row]
         if not rows:
             del tenants[kind.tenant]
         if not tenants:
@@ -58,7 +56,7 @@ class Doomed:
             return []
         taken = list(islice(self._find(has, queues, tenants), most))
         for row in taken:
-            self.discard(row)
+            self.remove(row)
         return taken
 
     def _find(

@@ -92,7 +92,7 @@ def withdraw(store: Store, row: Row) -> None:
     if row.token:
         unlease(row)
     elif row.doom is not None:
-        store.doomed.discard(row)
+        store.doomed.remove(row)
 
 
 # ----------------------------------------------------------------------------------------------------- leases
