@@ -51,10 +51,10 @@ def settle(store: Store, settlements: Sequence[Settlement], now: float) -> Settl
 def _settle_one(call: Call, settlement: Settlement) -> Outcome:
     lease = settlement.lease
     row = call.store.find(lease.tenant, lease.id)
-    if row is None or row.token != lease.token:
-        outcome = _without_lease(row, lease)
-    else:
+    if row is not None and owns(lease, row):
         outcome = _apply(call, row, settlement)
+    else:
+        outcome = _without_lease(row, lease)
     if outcome.verb != "applied":
         _note_refused_fold(call, settlement)
     return outcome
@@ -89,6 +89,10 @@ def _note_refused_fold(call: Call, settlement: Settlement) -> None:
 def _without_lease(row: Row | None, lease: Lease) -> Outcome:
     loss = loss_of(row, lease)
     return AGAIN if loss is None else Outcome(verb="stale", loss=loss)
+
+
+def owns(lease: Lease, row: Row) -> bool:
+    return row.token != 0 and row.token == lease.token
 
 
 def loss_of(row: Row | None, lease: Lease) -> Loss | None:

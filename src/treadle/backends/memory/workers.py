@@ -9,7 +9,7 @@ from treadle.rules import PORTION
 
 from .moves import free
 from .rows import Worker
-from .settle import loss_of
+from .settle import loss_of, owns
 from .store import Store
 
 
@@ -113,7 +113,7 @@ def _lost(store: Store, held: Sequence[Lease]) -> dict[int, Loss]:
     lost: dict[int, Loss] = {}
     for lease in held:
         row = store.find(lease.tenant, lease.id)
-        if row is None or row.token != lease.token:
+        if row is None or not owns(lease, row):
             loss = loss_of(row, lease)
             # It has settled the item itself: nothing that the worker would not know.
             if loss is not None:
