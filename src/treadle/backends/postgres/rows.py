@@ -1,93 +1,63 @@
-"""Rows: new items as the columns that `store` takes, sorted by id and tenant.
-
-Everything is an array per column: one round trip for any number of items. A column in which nobody says
-anything is not sent at all.
-"""
+"""Rows: new items as the columns that `store` takes, sorted by id and tenant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count, pairwise
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref
 from treadle.rules import find_cycle
 
 from .codes import ANY_SCOPE, OPEN_SCOPE
-
-SEPARATOR: Final = "\n"
-"""Between the ids of an `after`. Names hold no control characters."""
-
+from .columns import NAMES, data, joined, names, numbers
 
 COLUMNS: Final = (
-    *("text[]", "text[]", "int[]", "int[]", "float8[]", "float8[]", "float8[]", "float8[]"),
-    *("text[]", "text[]", "text[]", "text[]", "int[]", "smallint[]", "text[]", "float8[]"),
-    *("float8[]", "float8[]"),
+    *("int[]", "int[]", NAMES, NAMES, NAMES, NAMES, NAMES, "int[]", "int[]", "float8[]", "float8[]"),
+    *("float8[]", "float8[]", NAMES, NAMES, NAMES, NAMES, "int[]", "smallint[]", NAMES, "float8[]"),
+    *("float8[]", "float8[]", "bytea[]", "bytea[]"),
 )
 """The types of `Rows.columns`."""
 
 
-def call_of(function: str, *types: str | None) -> str:
-    """A call with its parameters and their types: an array of nothing has none of its own. None: null."""
-    numbers = count(1)
-    parameters = ", ".join("null" if type is None else f"${next(numbers)}::{type}" for type in types)
-    return f"select * from treadle.{function}({parameters})"  # noqa: S608  constants
-
-
 class Rows(NamedTuple):
-    """The columns, in the order of `store`, without `owner` and what only one of its callers has."""
+    """Items and, behind them, ids that they wait for and that do not come with them."""
 
-    order: Sequence[int] | None
-    """For each row the item it is, beyond the last item a placeholder. None: they are in order."""
-    rank: Sequence[int] | None
-    owner: Sequence[int]
-    id: Sequence[str]
-    tenant: Sequence[str]
-    type: Sequence[str | None]
-    columns: tuple[Sequence[Any] | None, ...]
-    input: Sequence[bytes | None]
-    options: Sequence[bytes | None]
+    order: Sequence[int]
+    """For each row the item it is. Numbers beyond the last item are placeholders."""
+    owners: Sequence[int]
+    """For each row the number of the request that its item belongs to; -1 for placeholders."""
+    columns: tuple[object, ...]
     plain: bool
+    """Nobody has a key, waits for others, or is to be leased at once."""
 
 
 def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
-    """The rows of these items; `owners[n]` is the number of the request that item n belongs to."""
+    """The rows of these items; `owners[n]` is the request of item n."""
+    if not items:
+        return Rows((), (), (None,) * len(COLUMNS), True)
     plain = all(
         item.key is None and not item.after and item.need <= 0 and item.lease_to is None for item in items
     )
-    missing = [] if plain else _named(items)
-    total = len(items)
-    refs: list[tuple[str, str, int]] = [(item.id, item.tenant, n) for n, item in enumerate(items)]
-    refs += [(id, tenant, total + n) for n, (tenant, id) in enumerate(missing)]
-    in_order = all(first < second for first, second in pairwise(refs))
-    order = None if in_order else [ref[2] for ref in sorted(refs)]
-    if order is not None or missing:
-        order = order or range(len(refs))
-        placeholders = [_placeholder(ref) for ref in missing]
-        everything: Sequence[Item | Placeholder] = [*items, *placeholders]
-        ordered = [everything[n] for n in order]
-        owner = [owners[n] if n < total else 0 for n in order]
+    missing = [] if plain else _missing(items)
+    order = _order(items, missing)
+    if isinstance(order, range):
+        everything: Sequence[Row] = [*items, *missing] if missing else items
+        owner: Sequence[int] = [*owners, *(-1 for _ in missing)] if missing else owners
+        rank = None
     else:
-        ordered, owner = items, owners
-    return Rows(
-        order=order,
-        rank=None if order is None or isinstance(order, range) else [n + 1 for n in order],
-        owner=owner,
-        id=[item.id for item in ordered],
-        tenant=[item.tenant for item in ordered],
-        type=[item.type for item in ordered],
-        columns=_columns(ordered, plain),
-        input=[item.input for item in ordered],
-        options=[item.options for item in ordered],
-        plain=plain,
-    )
+        together: Sequence[Row] = [*items, *missing]
+        everything = [together[n] for n in order]
+        owner = [owners[n] if n < len(items) else -1 for n in order]
+        rank = numbers([n + 1 for n in order], whole=True)
+    return Rows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain)
 
 
 class Placeholder:
     """Stands for an id that is waited for: a row without a type, which stays only if the id is not there."""
 
-    type = queue = lane = input = options = parent = workflow = workflow_type = key = lease_to = None
-    attempts = run_at = expires_in = deadline = keep_dead = None
+    type = queue = lane = parent = workflow = workflow_type = key = lease_to = None
+    attempts = run_at = expires_in = deadline = keep_dead = input = options = None
     priority = need = 0
     delay = keep = 0.0
     after: tuple[str, ...] = ()
@@ -101,42 +71,50 @@ class Placeholder:
         self.id = id
 
 
-def _placeholder(ref: Ref) -> Placeholder:
-    return Placeholder(*ref)
+Row: TypeAlias = Item | Placeholder
 
 
-def _named(items: Iterable[Item]) -> list[Ref]:
+def _missing(items: Iterable[Item]) -> list[Placeholder]:
     """Ids that are waited for and do not come with these items."""
     here = {(item.tenant, item.id) for item in items}
     named = dict.fromkeys((item.tenant, id) for item in items for id in item.after)
-    return [ref for ref in named if ref not in here]
+    return [Placeholder(*ref) for ref in named if ref not in here]
 
 
-def _columns(items: Sequence[Item | Placeholder], plain: bool) -> tuple[Sequence[Any] | None, ...]:
+def _order(items: Sequence[Item], missing: Sequence[Placeholder]) -> Sequence[int]:
+    keys = [(item.id, item.tenant) for item in items]
+    keys += [(item.id, item.tenant) for item in missing]
+    if all(first < second for first, second in pairwise(keys)):
+        return range(len(keys))
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:
     return (
-        [item.queue for item in items],
-        [item.lane for item in items],
-        [item.priority for item in items],
-        [item.attempts for item in items],
-        [item.run_at for item in items],
-        [item.delay for item in items],
-        _sparse([item.deadline for item in items]),
-        _sparse([item.expires_in for item in items]),
-        _sparse([item.parent for item in items]),
-        _sparse([item.workflow for item in items]),
-        _sparse([item.workflow_type for item in items]),
-        None if plain else _sparse([SEPARATOR.join(item.after) or None for item in items]),
-        [item.need for item in items],
-        None if plain else [int(item.counting == "done") for item in items],
-        None if plain else _sparse([item.key for item in items]),
-        None if plain else [_scope(item.key_scope) for item in items],
-        [item.keep for item in items],
-        _sparse([item.keep_dead for item in items]),
+        names([row.id for row in rows], whole=True),
+        names([row.tenant for row in rows]),
+        names([row.type for row in rows]),
+        names([row.queue for row in rows]),
+        names([row.lane for row in rows]),
+        numbers([row.priority for row in rows]),
+        numbers([row.attempts for row in rows]),
+        numbers([row.run_at for row in rows]),
+        numbers([row.delay for row in rows]),
+        numbers([row.deadline for row in rows]),
+        numbers([row.expires_in for row in rows]),
+        names([row.parent for row in rows]),
+        names([row.workflow for row in rows]),
+        names([row.workflow_type for row in rows]),
+        None if plain else names([joined(row.after) for row in rows]),
+        numbers([row.need for row in rows]),
+        None if plain else numbers([int(row.counting == "done") for row in rows]),
+        None if plain else names([row.key for row in rows]),
+        None if plain else numbers([_scope(row.key_scope) for row in rows]),
+        numbers([row.keep for row in rows]),
+        numbers([row.keep_dead for row in rows]),
+        data([row.input for row in rows]),
+        data([row.options for row in rows]),
     )
-
-
-def _sparse(column: list[Any]) -> list[Any] | None:
-    return None if all(value is None for value in column) else column
 
 
 def _scope(scope: str | float) -> float:

@@ -13,18 +13,18 @@ from treadle.item import Closed, Contribution, Effects, Item, Outcome, Released,
 from .base import Verbs
 from .calls import Record
 from .codes import KINDS, LOSSES, REASON_CODES, SETTLED
-from .rows import COLUMNS, SEPARATOR, call_of, circular, rows_of
+from .columns import NAMES, call_of, data, names, numbers, parted
+from .rows import COLUMNS, circular, rows_of
 from .states import text_bytes
 from .submitting import marks, refused
 
 _SETTLEMENTS: Final = (
-    *("bigint[]", "bigint[]", "text[]", "smallint[]", "smallint[]", "smallint[]", "bytea[]"),
+    *("bigint[]", "bigint[]", NAMES, "smallint[]", "smallint[]", "smallint[]", "bytea[]"),
     *("float8[]", "float8[]", "int[]", "int[]", "bytea[]", "int[]", "bytea[]", "bytea[]", "bytea[]"),
     *("boolean", "boolean"),
 )
-_CHILDREN: Final = ("int[]", "int[]", "text[]", "text[]", "text[]", *COLUMNS, "text[]", "bytea[]", "bytea[]")
-SETTLE: Final = call_of("settle", *_SETTLEMENTS, *_CHILDREN, "boolean", "boolean")
-NO_CHILDREN: Final = (*(None,) * 26, True, False)
+SETTLE: Final = call_of("settle", *_SETTLEMENTS, *COLUMNS, NAMES, "boolean", "boolean")
+NO_CHILDREN: Final = (*(None,) * (len(COLUMNS) + 1), True, False)
 
 CONTRIBUTES: Final = 1
 FINAL: Final = 2
@@ -94,22 +94,23 @@ class Request:
         self._children = [
             (row, _child(one, item)) for row, one in enumerate(settlements, 1) for item in one.children
         ]
+        returns = any(one.kind not in ENDS for one in settlements)
         self.arguments: tuple[object, ...] = (
-            [one.lease.ref for one in settlements],
-            [one.lease.token for one in settlements],
-            [one.lease.tenant for one in settlements],
-            [KINDS[one.kind] for one in settlements],
-            [_flags(one) for one in settlements],
-            [REASON_CODES[one.reason] for one in settlements],
-            [one.result if one.kind == "success" else None for one in settlements],
-            [one.run_at for one in settlements],
-            [one.delay for one in settlements],
-            [one and one.version for one in contributions] if folds else None,
-            self._groups() if folds else None,
-            [one and one.value for one in contributions] if given else None,
+            numbers([one.lease.ref for one in settlements], whole=True),
+            numbers([one.lease.token for one in settlements], whole=True),
+            names([one.lease.tenant for one in settlements]),
+            numbers([KINDS[one.kind] for one in settlements]),
+            numbers([_flags(one) for one in settlements]),
+            numbers([REASON_CODES[one.reason] for one in settlements]),
+            data([one.result if one.kind == "success" else None for one in settlements]),
+            numbers([one.run_at for one in settlements]) if returns else None,
+            numbers([one.delay for one in settlements]) if returns else None,
+            numbers([one and one.version for one in contributions]) if folds else None,
+            numbers(self._groups()) if folds else None,
+            data([one and one.value for one in contributions]) if given else None,
             *self._failures(),
             folds,
-            any(one.kind not in ENDS for one in settlements),
+            returns,
             *(self._new_rows() if self._children else NO_CHILDREN),
         )
 
@@ -120,7 +121,7 @@ class Request:
             for one in self._settlements
         ]
 
-    def _failures(self) -> tuple[list[int] | None, ...] | tuple[object, ...]:
+    def _failures(self) -> tuple[object, ...]:
         failed = [
             (row, one.failure)
             for row, one in enumerate(self._settlements, 1)
@@ -129,25 +130,24 @@ class Request:
         if not failed:
             return (None, None, None, None)
         return (
-            [row for row, _ in failed],
+            numbers([row for row, _ in failed], whole=True),
             [text_bytes(failure.type) for _, failure in failed],
             [text_bytes(failure.message) for _, failure in failed],
             [text_bytes(failure.traceback) for _, failure in failed],
         )
 
     def _new_rows(self) -> tuple[object, ...]:
-        items = [item for _, item in self._children]
-        rows = rows_of(items, [row for row, _ in self._children])
-        self._order = range(len(items)) if rows.order is None else rows.order
-        groups = [self._settlements[row - 1].lease.group_id if row else None for row in rows.owner]
-        check = any(circular([*map(_second, family)]) for family in self._families())
-        before = (rows.rank, rows.owner, rows.id, rows.tenant, rows.type)
-        return (*before, *rows.columns, groups, rows.input, rows.options, rows.plain, check)
+        rows = rows_of([item for _, item in self._children], [row for row, _ in self._children])
+        self._order = rows.order
+        groups = [self._settlements[row - 1].lease.group_id if row > 0 else None for row in rows.owners]
+        check = any(circular(family) for family in self._families())
+        return (*rows.columns, names(groups), rows.plain, check)
 
-    def _families(self) -> Iterator[Sequence[tuple[int, Item]]]:
+    def _families(self) -> Iterator[Sequence[Item]]:
+        """The children of each settlement, where they wait for others."""
         for row, one in enumerate(self._settlements, 1):
             if any(item.after for item in one.children):
-                yield [child for child in self._children if child[0] == row]
+                yield [item for owner, item in self._children if owner == row]
 
     # -- reading the answer ----------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Following:
         if record["r_id"] is not None:
             names = ("r_id", "r_tenant", "r_type", "r_group", "r_queue", "r_parent", "r_after")
             for *fields, after in zip(*(record[name] for name in names), strict=True):
-                self._released.append(Released(*fields, tuple(after.split(SEPARATOR)) if after else ()))
+                self._released.append(Released(*fields, parted(after)))
         if record["c_id"] is not None:
             names = ("c_id", "c_tenant", "c_value", "c_type")
             self.closed += [Closed(*row) for row in zip(*(record[name] for name in names), strict=True)]
@@ -213,10 +213,6 @@ class Following:
 
     def effects(self) -> Effects:
         return Effects(tuple(self._released), tuple(self.closed), self._doomed)
-
-
-def _second(pair: tuple[int, Item]) -> Item:
-    return pair[1]
 
 
 def _contribution(settlement: Settlement) -> Contribution | None:

@@ -14,28 +14,16 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 
 from .base import Verbs
 from .codes import STATUSES
-from .rows import COLUMNS, Rows, call_of, circular, rows_of
+from .columns import NAMES, call_of, names, numbers
+from .rows import COLUMNS, circular, rows_of
 from .within import row_within
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
-_ITEMS: Final = (
-    "int[]",
-    "int[]",
-    None,
-    "bigint[]",
-    "text[]",
-    "text[]",
-    "text[]",
-    *COLUMNS,
-    "text[]",
-    None,
-    None,
-)
-_ROWS: Final = (*_ITEMS, "bytea[]", "bytea[]", "boolean", "boolean")
+_ROWS: Final = (*COLUMNS, None, "bigint[]", NAMES, None, None, "boolean", "boolean")
 STORE: Final = call_of("store", *_ROWS)
-FIRE: Final = STORE.replace("treadle.store(", "treadle.fire($30, $31, $32, ")
-WITHIN: Final = STORE.replace("treadle.store(", "treadle.submit_within(").replace("$29)", "$29, $30)")
+FIRE: Final = call_of("fire", "text", "float8", "float8", *_ROWS)
+WITHIN: Final = call_of("submit_within", *_ROWS, "text")
 
 REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
 UNSURE: Final = 10_000
@@ -126,7 +114,7 @@ class Submitting(Verbs):
         answers: dict[int, Answer] = {}
         request = Request([submission], [0], {0: self._random.getrandbits(62)})
         try:
-            record = await self._calls.row(FIRE, *request.arguments, fire.name, fire.at, fire.next_at)
+            record = await self._calls.row(FIRE, fire.name, fire.at, fire.next_at, *request.arguments)
         except asyncpg.PostgresError as error:
             request.without(error, answers)
             return answers[0]
@@ -145,18 +133,14 @@ class Request:
         self.items = [item for n in wave for item in submissions[n].items]
         owners = [n for n in wave for _ in submissions[n].items]
         check = any(circular(submissions[n].items) for n in wave)
-        self._rows = rows_of(self.items, owners)
-        self.arguments = _arguments(self._rows, self._leases_to(), nonces, check)
+        rows = rows_of(self.items, owners)
+        self._order = rows.order
+        nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
+        self.arguments = (*rows.columns, nonce, self._leases_to(rows.plain), rows.plain, check)
 
-    def _leases_to(self) -> list[str | None] | None:
-        if self._rows.plain or all(item.lease_to is None for item in self.items):
-            return None
+    def _leases_to(self, plain: bool) -> str | None:
         count = len(self.items)
-        return [self.items[n].lease_to if n < count else None for n in self._order]
-
-    @property
-    def _order(self) -> Sequence[int]:
-        return range(len(self.items)) if self._rows.order is None else self._rows.order
+        return None if plain else names([self.items[n].lease_to if n < count else None for n in self._order])
 
     def without(self, error: asyncpg.PostgresError, answers: dict[int, Answer]) -> list[int]:
         """Answer those that are refused; the rest."""
@@ -228,14 +212,6 @@ def refusals(state: str, detail: str) -> dict[int, Rejected]:
     for owner, id in zip(found["owners"], found["ids"], strict=True):
         by_owner.setdefault(owner, {})[id] = None
     return {owner: Rejected(why, tuple(ids)) for owner, ids in by_owner.items()}
-
-
-def _arguments(
-    rows: Rows, leases_to: list[str | None] | None, nonces: dict[int, int], check: bool
-) -> tuple[object, ...]:
-    nonce = [nonces.get(owner) for owner in rows.owner]
-    before = (rows.rank, rows.owner, nonce, rows.id, rows.tenant, rows.type)
-    return (*before, *rows.columns, leases_to, rows.input, rows.options, rows.plain, check)
 
 
 def _lease(item: Item, token: int, no: int, now: float) -> Lease:

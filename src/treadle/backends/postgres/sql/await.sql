@@ -19,7 +19,7 @@ begin
   select array_agg(u.no), array_agg(u.tenant), array_agg(a.id), array_agg(u.counting = 1), array_agg(a.times)
     into w_dst, w_tenant, w_id, w_any, w_times
     from unnest(i_nos, i_skip, i_tenant, i_after, i_counting) u(no, skip, tenant, after, counting),
-         lateral (select x.id, count(*)::int as times from unnest(string_to_array(u.after, chr(10))) x(id)
+         lateral (select x.id, count(*)::int as times from unnest(treadle.parts(u.after)) x(id)
                   group by x.id) a
     where u.after is not null and u.skip is not true;
   if w_dst is null then

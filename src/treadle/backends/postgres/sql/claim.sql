@@ -17,8 +17,8 @@ as $$
 declare
   portion constant int := 1000;
   now float8 := treadle.clock();
-  me bigint; rest int := p_limit; more boolean := false;
-  taken record; picked bigint[] := '{}'; sentenced bigint[];
+  me bigint; rest int := p_limit; more boolean := false; rooms int[] := p_rooms;
+  taken record; held bigint[] := '{}'; fresh bigint[] := '{}'; sentenced bigint[];
 begin
   -- Nobody buries this worker while it claims; and if somebody just did, it has no lease.
   select w.no into me from treadle.worker w
@@ -28,15 +28,18 @@ begin
   end if;
   perform treadle.refresh(now, portion);
 
-  if p_limit > 0 then
-    select * into taken from treadle.take(true, me, now, rest, p_types, p_rooms, p_queues, p_tenants,
+  if rest > 0 and exists (select 1 from treadle.job j where j.status = 3) then
+    select * into taken from treadle.take(true, me, now, rest, p_types, rooms, p_queues, p_tenants,
       p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
-    picked := taken.picked; rest := p_limit - cardinality(picked);
-    if rest > 0 then
-      select * into taken from treadle.take(false, me, now, rest, p_types, taken.rooms, p_queues, p_tenants,
-        p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
-      picked := picked || taken.picked; more := taken.more;
-    end if;
+    held := taken.held; fresh := taken.fresh; rooms := taken.rooms;
+    rest := rest - cardinality(held) - cardinality(fresh);
+  end if;
+  if rest > 0 then
+    select * into taken from treadle.take(false, me, now, rest, p_types, rooms, p_queues, p_tenants,
+      p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
+    held := held || taken.held;  -- after a short first take there is nothing fresh from it
+    fresh := fresh || taken.fresh; more := taken.more;
+    rest := rest - cardinality(taken.held) - cardinality(taken.fresh);
   end if;
   if p_grace is not null then
     if rest = 0 then
@@ -47,13 +50,27 @@ begin
   sentenced := treadle.sentence(me, now, p_types, p_queues, p_tenants, 100);
 
   return query
+    with leased as (
+      update treadle.job j set status = 5, attempt = j.attempt + 1, token = nextval('treadle.token'),
+          worker = me, claimed = now
+        where j.no = any(fresh)
+        returning j.no, j.token, j.attempt, j.due, j.deadline, j.verdict
+    )
     select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
       i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
       j.due, j.deadline, j.verdict, now, null::bigint[], null::float8
-    from treadle.job j join treadle.item i on i.no = j.no
-    where j.no = any(picked || sentenced);
+    from leased j join treadle.item i on i.no = j.no;
+  if held <> '{}' or sentenced <> '{}' then
+    return query
+      select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
+        i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
+        j.due, j.deadline, j.verdict, now, null::bigint[], null::float8
+      from treadle.job j join treadle.item i on i.no = j.no
+      where j.no = any(held || sentenced);
+  end if;
   return query
     select null::bigint, null::bigint, null, null, null, null::bytea, 0, null, null, null, 0, 0, null, null,
-      null, null::text[], null::bytea, 0::float8, 0::float8, 0::float8, 0::smallint, now, picked || sentenced,
+      null, null::text[], null::bytea, 0::float8, 0::float8, 0::float8, 0::smallint, now,
+      held || fresh || sentenced,
       case when more then 0 else treadle.next_due(now, p_queues, p_tenants) end;
 end $$;

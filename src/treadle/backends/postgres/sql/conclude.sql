@@ -34,7 +34,7 @@ begin
       from treadle.count(p_now, gates, x_no, array_fill(p_kind, array[n])) g;
     if released is not null then
       select array_agg(i.id), array_agg(i.tenant), array_agg(i.type), array_agg(coalesce(i.group_id, i.id)),
-             array_agg(i.queue), array_agg(i.parent), array_agg(array_to_string(i.after, chr(10)))
+             array_agg(i.queue), array_agg(i.parent), array_agg(array_to_string(i.after, chr(31)))
         into e.r_id, e.r_tenant, e.r_type, e.r_group, e.r_queue, e.r_parent, e.r_after
         from treadle.item i where i.no = any(released);
     end if;

@@ -11,11 +11,11 @@ create or replace function treadle.settle(
   s_no bigint[], s_token bigint[], s_tenant text[], s_kind smallint[], s_flags smallint[], s_reason smallint[],
   s_result bytea[], s_run_at float8[], s_delay float8[], s_version int[], s_group int[],
   s_value bytea[], f_row int[], f_type bytea[], f_message bytea[], f_trace bytea[], p_folds boolean, p_returns boolean,
-  i_rank int[], i_owner int[], i_id text[], i_tenant text[], i_type text[],
-  i_queue text[], i_lane text[], i_priority int[], i_attempts int[], i_run_at float8[], i_delay float8[],
-  i_deadline float8[], i_expires float8[], i_parent text[], i_workflow text[], i_workflow_type text[],
-  i_after text[], i_need int[], i_counting smallint[], i_key text[], i_scope float8[], i_keep float8[],
-  i_keep_dead float8[], i_group_id text[], i_input bytea[], i_options bytea[], p_plain boolean, p_check boolean,
+  i_rank int[], i_owner int[], i_id text[], i_tenant text[], i_type text[], i_queue text[], i_lane text[],
+  i_priority int[], i_attempts int[], i_run_at float8[], i_delay float8[], i_deadline float8[],
+  i_expires float8[], i_parent text[], i_workflow text[], i_workflow_type text[], i_after text[], i_need int[],
+  i_counting smallint[], i_key text[], i_scope float8[], i_keep float8[], i_keep_dead float8[],
+  i_input bytea[], i_options bytea[], i_group_id text[], p_plain boolean, p_check boolean,
   out x_row int[], out x_grp bigint[], out y_row int[],
   out m_row int[], out m_version int[], out m_value bytea[], out m_final boolean[],
   out v_row int[], out v_version int[],
@@ -36,6 +36,17 @@ declare
   gates bigint[]; released bigint[]; groups bigint[]; stored record;
   i_skip boolean[]; i_grp bigint[];
 begin
+  if cardinality(s_no) > 1 then
+    s_tenant := treadle.spread(s_tenant, cardinality(s_no)); s_kind := treadle.spread(s_kind, cardinality(s_no));
+    s_flags := treadle.spread(s_flags, cardinality(s_no)); s_reason := treadle.spread(s_reason, cardinality(s_no));
+    s_result := treadle.spread(s_result, cardinality(s_no)); s_run_at := treadle.spread(s_run_at, cardinality(s_no));
+    s_delay := treadle.spread(s_delay, cardinality(s_no)); s_version := treadle.spread(s_version, cardinality(s_no));
+    s_group := treadle.spread(s_group, cardinality(s_no)); s_value := treadle.spread(s_value, cardinality(s_no));
+  end if;
+  if i_id is not null then
+    i_owner := treadle.spread(i_owner, cardinality(i_id)); i_type := treadle.spread(i_type, cardinality(i_id));
+    i_keep := treadle.spread(i_keep, cardinality(i_id)); i_keep_dead := treadle.spread(i_keep_dead, cardinality(i_id));
+  end if;
   if p_folds then
     select f.m_row, f.m_version, f.m_value, f.m_final into m_row, m_version, m_value, m_final
       from treadle.fold(s_no, s_token, s_tenant, s_flags, s_version, s_group, s_result, s_value) f;
@@ -116,7 +127,7 @@ begin
     select g.released, g.doomed into released, doomed from treadle.count(ts, gates, x_no, x_kind) g;
     if released is not null then
       select array_agg(i.id), array_agg(i.tenant), array_agg(i.type), array_agg(coalesce(i.group_id, i.id)),
-             array_agg(i.queue), array_agg(i.parent), array_agg(array_to_string(i.after, chr(10)))
+             array_agg(i.queue), array_agg(i.parent), array_agg(array_to_string(i.after, chr(31)))
         into r_id, r_tenant, r_type, r_group, r_queue, r_parent, r_after
         from treadle.item i where i.no = any(released);
     end if;
@@ -128,14 +139,14 @@ begin
     perform 1 from treadle.grp g where g.no = any(groups) order by g.no for no key update;
   end if;
   if i_id is not null then
-    select array_agg(x.no is null and u.owner <> 0 order by u.row), array_agg(coalesce(x.grp, x.no) order by u.row)
+    select array_agg(x.no is null and u.owner > 0 order by u.row), array_agg(coalesce(x.grp, x.no) order by u.row)
       into i_skip, i_grp
       from unnest(i_owner) with ordinality u(owner, row)
       left join unnest(x_row, x_no, x_grp) x(row, no, grp) on x.row = u.owner;
-    select * into stored from treadle.store(i_rank, i_owner, i_skip, null, i_id, i_tenant, i_type, i_queue,
-      i_lane, i_priority, i_attempts, i_run_at, i_delay, i_deadline, i_expires, i_parent, i_workflow,
-      i_workflow_type, i_after, i_need, i_counting, i_key, i_scope, i_keep, i_keep_dead, null, i_grp,
-      i_group_id, i_input, i_options, p_plain, p_check);
+    select * into stored from treadle.store(i_rank, i_owner, i_id, i_tenant, i_type, i_queue, i_lane,
+      i_priority, i_attempts, i_run_at, i_delay, i_deadline, i_expires, i_parent, i_workflow, i_workflow_type,
+      i_after, i_need, i_counting, i_key, i_scope, i_keep, i_keep_dead, i_input, i_options, i_skip, null, null,
+      i_grp, i_group_id, p_plain, p_check);
     e_row := stored.e_row; e_id := stored.e_id;
     if e_row is not null then
       for k in 1 .. cardinality(e_row) loop

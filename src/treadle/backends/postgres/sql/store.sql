@@ -7,12 +7,12 @@
 -- Rows to skip belong to settlements that do not apply. Answered in e_*: rows for which an earlier item
 -- with the same key stands, and rows that an earlier try of this very call has stored (`own`).
 create or replace function treadle.store(
-  i_rank int[], i_owner int[], i_skip boolean[], i_nonce bigint[], i_id text[], i_tenant text[], i_type text[],
-  i_queue text[], i_lane text[], i_priority int[], i_attempts int[], i_run_at float8[], i_delay float8[],
-  i_deadline float8[], i_expires float8[], i_parent text[], i_workflow text[], i_workflow_type text[],
-  i_after text[], i_need int[], i_counting smallint[], i_key text[], i_scope float8[], i_keep float8[],
-  i_keep_dead float8[], i_lease_to text[], i_grp bigint[], i_group_id text[], i_input bytea[],
-  i_options bytea[], p_plain boolean, p_check boolean,
+  i_rank int[], i_owner int[], i_id text[], i_tenant text[], i_type text[], i_queue text[], i_lane text[],
+  i_priority int[], i_attempts int[], i_run_at float8[], i_delay float8[], i_deadline float8[],
+  i_expires float8[], i_parent text[], i_workflow text[], i_workflow_type text[], i_after text[], i_need int[],
+  i_counting smallint[], i_key text[], i_scope float8[], i_keep float8[], i_keep_dead float8[],
+  i_input bytea[], i_options bytea[], i_skip boolean[], i_nonce bigint[], i_lease_to text[], i_grp bigint[],
+  i_group_id text[], p_plain boolean, p_check boolean,
   out now float8, out nos bigint[], out states smallint[], out tokens bigint[],
   out e_row int[], out e_id text[], out e_state smallint[], out e_group text[], out e_own boolean[])
 language plpgsql
@@ -25,6 +25,21 @@ declare
   got int; answers record; gates record; old record;
   emptied bigint[] := '{}'; awaited bigint[] := '{}'; taken text[] := '{}'; takers int[] := '{}';
 begin
+  if n > 1 then
+    i_owner := treadle.spread(i_owner, n); i_tenant := treadle.spread(i_tenant, n);
+    i_type := treadle.spread(i_type, n); i_queue := treadle.spread(i_queue, n);
+    i_lane := treadle.spread(i_lane, n); i_priority := treadle.spread(i_priority, n);
+    i_attempts := treadle.spread(i_attempts, n); i_run_at := treadle.spread(i_run_at, n);
+    i_delay := treadle.spread(i_delay, n); i_deadline := treadle.spread(i_deadline, n);
+    i_expires := treadle.spread(i_expires, n); i_parent := treadle.spread(i_parent, n);
+    i_workflow := treadle.spread(i_workflow, n); i_workflow_type := treadle.spread(i_workflow_type, n);
+    i_after := treadle.spread(i_after, n); i_need := treadle.spread(i_need, n);
+    i_counting := treadle.spread(i_counting, n); i_key := treadle.spread(i_key, n);
+    i_scope := treadle.spread(i_scope, n); i_keep := treadle.spread(i_keep, n);
+    i_keep_dead := treadle.spread(i_keep_dead, n); i_input := treadle.spread(i_input, n);
+    i_options := treadle.spread(i_options, n); i_nonce := treadle.spread(i_nonce, n);
+    i_lease_to := treadle.spread(i_lease_to, n); i_group_id := treadle.spread(i_group_id, n);
+  end if;
   -- Numbers in the order of submission, which need not be the order of the rows.
   if i_rank is null then
     select array_agg(nextval('treadle.number')) into nos from generate_series(1, n);
@@ -48,7 +63,7 @@ begin
         for w in 1 .. n loop
           if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]] then
             i_after[w] := array_to_string(array_replace(
-              string_to_array(i_after[w], chr(10)), i_id[e_row[k]], e_id[k]), chr(10));
+              treadle.parts(i_after[w]), i_id[e_row[k]], e_id[k]), chr(31));
             p_check := true;
           end if;
         end loop;
@@ -62,7 +77,7 @@ begin
         options)
       select u.no, u.nonce, now, coalesce(u.run_at, now + u.delay), coalesce(u.deadline, now + u.expires),
         u.keep, u.keep_dead, u.grp, u.priority, u.attempts, u.need, u.id, u.tenant, u.type, u.queue, u.lane,
-        u.group_id, u.parent, u.workflow, u.workflow_type, u.key, string_to_array(u.after, chr(10)),
+        u.group_id, u.parent, u.workflow, u.workflow_type, u.key, treadle.parts(u.after),
         u.input, u.options
       from unnest(nos, i_skip, i_nonce, i_run_at, i_delay, i_deadline, i_expires, i_keep, i_keep_dead, i_grp,
           i_priority, i_attempts, i_need, i_id, i_tenant, i_type, i_queue, i_lane, i_group_id, i_parent,

@@ -6,7 +6,7 @@ create or replace function treadle.take(
   p_parked boolean, p_me bigint, p_now float8, p_limit int, p_types text[], p_rooms int[], p_queues text[],
   p_tenants text[], p_avoid_tenants text[], p_avoid_lanes text[],
   t_queue text, t_queues text[], t_tenants text[], l_queues text[], l_tenants text[], l_lanes text[],
-  out picked bigint[], out rooms int[], out more boolean)
+  out held bigint[], out fresh bigint[], out rooms int[], out more boolean)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -21,7 +21,7 @@ declare
   s_per_queue int[]; s_per_tenant int[]; s_per_lane int[];
   c_no bigint[]; c_type text[]; batch bigint[]; aside bigint[]; set_aside int := 0;
 begin
-  picked := '{}'; rooms := p_rooms; more := false;
+  held := '{}'; fresh := '{}'; rooms := p_rooms; more := false;
   if p_parked then
     -- The types with something parked, of those that there is room for.
     types := '{}';
@@ -108,11 +108,12 @@ begin
     if p_types is null then
       batch := c_no[1:rest];
     elsif not exists (
-        select 1 from unnest(c_type) c(type) group by c.type
+        select 1 from unnest(c_type[1:rest]) c(type) group by c.type
         having count(*) > coalesce(rooms[array_position(p_types, c.type)], 0)) then
+      -- The usual case: whatever comes fits.
       batch := c_no[1:rest];
-      for k in 1 .. cardinality(p_types) loop
-        rooms[k] := rooms[k] - cardinality(array_positions(c_type[1:rest], p_types[k]));
+      for y, place in select c.type, count(*) from unnest(c_type[1:rest]) c(type) group by c.type loop
+        rooms[array_position(p_types, y)] := rooms[array_position(p_types, y)] - place;
       end loop;
     else
       for k in 1 .. cardinality(c_no) loop
@@ -127,11 +128,15 @@ begin
       end loop;
     end if;
 
-    if batch <> '{}' then
+    if cardinality(batch) = rest then
+      -- That was all: the caller leases them as it reads them.
+      fresh := batch;
+      rest := 0;
+    elsif batch <> '{}' then
       update treadle.job j set status = 5, attempt = j.attempt + 1, token = nextval('treadle.token'),
           worker = p_me, claimed = p_now
         where j.no = any(batch);
-      picked := picked || batch;
+      held := held || batch;
       rest := rest - cardinality(batch);
     end if;
     if aside <> '{}' then
