@@ -61,7 +61,7 @@ class Treadle(Client):
         )
         self.work = Definer(register=self.core.learn)
         """`@app.work(...)`: define a work type and register it in one go."""
-        self.sync = SyncClient(self)
+        self.sync = SyncApp(self)
         """The same verbs for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
 
     async def start(self) -> None:
@@ -87,3 +87,23 @@ class Treadle(Client):
     def stats(self) -> Any:
         """A flat snapshot of the metrics."""
         return self.metrics.stats()
+
+
+class SyncApp(SyncClient):
+    """`app.sync`: the verbs of a client, and `start` and `stop`, for code that is not async."""
+
+    def __init__(self, app: Treadle) -> None:
+        super().__init__(app)
+        self._app = app
+
+    def start(self) -> None:
+        """Begin to work, in a background thread. Idempotent."""
+        self.call(self._app.start())
+
+    def stop(self, drain: Duration | None = None) -> None:
+        """Stop working (see `Worker.stop`) and end the background thread. Idempotent."""
+        self.call(self._app.stop(drain))
+        self.close()
+
+    async def _end(self) -> None:
+        await self._app.stop()

@@ -17,6 +17,7 @@ from treadle.codec import Codec
 from treadle.connect import connect
 from treadle.engine import announce
 from treadle.engine.core import Core
+from treadle.engine.crew import Crew
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.occurrence import CatchUp, NextFn
 from treadle.engine.recurrence import Run
@@ -190,7 +191,24 @@ class Client(Operator):
             return []
         await self.connect()
         tx = options.pop("tx", None)
-        crew = None if tx is not None else self.core.local()
+        if tx is not None:
+            return await self.submit_within(tx, works, options)
+        items = self._items(works, options, self.core.local())
+        answers = await self.core.submitter.submit(items)
+        self._submitted(items, answers)
+        return [self._handle(answer) for answer in answers]
+
+    async def submit_within(
+        self, tx: object, works: Sequence[Work[Any, Any]], options: Mapping[str, Any]
+    ) -> list[Handle[Any, Any]]:
+        """Submit in the caller's transaction, once connected; `options` are checked. If the driver of `tx` is
+        not async, neither is this: it never waits."""
+        answers = await self.core.submitter.submit_within(self._items(works, options, None), tx)
+        return [self._handle(answer) for answer in answers]
+
+    def _items(
+        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], crew: Crew | None
+    ) -> tuple[Item, ...]:
         items = tuple(
             self.core.itemizer.item(
                 work, options, tenant=self.submits_to, lease_to=crew.offers(work.type) if crew else None
@@ -198,11 +216,7 @@ class Client(Operator):
             for work in works
         )
         _check_ids(items)
-        submitter = self.core.submitter
-        answers = await (submitter.submit(items) if tx is None else submitter.submit_within(items, tx))
-        if tx is None:
-            self._submitted(items, answers)
-        return [self._handle(answer) for answer in answers]
+        return items
 
     def _submitted(self, items: tuple[Item, ...], answers: tuple[Submitted, ...]) -> None:
         """What follows once they are in the store."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.errors import InputError
 from treadle.handle import Handle
 from treadle.item import ItemState
 from treadle.minted import Work
-from treadle.options import EnqueueOptions
+from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.timing import Duration
 
 if TYPE_CHECKING:
@@ -71,18 +72,30 @@ class SyncClient:
         **options: Unpack[EnqueueOptions],
     ) -> SyncHandle[Any, Any]:
         """Submit work. Durable when this returns."""
+        minted = self._client.core.registry.find(work).mint(input or {}) if isinstance(work, str) else work
+        if options.get("tx") is not None:
+            return self._within([minted], options, "enqueue")[0]
 
         async def submit() -> Handle[Any, Any]:
-            if isinstance(work, str):
-                return await self._client.enqueue(work, input, **options)
-            return await self._client.enqueue(work, **options)
+            return await self._client.enqueue(minted, **options)
 
         return SyncHandle(self, self.call(submit()))
 
     def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[SyncHandle[S, G]]:
+        if options.get("tx") is not None:
+            return self._within(list(works), options, "enqueue_many")
         handles = self.call(self._client.enqueue_many(works, **options))
+        return [SyncHandle(self, handle) for handle in handles]
+
+    def _within(
+        self, works: Sequence[Work[Any, Any]], options: EnqueueOptions, where: str
+    ) -> list[SyncHandle[Any, Any]]:
+        """Submit in the caller's transaction, and in the caller's thread: there the connection belongs."""
+        checked = check_options(options, where, ENQUEUE_OPTIONS)
+        self.call(self._client.connect())
+        handles = _at_once(self._client.submit_within(checked.pop("tx"), works, checked))
         return [SyncHandle(self, handle) for handle in handles]
 
     def handle(self, id: str) -> SyncHandle[Any, Any]:
@@ -101,10 +114,13 @@ class SyncClient:
             self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+    async def _end(self) -> None:
+        await self._client.close()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Carry a coroutine out on the app's loop, and wait for it here."""
@@ -130,3 +146,17 @@ def _running_here(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise
+    coroutine.close()
+    raise InputError("tx: app.sync takes a connection of a driver that is not async", parameters=("tx",))

@@ -1,0 +1,187 @@
+"""The app for code that is not async (SPEC §4): Flask views, Django views, scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from tests.engine.kit import PATIENCE
+from treadle import Context, NotFound, Treadle, UnsupportedError, WorkFailed, work
+from treadle.backend import Backend
+
+
+@work
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@work
+async def fail() -> None:
+    raise ValueError("no")
+
+
+@pytest.fixture
+def app(store: Callable[[], Backend]) -> Iterator[Treadle]:
+    app = Treadle(store(), work=[add, fail], poll_interval=0.05)
+    yield app
+    app.sync.stop(drain=0)
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name == "treadle sync"}
+
+
+def test_enqueue_and_wait(app: Treadle) -> None:
+    app.sync.start()
+    assert app.sync.enqueue(add(1, 2)).result(timeout=PATIENCE) == 3
+    assert app.sync.enqueue(add.name, {"a": 3, "b": 4}).group(timeout=PATIENCE) == 7
+    handles = app.sync.enqueue_many([add(n, n) for n in range(3)])
+    assert [handle.result(timeout=PATIENCE) for handle in handles] == [0, 2, 4]
+    with pytest.raises(WorkFailed, match="no"):
+        app.sync.enqueue(fail(), delay=0, retry=None).result(timeout=PATIENCE)
+
+
+def test_a_client_that_runs_nothing(app: Treadle) -> None:
+    """It is a producer until it is started."""
+    handle = app.sync.enqueue(add(1, 2), key="one")
+    assert handle.state().status == "ready"
+    assert app.sync.enqueue(add(1, 2), key="one").existing
+    assert app.sync.cancel(handle.id) == 1
+    (state,) = app.sync.get(handle.id)
+    assert state is not None
+    assert state.status == "cancelled"
+    with pytest.raises(NotFound):
+        app.sync.handle("nobody").state()
+
+
+def test_stop_ends_the_worker_and_the_loop(app: Treadle) -> None:
+    app.sync.start()
+    app.sync.start()
+    assert app.worker.running
+    assert threads()
+    app.sync.stop()
+    app.sync.stop()
+    assert not app.worker.running
+    assert not threads()
+
+
+def test_close_stops_the_worker_first(app: Treadle) -> None:
+    app.sync.start()
+    app.sync.close()
+    assert not app.worker.running
+    assert not threads()
+
+
+def test_it_can_be_started_again(app: Treadle) -> None:
+    for n in range(2):
+        app.sync.start()
+        assert app.sync.enqueue(add(n, n)).result(timeout=PATIENCE) == 2 * n
+        app.sync.stop()
+
+
+async def test_from_threads_of_an_app_that_runs_on_a_loop(store: Callable[[], Backend]) -> None:
+    async with Treadle(store(), work=[add]) as app:
+        call = asyncio.to_thread(lambda: app.sync.enqueue(add(1, 2)).result(timeout=PATIENCE))
+        assert await call == 3
+        app.sync.close()  # the loop is not its own
+        assert await app.enqueue(add(2, 2)).result() == 4
+
+
+async def test_on_the_loop_itself_it_refuses(store: Callable[[], Backend]) -> None:
+    async with Treadle(store(), work=[add]) as app:
+        with pytest.raises(RuntimeError, match="would block the event loop"):
+            app.sync.enqueue(add(1, 2))
+
+
+async def test_from_a_handler_in_a_thread(store: Callable[[], Backend]) -> None:
+    @work(name="outer")
+    def outer(ctx: Context, n: int) -> int:
+        return app.sync.enqueue(add(n, 1)).result(timeout=PATIENCE)
+
+    async with Treadle(store(), work=[add, outer]) as app:
+        assert await app.enqueue(outer(1)).result(timeout=PATIENCE) == 2
+
+
+# -- in a transaction of the caller's ----------------------------------------------------------------------
+
+
+def test_a_transaction_on_sqlite_belongs_to_the_thread_of_the_caller(tmp_path: Path) -> None:
+    """A connection can be used by its own thread only: the submit happens there."""
+    app = Treadle(f"sqlite:///{tmp_path}/work.db", work=[add])
+    app.sync.start()
+    db = sqlite3.connect(tmp_path / "work.db", isolation_level=None)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        handle = app.sync.enqueue(add(1, 2), tx=db)
+        with pytest.raises(NotFound):
+            handle.state()
+        db.execute("COMMIT")
+        assert handle.result(timeout=PATIENCE) == 3
+
+        db.execute("BEGIN IMMEDIATE")
+        (gone,) = app.sync.enqueue_many([add(1, 2)], tx=db)
+        db.execute("ROLLBACK")
+        with pytest.raises(NotFound):
+            gone.state()
+    finally:
+        db.close()
+        app.sync.stop()
+
+
+def test_a_transaction_on_postgres_belongs_to_the_thread_of_the_caller(postgres_url: str) -> None:
+    app = Treadle(postgres_url, work=[add])
+    app.sync.start()
+    try:
+        with psycopg.connect(postgres_url) as db:
+            used = OneThread(db)
+            handle = app.sync.enqueue(add.name, {"a": 1, "b": 2}, tx=used)
+            with pytest.raises(NotFound):
+                handle.state()
+            db.commit()
+            assert handle.result(timeout=PATIENCE) == 3
+            gone = app.sync.enqueue(add(1, 2), tx=used)
+            db.rollback()
+            with pytest.raises(NotFound):
+                gone.state()
+    finally:
+        app.sync.stop()
+
+
+class OneThread:
+    """A connection that is another one in another thread, like Django's."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._thread = threading.get_ident()
+
+    def cursor(self) -> psycopg.Cursor:
+        assert threading.get_ident() == self._thread
+        return self._connection.cursor()
+
+
+def test_memory_has_no_transactions() -> None:
+    app = Treadle(work=[add])
+    with pytest.raises(UnsupportedError):
+        app.sync.enqueue(add(1, 2), tx=object())
+    app.sync.close()
+
+
+@pytest.mark.parametrize("connect", [asyncpg.connect, psycopg.AsyncConnection.connect])
+def test_a_connection_of_an_async_driver_is_refused(postgres_url: str, connect: Callable[[str], Any]) -> None:
+    app = Treadle(postgres_url, work=[add])
+    with asyncio.Runner() as runner:
+        db = runner.run(connect(postgres_url))
+        try:
+            with pytest.raises(ValueError, match="of a driver that is not async"):
+                app.sync.enqueue(add(1, 2), tx=db)
+        finally:
+            app.sync.close()
+            runner.run(db.close())
