@@ -281,7 +281,8 @@ class WorkFailed(TreadleError):
         group_id: str | None = None,
     ) -> None:
         cause = "".join(f": {part}" for part in (error_type, error) if part)
-        super().__init__(f"{type} {id} failed ({reason}, attempt {attempts}){cause}")
+        why = "expired: its deadline passed" if reason == "expired" else reason
+        super().__init__(f"{type} {id} failed ({why}, attempt {attempts}){cause}")
         self.id = id
         self.type = type
         self.error = error

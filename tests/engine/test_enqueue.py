@@ -16,6 +16,7 @@ from treadle import (
     DuplicateIdError,
     DuplicateWorkError,
     InputError,
+    Result,
     Retry,
     Treadle,
     UnknownWorkError,
@@ -282,7 +283,7 @@ async def test_reattach_from_another_process(make_app: MakeApp) -> None:
     one = child()
 
     @work(name="root")
-    async def root(ctx: Context):
+    async def root(ctx: Context) -> Result[None, int]:
         return ctx.queue(one)
 
     first, second = make_app(root, child), make_app(root, child, poll_interval=0.2)
