@@ -11,7 +11,7 @@ from .beside import Beside
 from .picking import Picking
 from .rows import leases
 from .statements import Statements
-from .turns import Rotation, Source, Turns
+from .turns import Rotation, Source, Turns, behind
 from .tx import Tx, array
 from .worker import Known, bury_lapsed, claiming, known_types, look_for_dead
 
@@ -95,12 +95,12 @@ def _parked_types(tx: Tx, demand: Demand, picking: Picking) -> list[str]:
     return [type for (type,) in tx.rows(_SQL["parked_types_of"], array(wanted))]
 
 
-def _walk(tx: Tx, name: str) -> Iterator[str]:
-    """The distinct types in an index, each found by one step."""
-    type = tx.value(_SQL[name], "")
-    while type is not None:
-        yield type
-        type = tx.value(_SQL[name], type)
+def _walk(tx: Tx, name: str, *within: str) -> Iterator[str]:
+    """The distinct names in an index, each found by one step."""
+    found = tx.value(_SQL[name], *within, "")
+    while found is not None:
+        yield found
+        found = tx.value(_SQL[name], *within, behind(found))
 
 
 def _hand_out(tx: Tx, taken: Sequence[int], doomed: Sequence[int], worker: int) -> None:
@@ -136,18 +136,15 @@ def _doomed(tx: Tx, demand: Demand) -> list[int]:
 
 def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
     if demand.queues is None and demand.tenants is None:
-        return [row[0] for row in tx.rows(_SQL["doomed"], type, most)]
+        return [no for (no,) in tx.rows(_SQL["doomed"], type, most)]
     found: list[int] = []
-    queues = demand.queues
-    if queues is None:
-        queues = tuple(queue for (queue,) in tx.rows(_SQL["doomed_queues"], type))
-    for queue in queues:
+    for queue in _walk(tx, "next_doomed_queue", type) if demand.queues is None else demand.queues:
         if demand.tenants is None:
-            found += [row[0] for row in tx.rows(_SQL["doomed_in_queue"], type, queue, most - len(found))]
+            found += [no for (no,) in tx.rows(_SQL["doomed_in_queue"], type, queue, most - len(found))]
             continue
         for tenant in demand.tenants:
             rows = tx.rows(_SQL["doomed_in_tenant"], type, queue, tenant, most - len(found))
-            found += [row[0] for row in rows]
+            found += [no for (no,) in rows]
     return found
 
 

@@ -29,7 +29,7 @@ def usable_path(path: str | Path) -> Path:
     """The absolute path of the file; a clear error for what cannot be one."""
     if str(path) in ("", ":memory:"):
         raise InputError.of("path", str(path), "must name a file: use the memory backend for work in memory")
-    absolute = Path(path).expanduser().absolute()
+    absolute = Path(path).expanduser().resolve()
     if absolute.is_dir():
         raise BackendError(f"{absolute} is a directory: name a file in it")
     if not absolute.parent.is_dir():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from treadle.item import Closed, Contribution
 
 from .statements import Statements
-from .tx import Row, Tx
+from .tx import NULL, Row, Tx, array, blob
 
 _SQL = Statements("finish")
 
@@ -78,8 +79,10 @@ class Group:
         return Closed(self.id, self.tenant, self.value, self.type)
 
     def row(self) -> tuple[Any, ...]:
-        look = None if self.ended is None else self.ended + self.keep
-        return self.open, self.failed, self.version, int(self.final), self.keep, self.ended, look, self.value
+        ended: float | str = NULL if self.ended is None else self.ended
+        look: float | str = NULL if self.ended is None else self.ended + self.keep
+        value = NULL if self.value is None else blob(self.value)
+        return self.no, self.open, self.failed, self.version, int(self.final), self.keep, ended, look, value
 
 
 class Groups:
@@ -89,13 +92,18 @@ class Groups:
         self._tx = tx
         self._touched: dict[int, Group] = {}
 
+    def load(self, nos: Iterable[int]) -> None:
+        """Read these groups at once. They have rows."""
+        wanted = set(nos) - self._touched.keys()
+        if wanted:
+            for row in self._tx.rows(_SQL["groups"], array(wanted)):
+                self._touched[row[0]] = Group(row, stored=True)
+
     def of(self, no: int) -> Group:
         """The group of this number. It has a row."""
-        found = self._touched.get(no)
-        if found is None:
-            row = self._tx.rows(_SQL["group"], no)[0]
-            found = self._touched[no] = Group(row, stored=True)
-        return found
+        if no not in self._touched:
+            self.load([no])
+        return self._touched[no]
 
     def touched(self, no: int) -> Group | None:
         """The group of this number, if this verb has dealt with it; an item that is alone has none."""
@@ -112,13 +120,13 @@ class Groups:
         del self._touched[group.no]
 
     def write(self) -> None:
-        for group in self._touched.values():
-            if group.stored:
-                self._tx.run(_SQL["update_group"], *group.row(), group.no)
-            else:
-                head = (group.no, group.id, group.tenant, group.type)
-                self._tx.run(_SQL["insert_group"], *head, *group.row())
-                group.stored = True
+        touched = self._touched.values()
+        self._tx.run_rows(_SQL["update_groups"], [group.row() for group in touched if group.stored])
+        fresh = [group for group in touched if not group.stored]
+        rows = [(*group.row(), group.id, group.tenant, group.type) for group in fresh]
+        self._tx.run_rows(_SQL["insert_groups"], rows)
+        for group in fresh:
+            group.stored = True
 
     def closed(self) -> list[Closed]:
         return [group.announcement() for group in self._touched.values() if group.closed]

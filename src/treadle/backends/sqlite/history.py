@@ -18,5 +18,5 @@ def record(tx: Tx, failures: Iterable[tuple[int, Attempt]]) -> None:
     """Add each to the history of its item, of which the last ten are kept."""
     for no, failed in failures:
         texts = (stored_text(part) for part in (failed.error_type, failed.message, failed.traceback))
-        tx.run(_SQL["insert_attempt"], no, failed.attempt, failed.at, failed.worker, *texts)
-        tx.run(_SQL["trim_attempts"], no, KEPT_ATTEMPTS)
+        tx.run(_SQL["insert_attempt"], no, no, failed.attempt, failed.at, failed.worker, *texts)
+        tx.run(_SQL["trim_attempts"], no, no, KEPT_ATTEMPTS)

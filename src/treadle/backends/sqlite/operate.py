@@ -34,6 +34,7 @@ def cancel(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
     found = live(tx, _with_descendants(tx, numbers(tx, ids, tenant).values()))
     before = _shown(tx, found)
     finish = Finish(tx)
+    finish.groups.load(item.group for item in found.values() if item.group is not None)
     for item in found.values():
         finish.end(item, CANCELLED)
     return Changed(before, finish.effects())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.item import Demand
 from treadle.rules import PORTION
 
@@ -9,6 +11,9 @@ from .statements import Statements
 from .tx import Row, Tx, array
 
 _SQL = Statements("claim")
+
+# Once no more can be set aside: how many lines are looked at in vain for one that need not be cleared first.
+_MOST_IN_VAIN = 100
 
 
 class Picking:
@@ -24,6 +29,7 @@ class Picking:
         self._overdue: list[int] = []
         self.exhausted = False
         """It has set aside as many as one claim may. The next goes on."""
+        self._given_up = 0
 
     def peek(self) -> None:
         """Nothing is handed out any more: only what is not for this worker at all is set aside."""
@@ -37,8 +43,20 @@ class Picking:
         """The tenant is empty: for all of them."""
         return (queue, tenant) in self._paused
 
-    def admits(self, row: Row) -> bool:
-        """Whether this row is handed out; else it is set aside."""
+    @property
+    def over(self) -> bool:
+        """It makes no sense to look any further."""
+        return self._given_up >= _MOST_IN_VAIN
+
+    def give_up(self) -> None:
+        """A line was left, though somebody waits in it."""
+        self._given_up += 1
+
+    def admitted(self, rows: Sequence[Row]) -> list[int]:
+        """The numbers of the rows that are handed out. The others are set aside."""
+        return [row[0] for row in rows if self._admits(row)]
+
+    def _admits(self, row: Row) -> bool:
         no, _, _, type, deadline = row
         if deadline is not None and deadline <= self._tx.now:
             self._overdue.append(no)

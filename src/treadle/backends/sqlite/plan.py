@@ -157,7 +157,7 @@ def _cycle(tx: Tx, fresh: Sequence[Item], tenant: str | None) -> tuple[str, ...]
             return [(node[0], id) for id in after[node]]
         if not deep:
             return []
-        return [(node[0], id) for (id,) in tx.rows(_SQL["waits_for"], node[1], node[0])]
+        return [(node[0], id) for (id,) in tx.rows(_SQL["waits_for"], node[1], node[0], node[1], node[0])]
 
     found = find_cycle(after, waits_for)
     return None if found is None else tuple(id for _, id in found)

@@ -114,7 +114,7 @@ def _alone(tx: Tx, no: int) -> GroupState:
 
 def _failed(tx: Tx, no: int) -> ItemState | None:
     for outcome in (DEAD, CANCELLED):
-        found = tx.value(_SQL["failed_member"], no, outcome)
+        found = tx.value(_SQL["failed_member"], no, outcome, outcome, no)
         if found is not None:
             return states(tx, [found])[found]
     return None

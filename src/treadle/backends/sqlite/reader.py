@@ -30,15 +30,14 @@ class Reader:
         self._clock = clock
         self._patience = patience
         self._inbox = Inbox()
-        self._thread: threading.Thread | None = None
+        self._stopping: Call | None = None
         self._watch: Callable[[], None] | None = None
 
     def start(self) -> Call:
         """Begin. Awaiting the answer tells when the connection is open, or why it cannot be."""
         opening = Call(lambda _: None)
         name = f"treadle-read-{self._path.name}"
-        self._thread = threading.Thread(target=self._run, args=(opening,), name=name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(opening,), name=name, daemon=True).start()
         return opening
 
     def call(self, call: Call) -> Call:
@@ -50,9 +49,11 @@ class Reader:
         # It may be sleeping without end.
         self._inbox.nudge()
 
-    def stop(self) -> threading.Thread | None:
+    def stop(self) -> Call:
+        """Finish what was called, then end. Awaiting the answer tells when it has."""
+        self._stopping = Call(lambda _: None)
         self._inbox.close()
-        return self._thread
+        return self._stopping
 
     def _run(self, opening: Call) -> None:
         try:
@@ -69,6 +70,8 @@ class Reader:
                 self._carry_out(connection, call)
         finally:
             connection.close()
+            if self._stopping is not None:
+                Call.answer([self._stopping])
 
     def _next(self, look: _Look) -> Call | None:
         while True:

@@ -41,7 +41,7 @@ def _expired_members(tx: Tx, group: int, ended: float, most: int) -> list[int]:
     nothing will happen before, at once."""
     found: list[int] = []
     later: list[float] = []
-    for no, keep, referred in tx.rows(_SQL["members"], group):
+    for no, keep, referred in tx.rows(_SQL["members"], group, group):
         if keep is None:
             continue
         if ended + keep > tx.now or referred:

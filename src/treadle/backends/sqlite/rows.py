@@ -116,7 +116,7 @@ def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
     """The leases on these items, in this order."""
     if not nos:
         return []
-    found = {row[0]: _lease(row) for row in tx.rows(_SQL["leases"], array(nos), tx.now)}
+    found = {row[0]: _lease(row) for row in tx.rows(_SQL["leases"], tx.now, array(nos))}
     return [found[no] for no in nos]
 
 

@@ -36,8 +36,8 @@ def check_schema(connection: sqlite3.Connection) -> None:
 
 
 def apply_schema(connection: sqlite3.Connection) -> None:
-    """Bring the schema to our version. Inside a write transaction: other processes wait, and then find it
-    done; a crash on the way leaves the old one."""
+    """Bring the schema to our version; each script notes its own. Inside a write transaction: other processes
+    wait, and then find it done; a crash on the way leaves the old one."""
     found, wanted = found_version(connection), wanted_version()
     if found is not None and found > wanted:
         raise SchemaError(found, wanted)
@@ -45,7 +45,6 @@ def apply_schema(connection: sqlite3.Connection) -> None:
         if version > (found or 0):
             for statement in statements_of(script):
                 connection.execute(statement)
-            connection.execute(_SQL["set_version"], (version,))
 
 
 def statements_of(script: str) -> list[str]:

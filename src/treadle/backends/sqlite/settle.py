@@ -35,6 +35,7 @@ class _Settling:
         self._finish = Finish(tx)
         self._owned = owned(tx, leases)
         self._workers: dict[int, str] = dict(tx.rows(_SQL["worker_ids"]))
+        self._finish.groups.load(item.group for item in self._owned.values() if item.group is not None)
         self._folded_wrong: set[int] = set()
 
     def run(self, settlements: Sequence[Settlement]) -> Settled:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -106,8 +105,8 @@ class StoreFile:
             opened.signals.close()
             # One after the other, the writer last: whoever closes last moves the log into the file.
             opened.transactions.close()
-            await _ended(opened.reader.stop())
-            await _ended(opened.writer.stop())
+            await opened.reader.stop()
+            await opened.writer.stop()
             opened.beside.close()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
@@ -185,8 +184,3 @@ def _check_sound(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
     if found != "ok":
         raise BackendError(f"{path} is damaged ({found}): restore it from a backup")
-
-
-async def _ended(thread: threading.Thread | None) -> None:
-    if thread is not None:
-        await asyncio.get_running_loop().run_in_executor(None, thread.join)

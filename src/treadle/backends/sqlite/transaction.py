@@ -68,7 +68,8 @@ class Run:
             raise translated(error, self._path) from error
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True)
+        # What waits for the lock goes on waiting, gets it, and lets go: nobody has to wait for that.
+        self._threads.shutdown(wait=False)
 
 
 def _undo(done: Future[T], undo: Callable[[T], None]) -> None:

@@ -9,6 +9,7 @@ been all the way round, it knows who there is.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
@@ -51,8 +52,13 @@ class Child(Protocol):
         ...
 
 
-Find: TypeAlias = Callable[[str | None], tuple[str, Child] | None]
-"""The child with the least name behind this one; behind None: the first."""
+Find: TypeAlias = Callable[[str], tuple[str, Child] | None]
+"""The child with the least name from this one on."""
+
+
+def behind(name: str) -> str:
+    """The least text that is greater: no name holds a NUL."""
+    return name + "\0"
 
 
 class Ring:
@@ -62,7 +68,7 @@ class Ring:
         self.last = last
         self._find = find
         self._start = last
-        self._from = last
+        self._from = "" if last is None else behind(last)
         self._wrapped = last is None
         self._complete = False
         self._known: deque[tuple[str, Child]] = deque()
@@ -96,10 +102,10 @@ class Ring:
         found = self._find(self._from)
         if found is None and not self._wrapped:
             self._wrapped = True
-            found = self._find(None)
+            found = self._find("")
         if found is None or (self._wrapped and self._start is not None and found[0] > self._start):
             return None
-        self._from = found[0]
+        self._from = behind(found[0])
         return found
 
 
@@ -108,23 +114,20 @@ class Source:
 
     def __init__(self, tx: Tx, type: str | None = None) -> None:
         self._tx = tx
-        self._type = type
         self._kind = "ready" if type is None else "parked"
         self._prefix = () if type is None else (type,)
 
-    def next_queue(self, after: str) -> str | None:
-        found: str | None = self._tx.value(_SQL[f"{self._kind}_queue"], *self._prefix, after)
+    def next_queue(self, begin: str) -> str | None:
+        found: str | None = self._tx.value(_SQL[f"{self._kind}_queue"], *self._prefix, begin)
         return found
 
-    def next_tenant(self, queue: str, after: str) -> str | None:
-        found: str | None = self._tx.value(_SQL[f"{self._kind}_tenant"], *self._prefix, queue, after)
+    def next_tenant(self, queue: str, begin: str) -> str | None:
+        found: str | None = self._tx.value(_SQL[f"{self._kind}_tenant"], *self._prefix, queue, begin)
         return found
 
-    def next_lane(self, queue: str, tenant: str, after: str | None) -> Row | None:
+    def next_lane(self, queue: str, tenant: str, begin: str) -> Row | None:
         """The next lane, and its first row."""
-        if after is None:
-            return self._tx.row(_SQL[f"{self._kind}_first_lane"], *self._prefix, queue, tenant)
-        return self._tx.row(_SQL[f"{self._kind}_lane"], *self._prefix, queue, tenant, after)
+        return self._tx.row(_SQL[f"{self._kind}_lane"], *self._prefix, queue, tenant, begin)
 
     def rows(self, line: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
         """The rows of a line behind this place."""
@@ -140,12 +143,16 @@ class Lane:
 
     def take(self, count: int) -> list[int]:
         taken: list[int] = []
-        admits = self._picking.admits
-        while len(taken) < count and not self._picking.exhausted:
+        while len(taken) < count:
             rows = self._next(count - len(taken))
             if not rows:
                 break
-            taken += [row[0] for row in rows if admits(row)]
+            admitted = self._picking.admitted(rows)
+            taken += admitted
+            if self._picking.exhausted and len(admitted) < len(rows):
+                # What stands in the way cannot be set aside in this claim.
+                self._picking.give_up()
+                break
         return taken
 
     def _next(self, wanted: int) -> list[Row]:
@@ -216,50 +223,69 @@ class Turns:
         self._rotation.forget_some()
         return taken
 
-    def _find_queue(self, after: str | None) -> tuple[str, Child] | None:
+    def _find_queue(self, begin: str) -> tuple[str, Child] | None:
         while True:
-            if self._queues is not None:
-                after = next((name for name in self._queues if after is None or name > after), None)
-            else:
-                after = _least(source.next_queue(after or "") for source in self._sources)
-            if after is None:
+            queue = _first_wanted(self._queues, begin, self._next_queue)
+            if queue is None:
                 return None
-            if not self._picking.is_paused(after, ""):
-                return after, self._queue(after)
+            if not self._picking.is_paused(queue, ""):
+                return queue, self._queue(queue)
+            begin = behind(queue)
+
+    def _next_queue(self, begin: str) -> str | None:
+        return _least(source.next_queue(begin) for source in self._sources)
 
     def _queue(self, queue: str) -> Ring:
-        ring = Ring(self._rotation.tenants.get(queue), lambda after: self._find_tenant(queue, after))
+        ring = Ring(self._rotation.tenants.get(queue), lambda begin: self._find_tenant(queue, begin))
         self._rings.append((queue, ring))
         return ring
 
-    def _find_tenant(self, queue: str, after: str | None) -> tuple[str, Child] | None:
+    def _find_tenant(self, queue: str, begin: str) -> tuple[str, Child] | None:
+        def next_tenant(begin: str) -> str | None:
+            return _least(source.next_tenant(queue, begin) for source in self._sources)
+
         while True:
-            if self._tenants is not None:
-                after = next((name for name in self._tenants if after is None or name > after), None)
-            else:
-                after = _least(source.next_tenant(queue, after or "") for source in self._sources)
-            if after is None:
+            tenant = _first_wanted(self._tenants, begin, next_tenant)
+            if tenant is None:
                 return None
-            if not self._picking.is_paused(queue, after):
-                return after, self._tenant(queue, after)
+            if not self._picking.is_paused(queue, tenant):
+                return tenant, self._tenant(queue, tenant)
+            begin = behind(tenant)
 
     def _tenant(self, queue: str, tenant: str) -> Ring:
         last = self._rotation.lanes.get((queue, tenant))
-        ring = Ring(last, lambda after: self._find_lane(queue, tenant, after))
+        ring = Ring(last, lambda begin: self._find_lane(queue, tenant, begin))
         self._lane_rings.append((queue, tenant, ring))
         return ring
 
-    def _find_lane(self, queue: str, tenant: str, after: str | None) -> tuple[str, Child] | None:
-        while True:
-            found = [(source, source.next_lane(queue, tenant, after)) for source in self._sources]
-            after = _least(head[0] for _, head in found if head is not None)
-            if after is None:
+    def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, Child] | None:
+        while not self._picking.over:
+            found = [(source, source.next_lane(queue, tenant, begin)) for source in self._sources]
+            lane = _least(head[0] for _, head in found if head is not None)
+            if lane is None:
                 return None
-            if (tenant, after) not in self._demand.avoid:
-                heads = [
-                    (source, head[1:]) for source, head in found if head is not None and head[0] == after
-                ]
-                return after, Lane((queue, tenant, after), heads, self._picking)
+            if (tenant, lane) not in self._demand.avoid:
+                heads = [(source, head[1:]) for source, head in found if head is not None and head[0] == lane]
+                return lane, Lane((queue, tenant, lane), heads, self._picking)
+            begin = behind(lane)
+        return None
+
+
+def _first_wanted(
+    wanted: Sequence[str] | None, begin: str, following: Callable[[str], str | None]
+) -> str | None:
+    """The first name from `begin` on that is there, and wanted (in order; None: all are). Takes as many steps
+    as the shorter of the two lists has names."""
+    if wanted is None:
+        return following(begin)
+    while True:
+        place = bisect_left(wanted, begin)
+        if place == len(wanted):
+            return None
+        found = following(wanted[place])
+        if found is None or found == wanted[place]:
+            return found
+        begin = found
 
 
 def _least(names: Iterable[str | None]) -> str | None:

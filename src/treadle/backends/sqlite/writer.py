@@ -40,23 +40,23 @@ class Writer:
         self._patience = patience
         self._inbox = Inbox()
         self._connection: sqlite3.Connection | None = None
-        self._thread: threading.Thread | None = None
+        self._stopping: Call | None = None
 
     def start(self, opened: Callable[[], sqlite3.Connection]) -> Call:
         """Begin. Awaiting the answer tells when the connection is open, or why it cannot be."""
         opening = Call(lambda _: None)
         name = f"treadle-write-{self._path.name}"
-        self._thread = threading.Thread(target=self._run, args=(opened, opening), name=name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(opened, opening), name=name, daemon=True).start()
         return opening
 
     def call(self, call: Call) -> Call:
         return self._inbox.put(call)
 
-    def stop(self) -> threading.Thread | None:
-        """Finish what was called, then end. Answers the thread that does."""
+    def stop(self) -> Call:
+        """Finish what was called, then end. Awaiting the answer tells when it has."""
+        self._stopping = Call(lambda _: None)
         self._inbox.close()
-        return self._thread
+        return self._stopping
 
     def _run(self, opened: Callable[[], sqlite3.Connection], opening: Call) -> None:
         self._opened = opened
@@ -76,6 +76,8 @@ class Writer:
         finally:
             self._disconnect()
             self.turn.close()
+            if self._stopping is not None:
+                Call.answer([self._stopping])
 
     # -- one transaction -------------------------------------------------------------------------------
 

@@ -2,40 +2,34 @@
 
 -- :name ready_queue
 SELECT queue FROM treadle_job INDEXED BY treadle_job_ready
-WHERE status = 2 AND queue > ? ORDER BY queue LIMIT 1
+WHERE status = 2 AND queue >= ? ORDER BY queue LIMIT 1
 
 -- :name ready_tenant
 SELECT tenant FROM treadle_job INDEXED BY treadle_job_ready
-WHERE status = 2 AND queue = ? AND tenant > ? ORDER BY tenant LIMIT 1
+WHERE status = 2 AND queue = ? AND tenant >= ? ORDER BY tenant LIMIT 1
 
 -- A lane and its first row in one step.
 -- :name ready_lane
 SELECT lane, no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_ready
-WHERE status = 2 AND queue = ? AND tenant = ? AND lane > ? ORDER BY lane, rank, seq LIMIT 1
-
--- :name ready_first_lane
-SELECT lane, no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_ready
-WHERE status = 2 AND queue = ? AND tenant = ? AND lane >= '' ORDER BY lane, rank, seq LIMIT 1
+WHERE status = 2 AND queue = ? AND tenant = ? AND lane >= ? ORDER BY lane, rank, seq LIMIT 1
 
 -- :name ready_rows
 SELECT no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_ready
-WHERE status = 2 AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?
+WHERE status = 2 AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?)
+ORDER BY rank, seq LIMIT ?
 
 -- :name parked_queue
 SELECT queue FROM treadle_job INDEXED BY treadle_job_parked
-WHERE status = 3 AND type = ? AND queue > ? ORDER BY queue LIMIT 1
+WHERE status = 3 AND type = ? AND queue >= ? ORDER BY queue LIMIT 1
 
 -- :name parked_tenant
 SELECT tenant FROM treadle_job INDEXED BY treadle_job_parked
-WHERE status = 3 AND type = ? AND queue = ? AND tenant > ? ORDER BY tenant LIMIT 1
+WHERE status = 3 AND type = ? AND queue = ? AND tenant >= ? ORDER BY tenant LIMIT 1
 
+-- A lane and its first row in one step.
 -- :name parked_lane
 SELECT lane, no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_parked
-WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane > ? ORDER BY lane, rank, seq LIMIT 1
-
--- :name parked_first_lane
-SELECT lane, no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_parked
-WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane >= '' ORDER BY lane, rank, seq LIMIT 1
+WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane >= ? ORDER BY lane, rank, seq LIMIT 1
 
 -- :name parked_rows
 SELECT no, rank, seq, type, deadline FROM treadle_job INDEXED BY treadle_job_parked
@@ -44,7 +38,7 @@ ORDER BY rank, seq LIMIT ?
 
 -- :name next_parked_type
 SELECT type FROM treadle_job INDEXED BY treadle_job_parked
-WHERE status = 3 AND type > ? ORDER BY type LIMIT 1
+WHERE status = 3 AND type >= ? ORDER BY type LIMIT 1
 
 -- :name parked_types_of
 SELECT e.value FROM json_each(?) AS e
@@ -86,22 +80,23 @@ UPDATE treadle_job SET status = -1 - min(status, 2), verdict = ?
 WHERE no IN (SELECT value FROM json_each(?)) AND status >= 0 AND status < 4
 
 -- :name next_doomed_type
-SELECT type FROM treadle_job INDEXED BY treadle_job_doomed WHERE status < 0 AND type > ? ORDER BY type LIMIT 1
+SELECT type FROM treadle_job INDEXED BY treadle_job_doomed WHERE status < 0 AND type >= ? ORDER BY type LIMIT 1
 
 -- :name doomed
-SELECT no, queue, tenant FROM treadle_job INDEXED BY treadle_job_doomed WHERE status < 0 AND type = ?
+SELECT no FROM treadle_job INDEXED BY treadle_job_doomed WHERE status < 0 AND type = ?
 LIMIT ?
 
 -- :name doomed_in_queue
-SELECT no, queue, tenant FROM treadle_job INDEXED BY treadle_job_doomed
+SELECT no FROM treadle_job INDEXED BY treadle_job_doomed
 WHERE status < 0 AND type = ? AND queue = ? LIMIT ?
 
 -- :name doomed_in_tenant
-SELECT no, queue, tenant FROM treadle_job INDEXED BY treadle_job_doomed
+SELECT no FROM treadle_job INDEXED BY treadle_job_doomed
 WHERE status < 0 AND type = ? AND queue = ? AND tenant = ? LIMIT ?
 
--- :name doomed_queues
-SELECT DISTINCT queue FROM treadle_job INDEXED BY treadle_job_doomed WHERE status < 0 AND type = ?
+-- :name next_doomed_queue
+SELECT queue FROM treadle_job INDEXED BY treadle_job_doomed
+WHERE status < 0 AND type = ? AND queue >= ? ORDER BY queue LIMIT 1
 
 -- :name forgotten
 SELECT type, since FROM treadle_forgotten

@@ -48,21 +48,24 @@ CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_grp AS g ON g.no = i.grp
 
 -- The columns are those of groups.Group, in this order.
--- :name group
-SELECT no, id, tenant, type, open, failed, version, final, keep, ended, value FROM treadle_grp WHERE no = ?
+-- :name groups
+SELECT g.no, g.id, g.tenant, g.type, g.open, g.failed, g.version, g.final, g.keep, g.ended, g.value
+FROM json_each(?) AS e CROSS JOIN treadle_grp AS g ON g.no = e.value
 
--- :name insert_group
-INSERT INTO treadle_grp (no, id, tenant, type, open, failed, version, final, keep, ended, look, value)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- :name insert_groups
+INSERT INTO treadle_grp (no, open, failed, version, final, keep, ended, look, value, id, tenant, type)
+VALUES (?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, ?, ?)
 
--- :name update_group
-UPDATE treadle_grp SET open = ?, failed = ?, version = ?, final = ?, keep = ?, ended = ?, look = ?, value = ?
-WHERE no = ?
+-- :name update_groups
+WITH v (no, open, failed, version, final, keep, ended, look, value)
+    AS (VALUES (?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, '')))
+UPDATE treadle_grp SET open = v.open, failed = v.failed, version = v.version, final = v.final, keep = v.keep,
+    ended = v.ended, look = v.look, value = v.value
+FROM v WHERE treadle_grp.no = v.no
 
 -- :name insert_attempt
 INSERT INTO treadle_attempt (no, place, attempt, at, worker, error_type, message, traceback)
-VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?1), ?2, ?3, ?4, ?5, ?6, ?7)
+VALUES (?, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?), ?, ?, ?, ?, ?, ?)
 
 -- :name trim_attempts
-DELETE FROM treadle_attempt WHERE no = ?1 AND place <=
-    (SELECT max(place) FROM treadle_attempt WHERE no = ?1) - ?2
+DELETE FROM treadle_attempt WHERE no = ? AND place <= (SELECT max(place) FROM treadle_attempt WHERE no = ?) - ?

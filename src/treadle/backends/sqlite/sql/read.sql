@@ -6,7 +6,7 @@ SELECT no FROM treadle_item WHERE id = ? AND grp = no ORDER BY no LIMIT 1
 
 -- A group whose root was removed before the rest.
 -- :name rootless
-SELECT no FROM treadle_grp WHERE id = ? AND (?2 IS NULL OR tenant = ?2) ORDER BY no DESC LIMIT 1
+SELECT no FROM treadle_grp WHERE id = ? AND tenant = coalesce(?, tenant) ORDER BY no DESC LIMIT 1
 
 -- :name group
 SELECT id, tenant, type, open, failed, version, final, ended, value FROM treadle_grp WHERE no = ?
@@ -19,11 +19,11 @@ LEFT JOIN treadle_done AS d ON d.no = i.no
 WHERE i.no = ?
 
 -- :name failed_member
-SELECT d.no FROM treadle_done AS d WHERE d.no = ?1 AND d.outcome = ?2
+SELECT d.no FROM treadle_done AS d WHERE d.no = ? AND d.outcome = ?
 UNION ALL
 SELECT i.no FROM treadle_item AS i INDEXED BY treadle_item_member
-CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?2
-WHERE i.grp = ?1 AND i.origin IS NOT NULL
+CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?
+WHERE i.grp = ? AND i.origin IS NOT NULL
 LIMIT 1
 
 -- :name ended_items
@@ -41,17 +41,17 @@ LEFT JOIN treadle_grp AS g ON g.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
 -- :name counts_open
-SELECT tenant, queue, type, status, count(*) FROM treadle_job WHERE ?1 IS NULL OR tenant = ?1
+SELECT tenant, queue, type, status, count(*) FROM treadle_job WHERE tenant = coalesce(?, tenant)
 GROUP BY tenant, queue, type, status
 
 -- :name counts_dead
 SELECT i.tenant, i.queue, i.type, d.outcome, count(*)
 FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
-WHERE d.outcome = 11 AND (?1 IS NULL OR i.tenant = ?1)
+WHERE d.outcome = 11 AND i.tenant = coalesce(?, i.tenant)
 GROUP BY i.tenant, i.queue, i.type
 
 -- :name counts_ended
 SELECT i.tenant, i.queue, i.type, d.outcome, count(*)
 FROM treadle_done AS d CROSS JOIN treadle_item AS i ON i.no = d.no
-WHERE ?1 IS NULL OR i.tenant = ?1
+WHERE i.tenant = coalesce(?, i.tenant)
 GROUP BY i.tenant, i.queue, i.type, d.outcome

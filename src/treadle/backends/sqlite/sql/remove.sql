@@ -44,12 +44,12 @@ ORDER BY look LIMIT ?
 -- :name members
 SELECT i.no, CASE d.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END,
        EXISTS (SELECT 1 FROM treadle_edge AS x WHERE x.src = i.no)
-FROM treadle_item AS i CROSS JOIN treadle_done AS d ON d.no = i.no WHERE i.no = ?1
+FROM treadle_item AS i CROSS JOIN treadle_done AS d ON d.no = i.no WHERE i.no = ?
 UNION ALL
 SELECT i.no, CASE d.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END,
        EXISTS (SELECT 1 FROM treadle_edge AS x WHERE x.src = i.no)
 FROM treadle_item AS i INDEXED BY treadle_item_member CROSS JOIN treadle_done AS d ON d.no = i.no
-WHERE i.grp = ?1 AND i.origin IS NOT NULL
+WHERE i.grp = ? AND i.origin IS NOT NULL
 
 -- :name look_at
 UPDATE treadle_grp SET look = ? WHERE no = ?

@@ -3,6 +3,3 @@ SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'treadle_meta'
 
 -- :name version
 SELECT value FROM treadle_meta WHERE name = 'schema'
-
--- :name set_version
-UPDATE treadle_meta SET value = ? WHERE name = 'schema'

@@ -37,8 +37,8 @@ SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = 
 -- :name leases
 SELECT j.no, i.id, i.tenant, j.token, i.type, i.input, j.attempt, coalesce(g.id, i.id), i.queue, i.lane,
        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued_at,
-       j.due, CASE WHEN j.verdict IS NULL THEN j.started ELSE ?2 END, j.deadline, j.verdict
-FROM json_each(?1) AS e
+       j.due, CASE WHEN j.verdict IS NULL THEN j.started ELSE ? END, j.deadline, j.verdict
+FROM json_each(?) AS e
 CROSS JOIN treadle_job AS j ON j.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = j.no
 LEFT JOIN treadle_grp AS g ON g.no = j.grp

@@ -54,13 +54,13 @@ FROM treadle_item AS i
 CROSS JOIN treadle_job AS j ON j.no = i.no AND j.status = 0
 CROSS JOIN treadle_edge AS e ON e.dst = i.no AND e.counted = 0
 CROSS JOIN treadle_item AS s ON s.no = e.src
-WHERE i.id = ?1 AND i.tenant = ?2
+WHERE i.id = ? AND i.tenant = ?
 UNION ALL
 SELECT a.id
 FROM treadle_item AS i
 CROSS JOIN treadle_job AS j ON j.no = i.no AND j.status = 0
 CROSS JOIN treadle_awaited AS a ON a.dst = i.no
-WHERE i.id = ?1 AND i.tenant = ?2
+WHERE i.id = ? AND i.tenant = ?
 
 -- :name live_workers
 SELECT id, no FROM treadle_worker WHERE gone = 0 AND until > ?
