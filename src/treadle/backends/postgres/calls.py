@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -29,6 +29,13 @@ else:
     Record = asyncpg.Record
 
 T = TypeVar("T")
+
+
+class Fields(Protocol):
+    """A row of an answer, whatever driver it came from."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
 
 CONFLICT: Final = Retry(attempts=12, base=0.004, factor=1.7, max=0.25, jitter=1.0)
 AWAY: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)

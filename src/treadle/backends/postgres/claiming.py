@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import force_setattr
 
-from treadle.item import Beat, Claim, Demand, Lease, Pulse
+from treadle.item import Beat, Claim, Demand, Lease, Loss, Pulse
 
 from .base import Verbs
 from .calls import Record
@@ -51,10 +51,12 @@ class Claiming(Verbs):
         )
         if record["l_row"] is None:
             return Pulse(record["fresh"])
-        lost = zip(record["l_row"], record["l_loss"], strict=True)
-        return Pulse(
-            record["fresh"], {held[row - 1].token: LOSSES[loss] for row, loss in lost if loss != SETTLED}
-        )
+        lost: dict[int, Loss] = {}
+        found: list[tuple[int, int]] = list(zip(record["l_row"], record["l_loss"], strict=True))
+        for row, loss in found:
+            if loss != SETTLED:
+                lost[held[row - 1].token] = LOSSES[loss]
+        return Pulse(record["fresh"], lost)
 
     async def bury(self, worker: str) -> int:
         freed: int = await self._calls.value(BURY, worker, vital=True)

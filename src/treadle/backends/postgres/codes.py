@@ -17,6 +17,12 @@ STATUSES: Final[tuple[Status, ...]] = (
     "dead",
     "cancelled",
 )
+
+
+def status_of(code: int) -> Status:
+    return STATUSES[code]
+
+
 SUCCESS: Final = 6
 DEAD: Final = 7
 CANCELLED: Final = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from treadle.errors import BackendError
 
@@ -44,7 +44,7 @@ def names(column: Sequence[str | None], *, whole: bool = False) -> str | None:
         if len(column) == 1:
             return None
         column = [NOTHING if name is None else name for name in column]
-    text = BETWEEN.join(column)  # type: ignore[arg-type]
+    text = BETWEEN.join(cast("Sequence[str]", column))
     if text.count(BETWEEN) >= len(column):
         raise BackendError("a name holds a control character: names are text without any")
     return text

@@ -16,7 +16,7 @@ import zlib
 from typing import Final
 
 from treadle.errors import InputError
-from treadle.item import TERMINAL, Filter
+from treadle.item import TERMINAL, Filter, Status
 
 from .codes import DEAD, REASON_CODES, STATUS_CODES
 
@@ -60,9 +60,10 @@ class Listing:
 
     def _tables(self, where: Filter) -> tuple[str, str]:
         """The table in front, along whose numbers the list goes, and all of them."""
-        statuses = set(where.status)
+        statuses: set[Status] = set(where.status)
         if where.reason is not None:
-            statuses = statuses & {"dead"} if statuses else {"dead"}
+            dead: set[Status] = {"dead"}
+            statuses = statuses & dead if statuses else dead
             self._add("d.reason = {}::smallint", REASON_CODES[where.reason])
         elif not statuses:
             return "i", "treadle.item i"

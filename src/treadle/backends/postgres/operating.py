@@ -13,7 +13,7 @@ from treadle.item import Changed, Effects, Filter
 
 from .base import Verbs
 from .calls import Record
-from .codes import STATUSES
+from .codes import status_of
 from .listing import Listing
 from .settling import Following
 from .states import state_of
@@ -116,9 +116,9 @@ def _refuse(error: asyncpg.PostgresError) -> NoReturn:
         case "TR003":
             raise NotFound(found["id"]) from None
         case "TR004":
-            raise AlreadyEnded(found["id"], STATUSES[found["state"]]) from None
+            raise AlreadyEnded(found["id"], status_of(found["state"])) from None
         case "TR005":
-            raise NotTriggerable(found["id"], STATUSES[found["state"]]) from None
+            raise NotTriggerable(found["id"], status_of(found["state"])) from None
         case "TR006":
             raise ReferencedError([(on, waiting) for on, waiting in found["references"]]) from None
         case _:

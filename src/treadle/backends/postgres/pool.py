@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,7 +31,7 @@ class Pool:
         self._closed = False
 
     @asynccontextmanager
-    async def connection(self, *, vital: bool = False) -> AsyncIterator[Connection]:
+    async def connection(self, *, vital: bool = False) -> AsyncGenerator[Connection, None]:
         """A connection, for one use. `vital` ones may be taken from the reserve."""
         if vital:
             async with self._all, self._lent() as connection:
@@ -41,7 +41,7 @@ class Pool:
                 yield connection
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Connection]:
+    async def _lent(self) -> AsyncGenerator[Connection, None]:
         connection = await self._take()
         self._used.add(connection)
         try:

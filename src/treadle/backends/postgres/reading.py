@@ -9,7 +9,7 @@ from treadle.item import Count, Ended, Filter, GroupState, ItemState, Page, Ref,
 
 from .base import Verbs
 from .calls import Record
-from .codes import STATUSES
+from .codes import status_of
 from .listing import Listing, cursor_of
 from .states import group_of, state_of
 
@@ -60,7 +60,7 @@ class Reading(Verbs):
         if not items and not groups:
             return Ended({}, {})
         found = await self._calls.row(ENDED, *_columns(items), *_columns(groups))
-        missing = [items[place - 1] for place in found["no_items"] or ()]
+        missing: list[Ref] = [items[place - 1] for place in found["no_items"] or ()]
         missing += [groups[place - 1] for place in found["no_groups"] or ()]
         states: Iterable[ItemState] = ()
         ended: Iterable[GroupState] = ()
@@ -88,7 +88,10 @@ class Reading(Verbs):
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         rows = await self._calls.rows(ALL_COUNTS if ended else OPEN_COUNTS, tenant)
-        return [Count(*labels, STATUSES[status], count) for *labels, status, count in rows]
+        return [
+            Count(tenant, queue, type, status_of(status), count)
+            for tenant, queue, type, status, count in rows
+        ]
 
     async def workers(self) -> Sequence[WorkerState]:
         return [

@@ -21,7 +21,7 @@ from treadle.errors import InputError, SchemaError
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
-_HERE = files(__package__)
+_HERE = files("treadle.backends.postgres")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _QUALIFIED = re.compile(r"\btreadle\.")
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")

@@ -32,8 +32,12 @@ GIVEN: Final = 4
 GROUPED: Final = 8
 ENDS: Final = frozenset(("success", "dead", "cancelled"))
 
+NO_MARKS: Final[tuple[set[object], set[object]]] = (set(), set())
 APPLIED: Final = Outcome(verb="applied")
 AGAIN: Final = Outcome(verb="applied", again=True)
+
+RELEASED: Final = ("id", "tenant", "type", "group", "queue", "parent", "after")
+CLOSED: Final = ("id", "tenant", "value", "type")
 
 Call: TypeAlias = Callable[[tuple[object, ...]], Awaitable[Record]]
 
@@ -71,7 +75,7 @@ def _waves(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
     wave: list[int] = []
     seen: set[object] = set()
     for n, settlement in enumerate(settlements):
-        before, after = marks(settlement.children) if settlement.children else (set(), set())
+        before, after = marks(settlement.children) if settlement.children else NO_MARKS
         token = settlement.lease.token
         if token in seen or not before.isdisjoint(seen):
             yield wave
@@ -105,9 +109,9 @@ class Request:
             data([one.result if one.kind == "success" else None for one in settlements]),
             numbers([one.run_at for one in settlements]) if returns else None,
             numbers([one.delay for one in settlements]) if returns else None,
-            numbers([one and one.version for one in contributions]) if folds else None,
+            numbers([None if one is None else one.version for one in contributions]) if folds else None,
             numbers(self._groups()) if folds else None,
-            data([one and one.value for one in contributions]) if given else None,
+            data([None if one is None else one.value for one in contributions]) if given else None,
             *self._failures(),
             folds,
             returns,
@@ -203,12 +207,13 @@ class Following:
     def add(self, record: Record) -> None:
         """What the functions that end items answer in `r_*`, `c_*` and `doomed`."""
         if record["r_id"] is not None:
-            names = ("r_id", "r_tenant", "r_type", "r_group", "r_queue", "r_parent", "r_after")
-            for *fields, after in zip(*(record[name] for name in names), strict=True):
-                self._released.append(Released(*fields, parted(after)))
+            columns = (record[f"r_{name}"] for name in RELEASED)
+            for id, tenant, type, group, queue, parent, after in zip(*columns, strict=True):
+                self._released.append(Released(id, tenant, type, group, queue, parent, parted(after)))
         if record["c_id"] is not None:
-            names = ("c_id", "c_tenant", "c_value", "c_type")
-            self.closed += [Closed(*row) for row in zip(*(record[name] for name in names), strict=True)]
+            columns = (record[f"c_{name}"] for name in CLOSED)
+            for id, tenant, value, type in zip(*columns, strict=True):
+                self.closed.append(Closed(id, tenant, value, type))
         self._doomed += record["doomed"] or 0
 
     def effects(self) -> Effects:

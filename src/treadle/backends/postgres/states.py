@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.item import Attempt, GroupState, ItemState
 
 from .calls import Record
-from .codes import REASONS, STATUSES
+from .codes import REASONS, status_of
 
 
 def state_of(row: Record) -> ItemState:
@@ -13,7 +13,7 @@ def state_of(row: Record) -> ItemState:
     state = ItemState(
         id=row["id"],
         type=row["type"],
-        status=STATUSES[row["state"]],
+        status=status_of(row["state"]),
         tenant=row["tenant"],
         reason=REASONS[row["reason"] or 0],
         attempt=row["attempt"],

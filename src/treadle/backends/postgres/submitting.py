@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 import asyncpg
 
@@ -13,7 +13,8 @@ from treadle.errors import CycleError, DuplicateIdError, TreadleError
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
 
 from .base import Verbs
-from .codes import STATUSES
+from .calls import Fields
+from .codes import status_of
 from .columns import NAMES, call_of, names, numbers
 from .rows import COLUMNS, circular, rows_of
 from .within import row_within
@@ -92,7 +93,7 @@ class Submitting(Verbs):
         unsure = self._unsure.get(id(submission))
         return self._random.getrandbits(62) if unsure is None else unsure[1]
 
-    async def _answer(self, request: Request, record: Mapping[str, Any], answers: dict[int, Answer]) -> None:
+    async def _answer(self, request: Request, record: Fields, answers: dict[int, Answer]) -> None:
         stored = request.answers(record)
         for ref, item in request.resumed(record):
             stored[ref] = await self._resumed(item, stored[ref])
@@ -148,7 +149,7 @@ class Request:
         answers.update(found)
         return [n for n in self.wave if n not in found]
 
-    def answers(self, record: Mapping[str, Any]) -> dict[int, Submitted]:
+    def answers(self, record: Fields) -> dict[int, Submitted]:
         """What became of each item, by its place among the items of this call."""
         states, tokens, now = record["states"], record["tokens"], record["now"]
         nos, found = record["nos"], dict[int, Submitted]()
@@ -164,19 +165,19 @@ class Request:
                 continue
             token = None if tokens is None else tokens[row]
             lease = None if token is None else _lease(item, token, nos[row], now)
-            found[n] = Submitted(item.id, False, STATUSES[states[row]], lease, item.id)
+            found[n] = Submitted(item.id, False, status_of(states[row]), lease, item.id)
         return found
 
-    def _existing(self, record: Mapping[str, Any]) -> dict[int, Submitted]:
+    def _existing(self, record: Fields) -> dict[int, Submitted]:
         if record["e_row"] is None:
             return {}
         columns = (record[name] for name in ("e_row", "e_id", "e_state", "e_group", "e_own"))
         return {
-            row: Submitted(id, not own, STATUSES[state], None, group)
+            row: Submitted(id, not own, status_of(state), None, group)
             for row, id, state, group, own in zip(*columns, strict=True)
         }
 
-    def resumed(self, record: Mapping[str, Any]) -> Iterator[tuple[int, Item]]:
+    def resumed(self, record: Fields) -> Iterator[tuple[int, Item]]:
         """The items that an earlier try of this very call has stored."""
         for row, own in zip(record["e_row"] or (), record["e_own"] or (), strict=True):
             if own:

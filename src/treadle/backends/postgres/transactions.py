@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ class PostgresTransaction:
 
 class Transactions(Verbs):
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[PostgresTransaction]:
+    async def transaction(self) -> AsyncGenerator[PostgresTransaction, None]:
         begun = False
         try:
             async with self._calls.pool.connection() as connection, connection.transaction():

@@ -59,14 +59,10 @@ def _percent(sql: str, arguments: Sequence[object]) -> tuple[str, list[object]]:
     ordered: list[object] = []
 
     def place(match: re.Match[str]) -> str:
-        ordered.append(_plain(arguments[int(match[1]) - 1]))
+        ordered.append(arguments[int(match[1]) - 1])
         return "%s"
 
     return _PARAMETER.sub(place, sql), ordered
-
-
-def _plain(argument: object) -> object:
-    return list(argument) if isinstance(argument, (range, tuple)) else argument
 
 
 def _named(cursor: Any, row: Sequence[Any]) -> Mapping[str, Any]:
