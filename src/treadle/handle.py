@@ -7,23 +7,19 @@ import warnings
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic
 
-from typing_extensions import TypeVar
-
 from treadle.engine.outcome import group_value_of, value_of
 from treadle.engine.services import decoded
 from treadle.engine.wait import within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import GroupState, ItemState, Ref
+from treadle.minted import G_co, S_co
 from treadle.timing import Duration, seconds
 
 if TYPE_CHECKING:
     from treadle.client import Client
 
-S = TypeVar("S")
-G = TypeVar("G", default=S)
 
-
-class Handle(Generic[S, G]):
+class Handle(Generic[S_co, G_co]):
     """A submitted item. `await handle` waits for its whole group; `.result()` for the item alone."""
 
     __slots__ = ("_client", "_group_id", "existing", "id", "tenant")
@@ -43,7 +39,7 @@ class Handle(Generic[S, G]):
         """The group it belongs to: the id of its root item."""
         return self.id if self._group_id is None else self._group_id
 
-    async def result(self, timeout: Duration | None = None) -> S:
+    async def result(self, timeout: Duration | None = None) -> S_co:
         """The item's own value, once it has succeeded.
 
         Raises `WorkFailed` if it died, `WorkCancelled`, `NotFound`; `WaitTimeout` after `timeout` seconds,
@@ -52,9 +48,10 @@ class Handle(Generic[S, G]):
         await self._client.connect()
         ref = await self._ref()
         future = self._client.core.waiters.item(ref)
-        return await self.until_item(ref, future, timeout)
+        value: S_co = await self.until_item(ref, future, timeout)
+        return value
 
-    async def group(self, timeout: Duration | None = None) -> G:
+    async def group(self, timeout: Duration | None = None) -> G_co:
         """The value of the whole group, once every member has ended.
 
         Raises `GroupFailed` if nobody contributed a value and a member died; otherwise as `result`.
@@ -62,9 +59,10 @@ class Handle(Generic[S, G]):
         await self._client.connect()
         ref = await self._group_ref()
         future = self._client.core.waiters.group(ref)
-        return await self.until_group(ref, future, timeout)
+        value: G_co = await self.until_group(ref, future, timeout)
+        return value
 
-    def __await__(self) -> Generator[Any, None, G]:
+    def __await__(self) -> Generator[Any, None, G_co]:
         return self.group().__await__()
 
     async def state(self) -> ItemState:
@@ -131,7 +129,7 @@ class Handle(Generic[S, G]):
         return f"<Handle {self.id}>"
 
 
-class EnqueueCall(Generic[S, G]):
+class EnqueueCall(Generic[S_co, G_co]):
     """An enqueue that has not happened yet: await it for a durable `Handle`, or wait at once for a value.
 
     handle = await app.enqueue(add(1, 2))
@@ -141,18 +139,18 @@ class EnqueueCall(Generic[S, G]):
     __slots__ = ("_client", "_id", "_submit", "_used")
 
     def __init__(
-        self, client: Client, id: str, submit: Callable[[], Coroutine[Any, Any, Handle[S, G]]]
+        self, client: Client, id: str, submit: Callable[[], Coroutine[Any, Any, Handle[S_co, G_co]]]
     ) -> None:
         self._client = client
         self._id = id
         self._submit = submit
         self._used = False
 
-    def __await__(self) -> Generator[Any, None, Handle[S, G]]:
+    def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
         self._used = True
         return self._submit().__await__()
 
-    async def result(self, timeout: Duration | None = None) -> S:
+    async def result(self, timeout: Duration | None = None) -> S_co:
         """Submit, and wait for the item's own value."""
         self._used = True
         await self._client.connect()
@@ -165,11 +163,12 @@ class EnqueueCall(Generic[S, G]):
             if handle.existing:
                 return await handle.result(timeout)
             waiters.confirm(ref)
-            return await handle.until_item(ref, future, timeout)
+            value: S_co = await handle.until_item(ref, future, timeout)
+            return value
         finally:
             waiters.items.discard(ref, future)
 
-    async def group(self, timeout: Duration | None = None) -> G:
+    async def group(self, timeout: Duration | None = None) -> G_co:
         """Submit, and wait for the value of the whole group."""
         self._used = True
         await self._client.connect()
@@ -181,7 +180,8 @@ class EnqueueCall(Generic[S, G]):
             if handle.existing:
                 return await handle.group(timeout)
             waiters.confirm(ref)
-            return await handle.until_group(ref, future, timeout)
+            value: G_co = await handle.until_group(ref, future, timeout)
+            return value
         finally:
             waiters.groups.discard(ref, future)
 

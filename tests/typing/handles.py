@@ -39,3 +39,8 @@ async def by_name(client: Client) -> None:
 
 async def many(client: Client) -> None:
     assert_type(await client.enqueue_many([add(1, 2), add(3, 4)]), list[Handle[int, int]])
+
+
+def wider(handle: Handle[int, int | Receipt]) -> Handle[int | None, object]:
+    """A handle only gives: one of less stands in for one of more."""
+    return handle
