@@ -690,11 +690,15 @@ async def test_the_same_name_in_one_process_replaces(fleet: Fleet) -> None:
     await turns()
     process.client.schedule("s", next=lambda now: now + 5, run=lambda: tick(2))
     await turns()
-    process.client.schedule("s", next=lambda now: now + 10, run=lambda: tick(3))
+    last = process.client.schedule("s", next=lambda now: now + 10, run=lambda: tick(3))
     await turns()
+    assert last.next_at == fleet.clock.now() + 10
     await fleet.run_for(10)
-    assert len(process.fired) == 1
-    assert len(await process.client.schedules.list()) == 1
+    assert process.fired == [fleet.clock.now()]
+    over = process.client.schedule("s", next=lambda now: None, run=tick)
+    await turns()
+    assert over.next_at is None
+    assert await process.client.schedules.list() == []
 
 
 async def test_the_old_code_steps_back_in_a_rolling_deployment(fleet: Fleet) -> None:
