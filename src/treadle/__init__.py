@@ -1,67 +1,182 @@
 """treadle: a durable, type-safe work queue and workflow engine.
 
-    from treadle import Treadle, work
+from treadle import Treadle, work
 
-    @work
-    async def add(a: int, b: int) -> int:
-        return a + b
+@work
+async def add(a: int, b: int) -> int:
+    return a + b
 
-    async with Treadle("sqlite:///work.db", work=[add]) as app:
-        assert await app.enqueue(add(1, 2)).result() == 3
+async with Treadle("sqlite:///work.db", work=[add]) as app:
+    assert await app.enqueue(add(1, 2)).result() == 3
 """
 
-from treadle.app import Treadle as Treadle
-from treadle.backend import Backend as Backend
-from treadle.client import Client as Client
-from treadle.clock import Clock as Clock
-from treadle.clock import SystemClock as SystemClock
-from treadle.codec import Codec as Codec
-from treadle.codec import default_codec as default_codec
-from treadle.condition import at_least as at_least
-from treadle.condition import condition_met as condition_met
-from treadle.context import Context as Context
-from treadle.cron import next_after as next_after
-from treadle.define import work as work
-from treadle.errors import Abort as Abort
-from treadle.errors import AlreadyEnded as AlreadyEnded
-from treadle.errors import AttemptTimeout as AttemptTimeout
-from treadle.errors import BackendError as BackendError
-from treadle.errors import CronError as CronError
-from treadle.errors import CycleError as CycleError
-from treadle.errors import DecodeError as DecodeError
-from treadle.errors import Defer as Defer
-from treadle.errors import DuplicateIdError as DuplicateIdError
-from treadle.errors import DuplicateWorkError as DuplicateWorkError
-from treadle.errors import EncodeError as EncodeError
-from treadle.errors import GroupFailed as GroupFailed
-from treadle.errors import InputError as InputError
-from treadle.errors import LeaseLost as LeaseLost
-from treadle.errors import NotFound as NotFound
-from treadle.errors import NotTriggerable as NotTriggerable
-from treadle.errors import PayloadTooLarge as PayloadTooLarge
-from treadle.errors import ReferencedError as ReferencedError
-from treadle.errors import ScheduleError as ScheduleError
-from treadle.errors import SchemaError as SchemaError
-from treadle.errors import StoreUnavailable as StoreUnavailable
-from treadle.errors import StrictReturnError as StrictReturnError
-from treadle.errors import TreadleError as TreadleError
-from treadle.errors import UnknownWorkError as UnknownWorkError
-from treadle.errors import UnsupportedError as UnsupportedError
-from treadle.errors import WaitTimeout as WaitTimeout
-from treadle.errors import WorkCancelled as WorkCancelled
-from treadle.errors import WorkFailed as WorkFailed
-from treadle.failure import Failure as Failure
-from treadle.handle import Handle as Handle
-from treadle.ids import set_id_generator as set_id_generator
-from treadle.item import ItemState as ItemState
-from treadle.item import Page as Page
-from treadle.minted import Work as Work
-from treadle.result import Result as Result
-from treadle.retry import Retry as Retry
-from treadle.retry import retry_call as retry_call
-from treadle.schedule import ScheduleHandle as ScheduleHandle
-from treadle.schedule import ScheduleState as ScheduleState
-from treadle.work import WorkType as WorkType
-from treadle.worker import Worker as Worker
+from typing import TYPE_CHECKING
+
+from treadle import doers, errors, events, metrics
+from treadle.app import Treadle
+from treadle.backend import Backend
+from treadle.client import Client
+from treadle.clock import Clock, SystemClock
+from treadle.codec import Codec, default_codec
+from treadle.condition import at_least, condition_met
+from treadle.context import Context
+from treadle.cron import next_after
+from treadle.define import work
+from treadle.dependency import dependency
+from treadle.errors import (
+    Abort,
+    AlreadyEnded,
+    AttemptTimeout,
+    BackendError,
+    BadResultError,
+    ConflictError,
+    CronError,
+    CycleError,
+    DeadlineExceeded,
+    DecodeError,
+    Defer,
+    DefinitionError,
+    DuplicateIdError,
+    DuplicateWorkError,
+    EncodeError,
+    GroupFailed,
+    HandlerError,
+    InputError,
+    LeaseLost,
+    LifecycleError,
+    NotFound,
+    NotStarted,
+    NotTriggerable,
+    PayloadError,
+    PayloadTooLarge,
+    ProcessDied,
+    ReferencedError,
+    RemoteError,
+    ScheduleError,
+    SchemaError,
+    Stopped,
+    StoreFull,
+    StoreUnavailable,
+    StrictReturnError,
+    TreadleError,
+    UnknownWorkError,
+    UnsupportedError,
+    WaitTimeout,
+    WorkCancelled,
+    WorkFailed,
+)
+from treadle.failure import Failure
+from treadle.flow import (
+    AcceptInfo,
+    BacklogInfo,
+    BackpressureInfo,
+    FailureInfo,
+    UnhandledGroup,
+    adaptive_delay,
+)
+from treadle.handle import Handle
+from treadle.ids import set_id_generator
+from treadle.item import Count, GroupState, ItemState, Page
+from treadle.minted import Work
+from treadle.result import Result
+from treadle.retry import Retry, retry_call
+from treadle.schedule import ScheduleHandle, ScheduleState
+from treadle.work import WorkType
+from treadle.worker import Worker
+
+if TYPE_CHECKING:
+    from treadle.backends.memory import MemoryBackend
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Abort",
+    "AcceptInfo",
+    "AlreadyEnded",
+    "AttemptTimeout",
+    "Backend",
+    "BackendError",
+    "BacklogInfo",
+    "BackpressureInfo",
+    "BadResultError",
+    "Client",
+    "Clock",
+    "Codec",
+    "ConflictError",
+    "Context",
+    "Count",
+    "CronError",
+    "CycleError",
+    "DeadlineExceeded",
+    "DecodeError",
+    "Defer",
+    "DefinitionError",
+    "DuplicateIdError",
+    "DuplicateWorkError",
+    "EncodeError",
+    "Failure",
+    "FailureInfo",
+    "GroupFailed",
+    "GroupState",
+    "Handle",
+    "HandlerError",
+    "InputError",
+    "ItemState",
+    "LeaseLost",
+    "LifecycleError",
+    "MemoryBackend",
+    "NotFound",
+    "NotStarted",
+    "NotTriggerable",
+    "Page",
+    "PayloadError",
+    "PayloadTooLarge",
+    "ProcessDied",
+    "ReferencedError",
+    "RemoteError",
+    "Result",
+    "Retry",
+    "ScheduleError",
+    "ScheduleHandle",
+    "ScheduleState",
+    "SchemaError",
+    "Stopped",
+    "StoreFull",
+    "StoreUnavailable",
+    "StrictReturnError",
+    "SystemClock",
+    "Treadle",
+    "TreadleError",
+    "UnhandledGroup",
+    "UnknownWorkError",
+    "UnsupportedError",
+    "WaitTimeout",
+    "Work",
+    "WorkCancelled",
+    "WorkFailed",
+    "WorkType",
+    "Worker",
+    "__version__",
+    "adaptive_delay",
+    "at_least",
+    "condition_met",
+    "default_codec",
+    "dependency",
+    "doers",
+    "errors",
+    "events",
+    "metrics",
+    "next_after",
+    "retry_call",
+    "set_id_generator",
+    "work",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Lazily: who works on a server needs no store in memory.
+    if name != "MemoryBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from treadle.backends.memory import MemoryBackend
+
+    return MemoryBackend

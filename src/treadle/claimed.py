@@ -18,6 +18,7 @@ from typing import Any, cast
 from treadle.engine.core import Core
 from treadle.engine.decide import Decision, Succeed, judged, raised, undecodable
 from treadle.engine.desk import Desk
+from treadle.engine.gate import is_gate, opened
 from treadle.engine.itemize import read_stored, retry_of
 from treadle.engine.settle import Entry, Release
 from treadle.errors import LeaseLost, PayloadError
@@ -129,6 +130,9 @@ async def claim_one(
 
 
 async def _opened(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:
+    if lease.verdict is None and is_gate(lease.type):
+        await Desk(core, _nothing).settler.at_once(opened(lease))
+        return None
     if lease.verdict is None:
         return ClaimedLease(core, lease, worker, duration)
     decision: Decision = judged(lease, lease.verdict)

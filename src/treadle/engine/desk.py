@@ -57,6 +57,9 @@ class Desk:
         self.refs[lease.tenant, lease.id] = lease.token
         active.bound.metrics.claimed()
 
+    def knows(self, token: int) -> bool:
+        return token in self.held or token in self._judged
+
     def tokens(self) -> list[int]:
         """Every token that this worker knows of."""
         return [*self.held, *self._judged]
@@ -105,9 +108,13 @@ class Desk:
 
     def refuse(self, lease: Lease, decision: Decision | Release) -> None:
         """A claimed item that does not come as far as an attempt."""
+        self.settle(Entry(lease, decision))
+
+    def settle(self, entry: Entry) -> None:
+        """What is settled without an attempt."""
         self.taken += 1
-        self._judged.add(lease.token)
-        self.settler.add(Entry(lease, decision))
+        self._judged.add(entry.lease.token)
+        self.settler.add(entry)
 
     def classifier_failed(self, error: Exception) -> None:
         self._core.hooks.report(error, "hook", "a hook of the user's failed")

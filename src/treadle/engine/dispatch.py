@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from treadle.codec import Codec
+from treadle.dependency import GATE
 from treadle.doers.base import BaseDoer, Task
 from treadle.errors import PayloadError
 from treadle.item import Demand, Lease, Ref
@@ -17,6 +18,7 @@ from .batch import Batches
 from .bound import Bound
 from .decide import judged, undecodable
 from .desk import Desk
+from .gate import is_gate, opened
 from .itemize import read_stored
 from .run import Runner
 from .settle import Release
@@ -48,6 +50,7 @@ class Dispatcher:
         rooms = {name: self._room(bound, shared) for name, bound in self._bounds.items()}
         own = sum(rooms[name] for name, bound in self._bounds.items() if bound.own_doer)
         limit = min(shared + own, PORTION)
+        rooms[GATE.name] = limit
         avoid = self._doer.avoid().union(*(b.doer.avoid() for b in self._bounds.values() if b.own_doer))
         return _filled(empty, limit, rooms, avoid)
 
@@ -62,13 +65,17 @@ class Dispatcher:
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
         for lease in leases:
-            self._take(lease, sent)
+            if not self._desk.knows(lease.token):
+                self._take(lease, sent)
 
     def _take(self, lease: Lease, sent: float) -> None:
         if lease.verdict is not None:
             self._desk.refuse(lease, judged(lease, lease.verdict))
             return
         bound = self._bounds.get(lease.type)
+        if is_gate(lease.type):
+            self._open(lease)
+            return
         if bound is None:
             # Not asked for; whoever has the type will take it.
             self._desk.refuse(lease, Release())
@@ -76,7 +83,7 @@ class Dispatcher:
         try:
             stored = read_stored(lease.options)
             input = bound.type.decode_input(lease.input, self._codec)
-        except (PayloadError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  a codec of the user's own; the neighbours must not suffer
             self._desk.refuse(lease, undecodable(error))
             return
         active = Active(lease, bound, input, stored, sent)
@@ -85,6 +92,12 @@ class Dispatcher:
             self._batches.add(active)
         else:
             self._start(bound, [active], functools.partial(self._runner.run, active))
+
+    def _open(self, lease: Lease) -> None:
+        try:
+            self._desk.settle(opened(lease))
+        except PayloadError as error:
+            self._desk.refuse(lease, undecodable(error))
 
     def _start(self, bound: Bound, actives: list[Active], task: Task) -> None:
         """Hand an attempt, or a batch of them, to its doer."""

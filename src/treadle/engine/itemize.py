@@ -14,6 +14,8 @@ import msgspec
 
 from treadle.codec import check_size
 from treadle.condition import need
+from treadle.dependency import GATE
+from treadle.errors import InputError
 from treadle.failure import Failure
 from treadle.item import Item, Lease, Reason
 from treadle.minted import Work
@@ -90,7 +92,7 @@ class Itemizer:
         return Item(
             id=work.id,
             type=work.type,
-            input=self._encoded(type, work.input),
+            input=self._gated(work, options, tenant) if type is GATE else self._encoded(type, work.input),
             tenant=tenant,
             queue=resolved.queue,
             lane=resolved.lane,
@@ -116,6 +118,17 @@ class Itemizer:
     def _encoded(self, type: AnyType, input: dict[str, Any]) -> bytes:
         data = type.encode_input(input, self._settings.codec)
         check_size(data, self._settings.max_payload, f"the input of {type.name!r}")
+        return data
+
+    def _gated(self, gate: Work[Any, Any], options: Mapping[str, Any], tenant: str) -> bytes:
+        """The works behind a `dependency`, as the items that they will be: who opens it may not know them."""
+        on, when = gate.input["on"], gate.input["when"]
+        if options.get("after", on) != on:
+            raise InputError("a dependency waits for `on` alone: it takes no after=", parameters=("after",))
+        behind = {"after": on, "when": when} if on else {}
+        items = tuple(self.item(work, behind, tenant=tenant) for work in gate.input["queue"])
+        data = _encoder.encode(items)
+        check_size(data, self._settings.max_payload, "a dependency, with its works,")
         return data
 
     def _stored(self, resolved: Resolved, base: Resolved) -> bytes:
