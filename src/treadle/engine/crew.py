@@ -21,6 +21,7 @@ import msgspec
 
 from treadle.clock import SystemClock
 from treadle.context import Context
+from treadle.dependency import GATE
 from treadle.doers.base import BaseDoer, managed
 from treadle.doers.gated import GatedDoer
 from treadle.errors import BackendError, UnsupportedError
@@ -102,7 +103,7 @@ class Crew:
             worker=duty.worker,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
-            types=lambda: tuple(self._bounds),
+            types=lambda: (*self._bounds, GATE.name),
         )
         self.pruner = Pruner(core.backend, clock, core.hooks)
         self._watchdog: Watchdog | None = None
