@@ -54,5 +54,6 @@ FROM v WHERE treadle_job.no = v.no
 SELECT no, token FROM treadle_job INDEXED BY treadle_job_leased WHERE worker = ? ORDER BY token
 
 -- :name workers
-SELECT w.id, w.until, w.types, (SELECT count(*) FROM treadle_job AS j WHERE j.worker = w.no)
+SELECT w.id, w.until, w.types,
+       (SELECT count(*) FROM treadle_job AS j WHERE j.worker = w.no AND j.status = 4)
 FROM treadle_worker AS w WHERE w.gone = 0 ORDER BY w.id
