@@ -1,0 +1,75 @@
+"""Every example runs, in a process and a directory of its own, and shows what it is there to show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT = 45
+
+SHOWN = {
+    "batch_embed": ["49 vectors", "'   ' failed: nothing to embed (after 2 attempts)", "[16, 16, 16, 2, 1]"],
+    "flask_style_sync": ['"existing": true', '{"month": "2024-05", "turnover": 1234}', "404 Not Found"],
+    "producer_and_worker": ["cat.jpg is 200 pixels wide", "dog.jpg is 64", "the worker ended with 0"],
+    "queue_only": ["sent to bob@example.org, attempt 2", "dead     Abort", "too late: cancelled"],
+    "quickstart": ["1 + 2 = 3", "Thumbnail(path='cat-64.jpg', width=64)", "doubles: [0, 2, 4, 6, 8]"],
+    "rate_limited_api": ["ada: 0.0", "bob: 0.0", "calls"],
+    "retries_and_compensation": [
+        "trip.hotel   success, 3 of 4 attempts",
+        "refunded 100 to ada",
+        "(reason: aborted)",
+        "ada has 400 left",
+    ],
+    "schedule_nightly": [
+        "03:00 in Paris",
+        "Europe: all is well",
+        "  beat\n  beat\n  beat\n",
+        "'nightly report'",
+    ],
+    "tenants": ["zoo sees 3 items", "existing=True, the same item: True", "another tenant: existing=False"],
+    "testing_your_work": ["passed: test_that_it_gives_up_in_time"],
+    "transactional_outbox_sqlite": [
+        "mailed: dear Ada",
+        "refused: no lamp left",
+        "[('Ada', 'lamp', 'confirmed')]",
+        "[('success', 1)]",
+    ],
+    "workflow": ["bolt  0.10  Bricks Ltd", "no prices: Closed Corp", "compare  success"],
+}
+
+
+def test_every_example_is_expected_to_show_something() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.py")} - {"demo"} == set(SHOWN)
+
+
+@pytest.mark.timeout(LIMIT + 15)
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_example(name: str, tmp_path: Path) -> None:
+    file = EXAMPLES / f"{name}.py"
+    command = [sys.executable, "-W", "error", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    for text in SHOWN[name]:
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_examples_are_short(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 80
+
+
+def test_pytest_collects_the_tests_of_the_example() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(EXAMPLES.parent)]
+    done = subprocess.run(
+        [*command, "examples/testing_your_work.py"],
+        cwd=EXAMPLES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert "4 passed" in done.stdout, done.stdout
