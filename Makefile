@@ -14,7 +14,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench simulate coverage lock clean
+.PHONY: help demo test check format bench simulate chaos coverage lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,3 +64,6 @@ clean:  ## remove caches and build output (the environment stays)
 
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500))
+
+chaos: $(READY)  ## kill -9, many times, on SQLite and PostgreSQL, and count everything: KILLS=200
+	TREADLE_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/chaos -n 2 --timeout 1800 -s
