@@ -1,0 +1,128 @@
+"""The demo, in a terminal: it ends by itself, and goes on after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+PATIENCE = 40
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE + 20)
+
+
+class Terminal:
+    """A program in a pseudo-terminal, and all that it has shown."""
+
+    def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
+        self.process = process
+        self.shown = ""
+        self._screen = screen
+        self._end = time.monotonic() + PATIENCE
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Return once it has shown this."""
+        while (found := re.search(pattern, self.shown)) is None:
+            assert self._read(), f"ended without {pattern!r}: {self.shown}"
+        return found
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        while self._read():
+            pass
+        return self.process.wait(timeout=PATIENCE)
+
+    def _read(self) -> bool:
+        left = self._end - time.monotonic()
+        ready, _, _ = select.select([self._screen], [], [], max(0.0, left))
+        assert ready, f"nothing more after {PATIENCE} s: {self.shown}"
+        try:
+            data = os.read(self._screen, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            return False
+        self.shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
+        return bool(data)
+
+
+@contextmanager
+def demo(directory: Path) -> Iterator[Terminal]:
+    screen, inside = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(DEMO)],
+        cwd=directory,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
+    os.close(inside)
+    try:
+        yield Terminal(process, screen)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(screen)
+
+
+def test_it_runs_to_its_end(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with demo(tmp_path) as terminal:
+        assert terminal.ended() == 0, terminal.shown
+    assert "read" in terminal.shown
+    assert re.search(r"Done: 40 documents, [\d,]+ words, 40 vectors", terminal.shown)
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
+    with demo(tmp_path) as terminal:
+        terminal.until(r"read .* [1-9]\d*/40")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.ended() == 130, terminal.shown
+        assert "Nothing is lost" in terminal.shown
+    done = re.findall(r"read .*? +(\d+)/40", terminal.shown)[-1]
+    assert 0 < int(done) < 40
+
+    with demo(tmp_path) as terminal:
+        first = terminal.until(r"read .*? +(\d+)/40")[1]
+        assert int(first) >= int(done), "what was done is not done again"
+        assert terminal.ended() == 0, terminal.shown
+    assert "goes on where it was" in terminal.shown
+    assert "Done: 40 documents" in terminal.shown
+
+
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    with demo(tmp_path) as terminal:
+        terminal.until(r"read .* [1-9]\d*/40")
+        for _ in range(3):
+            terminal.process.send_signal(signal.SIGINT)
+        terminal.ended()
+    with demo(tmp_path) as terminal:
+        assert terminal.ended() == 0, terminal.shown
+
+
+def test_without_a_terminal(tmp_path: Path) -> None:
+    """Into a file, say: no live view, but the result."""
+    done = subprocess.run(
+        [sys.executable, str(DEMO)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Done: 40 documents" in done.stdout
+    assert "\x1b" not in done.stdout
