@@ -7,13 +7,13 @@ count, announce, answer whoever waits here, wake whoever waits elsewhere. Nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from treadle.codec import check_size
 from treadle.errors import LeaseLost as StaleLease
 from treadle.errors import PayloadError
 from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Started, Succeeded, from_lease
-from treadle.item import Closed, GroupState, Item, ItemState, Lease, Outcome, Ref, Settled, Signal
+from treadle.item import Closed, GroupState, Item, ItemState, Lease, Loss, Outcome, Ref, Settled, Signal
 
 from . import announce, values
 from .active import Active
@@ -91,19 +91,19 @@ class Desk:
             return
         try:
             await finish(held.settle(entry))
-        except StaleLease:
-            self.lost(active)
+        except StaleLease as error:
+            self.lost(active, cast("Loss", error.reason))
         except Exception as error:  # noqa: BLE001  the commit failed: so did the attempt
             self.settler.add(Entry(active.lease, self.failed(active.lease, error), started=active.started))
 
-    def lost(self, active: Active) -> None:
+    def lost(self, active: Active, why: Loss) -> None:
         """The item is somebody else's: forget it."""
         if self._drop(active.lease) is None:
             return
         active.over = True
         active.bound.metrics.lost(active.started > 0)
         if self._core.hooks.listening(active.lease.type):
-            self._core.hooks.emit(from_lease(LeaseLost, active.lease, self._now(active)))
+            self._core.hooks.emit(from_lease(LeaseLost, active.lease, self._now(active), reason=why))
         self._on_free()
 
     def refuse(self, lease: Lease, decision: Decision | Release) -> None:

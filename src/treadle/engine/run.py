@@ -21,6 +21,7 @@ from treadle.clock import Clock
 from treadle.context import Context, ContextServices
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.flow import AcceptInfo, FailureInfo
+from treadle.item import Loss
 from treadle.retry import Retry
 
 from .active import LOST, Active, Stop
@@ -49,7 +50,7 @@ class Desk(Protocol):
         """The same, inside the handler's own transaction."""
         ...
 
-    def lost(self, active: Active) -> None: ...
+    def lost(self, active: Active, why: Loss) -> None: ...
 
     def classifier_failed(self, error: Exception) -> None: ...
 
@@ -124,15 +125,9 @@ class Runner:
         if active.stop is not None and _overrides(active.stop, error):
             return self._interrupted(active)
         if error is not None:
-            return self._failed(active, error)
+            return self.failure(active, error)
         created = active.ctx.created if active.ctx is not None else ()
         return returned(active.lease, value, created, active.bound.strict)
-
-    def _failed(self, active: Active, error: BaseException) -> Decision | None:
-        if isinstance(error, LeaseLost) and error.id == active.lease.id:
-            self._desk.lost(active)
-            return None
-        return self.failure(active, error)
 
     def failure(self, active: Active, error: BaseException) -> Decision:
         """What an attempt that failed with `error` comes to."""
@@ -284,8 +279,8 @@ class Runner:
                 return Die("expired", failure_of(late), late)
             case "stopping" | "error" | None:
                 return Release()
-            case _:
-                self._desk.lost(active)
+            case "taken" | "completed" | "cancelled" | "not_found" as why:
+                self._desk.lost(active, why)
                 return None
 
     # -- before and after ------------------------------------------------------------------------------
@@ -325,8 +320,9 @@ async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 def _overrides(stop: Stop, error: BaseException | None) -> bool:
     """Whether a reason to stop beats what the handler itself came back with: a shutdown does only if the
-    handler did not come back by itself."""
-    return stop in LOST or stop in ("timeout", "deadline") or isinstance(error, asyncio.CancelledError)
+    handler heeded it (`LeaseLost` is what `raise_if_set` raises), or did not come back by itself."""
+    heeded = isinstance(error, asyncio.CancelledError | LeaseLost)
+    return heeded or stop in LOST or stop in ("timeout", "deadline")
 
 
 async def _on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,365 @@
+"""Leases, aborts, shutdown (SPEC §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, MakeBackend, Seen, failure, until
+from treadle import Client, Context, Handle, LeaseLost, Treadle, WorkCancelled, Worker, work
+from treadle.events import LeaseLost as LostEvent
+from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+
+Verb = Callable[[Treadle, Handle[None]], Awaitable[object]]
+
+
+async def cancel(app: Treadle, handle: Handle[None]) -> None:
+    await handle.cancel()
+
+
+async def complete(app: Treadle, handle: Handle[None]) -> None:
+    await app.complete(handle, "by hand")
+
+
+async def delete(app: Treadle, handle: Handle[None]) -> None:
+    await app.delete(handle)
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"), [(cancel, "cancelled"), (complete, "completed"), (delete, "not_found")]
+)
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_an_operator_interrupts_a_handler(
+    make_app: MakeApp, verb: Verb, reason: str, where: str
+) -> None:
+    """§10, §11: with the reason; the handler is cancelled, its late result refused; signalled at once."""
+    gate, seen = Gate(), Seen()
+    reasons: list[object] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        try:
+            await gate.passing()
+        finally:
+            reasons.append(ctx.interrupt.reason)
+        return "late"
+
+    # Heartbeats are rare: what tells the worker is the signal.
+    runner = make_app(held, on_event=seen, lease=60)
+    operator = runner if where == "here" else make_app(held)
+    async with runner:
+        handle = await operator.enqueue(held())
+        await gate.reached()
+        await verb(operator, handle)
+        lost = await seen.until(LostEvent, handle.id)
+        assert (lost.reason, lost.attempt) == (reason, 1)
+        assert reasons == [reason]
+        await until(lambda: not runner.active())
+        (state,) = await operator.get([handle.id])
+        if reason == "not_found":
+            assert state is None
+        else:
+            assert state is not None
+            assert (state.status, state.result) == (
+                ("cancelled", None) if reason == "cancelled" else ("success", "by hand")
+            )
+
+
+async def test_the_waiter_of_a_cancelled_item(make_app: MakeApp) -> None:
+    """§17: `WorkCancelled`, a `WorkFailed`, with the reason."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> None:
+        await gate.passing()
+
+    async with make_app(held) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        waiting = asyncio.ensure_future(failure(handle.result(PATIENCE)))
+        await asyncio.sleep(0)
+        await handle.cancel()
+        error = await waiting
+        assert isinstance(error, WorkCancelled)
+        assert error.reason == "cancelled"
+
+
+async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) -> None:
+    """§10: `taken`, without any signal."""
+    gate, seen = Gate(), Seen()
+    reasons: list[object] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        if ctx.attempt > 1:
+            return ctx.attempt
+        try:
+            await gate.passing()
+        finally:
+            reasons.append(ctx.interrupt.reason)
+        return 0
+
+    app = make_app(held, worker_id="w-1", on_event=seen, lease=0.5, heartbeat=0.1)
+    async with app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        # Somebody found it dead, by mistake; it beats again.
+        assert await app.backend.bury("w-1") == 1
+        await seen.until(LostEvent, handle.id)
+        assert await handle.result(PATIENCE) == 2
+    assert reasons == ["taken"]
+
+
+async def test_an_interrupt_can_be_awaited_and_checked(make_app: MakeApp) -> None:
+    """§3: `.reason`, `await ctx.interrupt`, `raise_if_set()`; within `interrupt_grace`."""
+    gate = Gate()
+    seen: list[object] = []
+
+    @work(name="polite")
+    async def polite(ctx: Context) -> None:
+        gate.started.set()
+        assert not ctx.interrupt
+        seen.append(await ctx.interrupt)
+        with pytest.raises(LeaseLost):
+            ctx.interrupt.raise_if_set()
+        await asyncio.sleep(0.02)
+        seen.append("cleaned up")
+
+    async with make_app(polite, interrupt_grace=PATIENCE) as app:
+        handle = await app.enqueue(polite())
+        await gate.reached()
+        await handle.cancel()
+        await until(lambda: len(seen) == 2)
+    assert seen == ["cancelled", "cleaned up"]
+
+
+async def test_a_grace_is_not_for_ever(make_app: MakeApp) -> None:
+    """§10: the task is cancelled after `interrupt_grace`."""
+    gate = Gate()
+    ended = asyncio.Event()
+
+    @work(name="deaf")
+    async def deaf() -> None:
+        try:
+            await gate.passing()
+        finally:
+            ended.set()
+
+    async with make_app(deaf, interrupt_grace=0.1) as app:
+        handle = await app.enqueue(deaf())
+        await gate.reached()
+        await handle.cancel()
+        assert not ended.is_set()
+        async with asyncio.timeout(PATIENCE):
+            await ended.wait()
+
+
+async def test_a_thread_sees_its_interrupt(make_app: MakeApp) -> None:
+    """§3: a sync handler may wait for it, or look."""
+    started = threading.Event()
+    seen: list[object] = []
+
+    @work(name="threaded")
+    def threaded(ctx: Context) -> None:
+        started.set()
+        assert ctx.interrupt.wait(PATIENCE)
+        seen.append(ctx.interrupt.reason)
+
+    async with make_app(threaded) as app:
+        handle = await app.enqueue(threaded())
+        await asyncio.to_thread(started.wait, PATIENCE)
+        await handle.cancel()
+        await until(lambda: seen)
+    assert seen == ["cancelled"]
+
+
+# ------------------------------------------------------------------------------------------------- shutdown
+
+
+async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
+    """§10: they are told `stopping`, claim nothing new, and may end within the drain."""
+    gate, seen = Gate(), Seen()
+    reasons: list[object] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        gate.started.set()
+        reasons.append(await ctx.interrupt)
+        return "in time"
+
+    app = make_app(held, worker_id="w-1", on_event=seen)
+    await app.start()
+    handle = await app.enqueue(held())
+    await gate.reached()
+    await app.stop(drain=PATIENCE)
+    assert reasons == ["stopping"]
+    other = make_app(held)
+    assert await other.handle(handle.id).result(PATIENCE) == "in time"
+    names = [type(event) for event in seen.events if not hasattr(event, "id")]
+    assert names == [WorkerStarted, WorkerStopping, WorkerStopped]
+
+
+async def test_stop_releases_what_does_not_end(make_app: MakeApp) -> None:
+    """§10: so that another worker starts at once, with the attempt given back."""
+    gate = Gate()
+    attempts: list[tuple[str, int]] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        attempts.append((ctx.worker_id, ctx.attempt))
+        if ctx.worker_id == "first":
+            await gate.passing()
+        return ctx.worker_id
+
+    first = make_app(held, worker_id="first", lease=60)
+    await first.start()
+    handle = await first.enqueue(held())
+    await gate.reached()
+    await first.stop(drain=0.05)
+    async with make_app(held, worker_id="second") as second:
+        assert await second.handle(handle.id).result(PATIENCE) == "second"
+        assert (await second.handle(handle.id).state()).history == ()
+    assert attempts == [("first", 1), ("second", 1)]
+
+
+async def test_a_handler_that_heeds_the_shutdown_is_released(make_app: MakeApp) -> None:
+    """§10: `raise_if_set` on `stopping` is no failure: the attempt is given back."""
+    gate = Gate()
+
+    @work(name="polite")
+    async def polite(ctx: Context) -> str:
+        if ctx.worker_id == "first":
+            gate.started.set()
+            await ctx.interrupt
+            ctx.interrupt.raise_if_set()
+        return ctx.worker_id
+
+    first = make_app(polite, worker_id="first")
+    await first.start()
+    handle = await first.enqueue(polite())
+    await gate.reached()
+    await first.stop(drain=PATIENCE)
+    async with make_app(polite, worker_id="second") as second:
+        assert await second.handle(handle.id).result(PATIENCE) == "second"
+        state = await second.handle(handle.id).state()
+        assert (state.attempt, state.history) == (1, ())
+
+
+async def test_stop_gives_back_what_has_not_started(make_app: MakeApp) -> None:
+    """§10, §17: items in a doer's line, and collected batches that do not fit in the drain."""
+    from treadle.doers import priority
+
+    gate = Gate()
+
+    @work(name="held")
+    async def held(n: int) -> int:
+        await gate.passing()
+        return n
+
+    app = make_app(held, doer=priority(1, buffer=5), lease=60)
+    await app.start()
+    handles = await app.enqueue_many([held(n) for n in range(4)])
+    await gate.reached()
+    await until(lambda: len(app.active()) == 4)
+    await app.stop(drain=0)
+    gate.go.set()
+    async with make_app(held) as other:
+        assert [await other.handle(handle.id).result(PATIENCE) for handle in handles] == [0, 1, 2, 3]
+        assert [(await other.handle(handle.id).state()).attempt for handle in handles] == [1] * 4
+
+
+async def test_a_thread_that_does_not_end_is_released_too(make_app: MakeApp) -> None:
+    """§5, §10: stop does not wait for ever; what the thread gives then is refused."""
+    release, started = threading.Event(), threading.Event()
+
+    @work(name="stuck")
+    def stuck(ctx: Context) -> str:
+        started.set()
+        if ctx.worker_id == "first":
+            release.wait(PATIENCE)
+        return ctx.worker_id
+
+    first = make_app(stuck, worker_id="first")
+    await first.start()
+    handle = await first.enqueue(stuck())
+    await asyncio.to_thread(started.wait, PATIENCE)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await first.stop(drain=0)
+        async with make_app(stuck, worker_id="second") as second:
+            assert await second.handle(handle.id).result(PATIENCE) == "second"
+    finally:
+        release.set()
+
+
+async def test_start_and_stop_are_idempotent(make_app: MakeApp) -> None:
+    """§17: and an app can be started again."""
+
+    @work(name="value")
+    async def value(n: int) -> int:
+        return n
+
+    app = make_app(value)
+    await app.stop()
+    await app.start()
+    await app.start()
+    assert await app.enqueue(value(1)).result(PATIENCE) == 1
+    await app.stop()
+    await app.stop()
+    assert not app.worker.running
+    async with app:
+        assert await app.enqueue(value(2)).result(PATIENCE) == 2
+
+
+async def test_stop_leaves_no_task(make_app: MakeApp) -> None:
+    """DESIGN §5.10."""
+
+    @work(name="value", timeout=30, expires_in=60)
+    async def value(n: int) -> int:
+        return n
+
+    before = asyncio.all_tasks()
+    app = make_app(value)
+    async with app:
+        await app.enqueue_many([value(n) for n in range(5)])
+        with pytest.raises(TimeoutError):
+            await app.enqueue(value(9), delay=60).result(timeout=0.01)
+    assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
+
+
+async def test_run_until(store: MakeBackend) -> None:
+    """§17: `await worker.run(until=event)`."""
+
+    @work(name="value")
+    async def value(n: int) -> int:
+        return n
+
+    client = Client(store(), work=[value], poll_interval=0.05, lease=5)
+    over = asyncio.Event()
+    worker = Worker(client)
+    running = asyncio.ensure_future(worker.run(until=over))
+    assert await client.enqueue(value(3)).result(PATIENCE) == 3
+    assert worker.running
+    over.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+    assert not worker.running
+    await client.close()
+
+
+async def test_a_handler_may_be_longer_than_many_leases(make_app: MakeApp) -> None:
+    """§10: it stays one attempt, though it blocks its thread of execution now and then."""
+
+    @work(name="long")
+    async def long(ctx: Context) -> int:
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+        return ctx.attempt
+
+    async with make_app(long, lease=0.3, heartbeat=0.05) as app, make_app(long, lease=0.3, heartbeat=0.05):
+        handle = await app.enqueue(long(), retry=AT_ONCE)
+        assert await handle.result(PATIENCE) == 1
+        assert (await handle.state()).history == ()
