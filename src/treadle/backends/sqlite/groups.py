@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from treadle.item import Closed, Contribution
+from treadle.item import Closed
 
 from .statements import Statements
 from .tx import NULL, Row, Tx, array, blob
@@ -17,6 +17,7 @@ class Group:
     """A group with a row of its own: from its first child on."""
 
     __slots__ = (
+        "changed",
         "closed",
         "ended",
         "failed",
@@ -45,12 +46,9 @@ class Group:
         self.ended: float | None = row[9]
         self.value: bytes | None = row[10]
         self.stored = stored
+        self.changed = not stored
         self.closed = False
         """It ended within this verb."""
-
-    def accepts(self, contribution: Contribution) -> bool:
-        """Whether it was computed from the value that the group has."""
-        return contribution.version is None or contribution.version == self.version
 
     def contribute(self, value: bytes | None, final: bool) -> bool:
         """Set the value; False if it was final already."""
@@ -58,6 +56,7 @@ class Group:
             return False
         self.value, self.final = value, final
         self.version += 1
+        self.changed = True
         return True
 
     def add(self, count: int, keep: float) -> None:
@@ -66,11 +65,13 @@ class Group:
         self.keep = min(self.keep, keep)
         self.ended = None
         self.closed = False
+        self.changed = True
 
     def leave(self, now: float, *, failed: bool) -> None:
         """A member has ended."""
         self.open -= 1
         self.failed += failed
+        self.changed = True
         if self.open == 0:
             self.ended = now
             self.closed = True
@@ -115,18 +116,16 @@ class Groups:
         found = self._touched[no] = Group(row, stored=False)
         return found
 
-    def forget(self, group: Group) -> None:
-        """It was begun, and did not come about."""
-        del self._touched[group.no]
-
     def write(self) -> None:
-        touched = self._touched.values()
-        self._tx.run_rows(_SQL["update_groups"], [group.row() for group in touched if group.stored])
-        fresh = [group for group in touched if not group.stored]
-        rows = [(*group.row(), group.id, group.tenant, group.type) for group in fresh]
-        self._tx.run_rows(_SQL["insert_groups"], rows)
-        for group in fresh:
+        changed = [group for group in self._touched.values() if group.changed]
+        if not changed:
+            return
+        self._tx.run_rows(_SQL["update_groups"], [group.row() for group in changed if group.stored])
+        fresh = [(*one.row(), one.id, one.tenant, one.type) for one in changed if not one.stored]
+        self._tx.run_rows(_SQL["insert_groups"], fresh)
+        for group in changed:
             group.stored = True
+            group.changed = False
 
     def closed(self) -> list[Closed]:
         return [group.announcement() for group in self._touched.values() if group.closed]

@@ -49,26 +49,21 @@ def is_plain(items: Iterable[Item]) -> bool:
     return not any(item.key is not None or item.after for item in items)
 
 
-def plan_plain(tx: Tx, batches: Sequence[Sequence[Item]], tenant: str | None = None) -> list[Plan | Rejected]:
-    """Plan many batches of plain items at once, as if one after the other."""
-    taken = _taken(tx, [item for batch in batches for item in batch], tenant)
-    plans: list[Plan | Rejected] = []
-    for batch in batches:
-        refs = [(tenant or item.tenant, item.id) for item in batch]
-        clash = _clashes(refs, taken)
-        if clash:
-            plans.append(Rejected("duplicate_id", clash))
-            continue
-        taken.update(refs)
-        plans.append(Plan(list(batch), [None] * len(batch)))
-    return plans
+def plan_plain(items: Sequence[Item], ids: Ids, tenant: str | None = None) -> Plan | Rejected:
+    """Plan one batch of plain items. `tenant`: theirs is not what they say."""
+    refs = [(tenant or item.tenant, item.id) for item in items]
+    clash = ids.clash(refs)
+    if clash:
+        return Rejected("duplicate_id", clash)
+    ids.take(refs)
+    return Plan(list(items), [None] * len(items))
 
 
 def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> Plan | Rejected:
-    """Plan one batch, whatever its items ask for. `tenant`: theirs is not what they say."""
+    """Plan one batch, whatever its items ask for. All that was planned before must be stored by now."""
     found = _by_keys(tx, items, tenant)
     refs = [(tenant or item.tenant, item.id) for item in found.fresh]
-    clash = _clashes(refs, _taken(tx, found.fresh, tenant))
+    clash = Ids(tx, refs).clash(refs)
     if clash:
         return Rejected("duplicate_id", clash)
     if any(item.after for item in found.fresh):
@@ -76,6 +71,32 @@ def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> Plan | Rej
         if cycle:
             return Rejected("cycle", cycle)
     return found
+
+
+class Ids:
+    """Which ids are taken: stored already, or about to be. Knows only those it was made for."""
+
+    def __init__(self, tx: Tx, refs: Iterable[Ref]) -> None:
+        by_tenant: dict[str, list[str]] = {}
+        for tenant, id in refs:
+            by_tenant.setdefault(tenant, []).append(id)
+        self._taken: set[Ref] = {
+            (tenant, id)
+            for tenant, ids in by_tenant.items()
+            for (id,) in tx.rows(_SQL["existing"], array(ids), tenant)
+        }
+
+    def clash(self, refs: Sequence[Ref]) -> tuple[str, ...]:
+        """Those that are taken, or come twice."""
+        if len(refs) == 1:
+            return (refs[0][1],) if refs[0] in self._taken else ()
+        if len(set(refs)) == len(refs) and self._taken.isdisjoint(refs):
+            return ()
+        seen = Counter(refs)
+        return tuple(dict.fromkeys(ref[1] for ref in refs if ref in self._taken or seen[ref] > 1))
+
+    def take(self, refs: Iterable[Ref]) -> None:
+        self._taken.update(refs)
 
 
 # -- keys ----------------------------------------------------------------------------------------------
@@ -124,25 +145,7 @@ def _renamed(item: Item, owner: str, renamed: dict[Ref, str]) -> Item:
     return replace(item, after=after, need=min(item.need, len(after)))
 
 
-# -- refusals ------------------------------------------------------------------------------------------
-
-
-def _taken(tx: Tx, items: Sequence[Item], tenant: str | None) -> set[Ref]:
-    by_tenant: dict[str, list[str]] = {}
-    for item in items:
-        by_tenant.setdefault(tenant or item.tenant, []).append(item.id)
-    return {
-        (owner, id)
-        for owner, ids in by_tenant.items()
-        for (id,) in tx.rows(_SQL["existing"], array(ids), owner)
-    }
-
-
-def _clashes(refs: Sequence[Ref], taken: set[Ref]) -> tuple[str, ...]:
-    if len(set(refs)) == len(refs) and taken.isdisjoint(refs):
-        return ()
-    seen = Counter(refs)
-    return tuple(dict.fromkeys(ref[1] for ref in refs if ref in taken or seen[ref] > 1))
+# -- cycles --------------------------------------------------------------------------------------------
 
 
 def _cycle(tx: Tx, fresh: Sequence[Item], tenant: str | None) -> tuple[str, ...] | None:

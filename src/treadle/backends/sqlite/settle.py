@@ -13,9 +13,9 @@ from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, leased
 from .finish import Finish, Live, live
 from .groups import Group
 from .history import record
-from .plan import Plan, is_plain, plan, plan_plain
+from .plan import Ids, Plan, is_plain, plan, plan_plain
 from .statements import Statements
-from .store import Home, store
+from .store import Home, Placed, store
 from .tx import Tx
 
 _SQL = Statements("settle")
@@ -26,26 +26,36 @@ _AGAIN = Outcome(verb="applied", again=True)
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
     """Apply each settlement whose token still owns its item, in order."""
-    return _Settling(tx, [settlement.lease for settlement in settlements]).run(settlements)
+    return _Settling(tx, settlements).run(settlements)
 
 
 class _Settling:
-    def __init__(self, tx: Tx, leases: Sequence[Lease]) -> None:
+    def __init__(self, tx: Tx, settlements: Sequence[Settlement]) -> None:
         self._tx = tx
         self._finish = Finish(tx)
-        self._owned = owned(tx, leases)
+        self._owned = owned(tx, [settlement.lease for settlement in settlements])
         self._workers: dict[int, str] = dict(tx.rows(_SQL["worker_ids"]))
         self._finish.groups.load(item.group for item in self._owned.values() if item.group is not None)
         self._folded_wrong: set[int] = set()
+        self._ids = Ids(tx, [(one.lease.tenant, child.id) for one in settlements for child in one.children])
+        self._children: list[Placed] = []
 
     def run(self, settlements: Sequence[Settlement]) -> Settled:
         outcomes = [self._settle(settlement) for settlement in settlements]
+        self._flush()
         return Settled(tuple(outcomes), self._finish.effects())
+
+    def _flush(self) -> None:
+        """Write all that was noted so far."""
+        self._finish.flush()
+        self._finish.groups.write()
+        store(self._tx, self._children)
+        self._children = []
 
     def _settle(self, settlement: Settlement) -> Outcome:
         item = self._owned.get(settlement.lease.token)
         if item is None:
-            self._finish.flush()
+            self._flush()
             return _not_owned(self._tx, settlement.lease)
         outcome = self._apply(settlement, item)
         if outcome.verb == "applied":
@@ -97,13 +107,13 @@ class _Settling:
         return Outcome(verb="applied", version=1, value=result) if gave else _APPLIED
 
     def _end(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
+        moved = self._moved(settlement, item)
+        if moved is not None:
+            return moved
         planned = self._plan(settlement, item)
         if isinstance(planned, Rejected):
             return Outcome(verb="rejected", rejected=planned)
         group = self._group(item)
-        moved = self._moved(settlement, group)
-        if moved is not None:
-            return moved
         answer = self._contribute(settlement, group)
         if planned is not None and planned.fresh:
             group.add(len(planned.fresh), _shortest_keep(planned.fresh))
@@ -116,7 +126,7 @@ class _Settling:
             worker=self._workers.get(item.worker or 0),
         )
         if planned is not None:
-            self._store(planned, item, group)
+            self._store(planned, Home(item.tenant, group.no, group.id, item.no, item.id))
             if planned.existing:
                 answer = replace(answer, existing=planned.existing)
         return answer
@@ -124,11 +134,10 @@ class _Settling:
     def _plan(self, settlement: Settlement, item: Live) -> Plan | Rejected | None:
         if not settlement.children:
             return None
-        # Keys ask whether groups are open, gates ask what has ended.
-        self._finish.flush()
-        self._finish.groups.write()
         if is_plain(settlement.children):
-            return plan_plain(self._tx, [settlement.children], item.tenant)[0]
+            return plan_plain(settlement.children, self._ids, item.tenant)
+        # Keys ask whether groups are open, gates ask what has ended.
+        self._flush()
         return plan(self._tx, settlement.children, item.tenant)
 
     def _group(self, item: Live) -> Group:
@@ -137,17 +146,18 @@ class _Settling:
             return groups.of(item.group)
         return groups.begin(item.no, item.id, item.tenant, item.type, item.shortest_keep())
 
-    def _moved(self, settlement: Settlement, group: Group) -> Outcome | None:
+    def _moved(self, settlement: Settlement, item: Live) -> Outcome | None:
         """The refusal of a fold that was not computed from the group's value. Those after it in this call
         were computed from it: they are refused too, though their version may be right by accident."""
         given = settlement.contribution
         if given is None or given.version is None or settlement.kind != "success":
             return None
-        if group.accepts(given) and not group.final and group.no not in self._folded_wrong:
+        if item.group is None:
+            return None if given.version == 0 else Outcome(verb="moved")
+        group = self._finish.groups.of(item.group)
+        if given.version == group.version and not group.final and group.no not in self._folded_wrong:
             return None
         self._folded_wrong.add(group.no)
-        if not group.stored:
-            self._finish.groups.forget(group)
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
 
     def _contribute(self, settlement: Settlement, group: Group) -> Outcome:
@@ -159,12 +169,13 @@ class _Settling:
             return _APPLIED
         return Outcome(verb="applied", version=group.version, value=value)
 
-    def _store(self, planned: Plan, item: Live, group: Group) -> None:
-        """Store the children: after the item has ended, since they may wait for it."""
-        self._finish.flush()
-        self._finish.groups.write()
-        home = Home(item.tenant, group.no, group.id, item.no, item.id)
-        store(self._tx, planned.fresh, home)
+    def _store(self, planned: Plan, home: Home) -> None:
+        """The children are stored after the item has ended, since they may wait for it. Plain ones wait for
+        nothing, and so may wait for those of other settlements, to be stored all at once."""
+        self._children += [(child, home) for child in planned.fresh]
+        if not is_plain(planned.fresh):
+            self._flush()
+            self._ids.take((home.tenant, child.id) for child in planned.fresh)
 
 
 def _stays_alone(settlement: Settlement) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import Item, Lease, Ref, Submitted
 from treadle.rules import counts, deadline_at, due_at, gate
@@ -38,30 +38,37 @@ class _Gate(NamedTuple):
 _FREE = _Gate(0, 0, [], [])
 
 
-def store(tx: Tx, items: Sequence[Item], home: Home | None = None) -> list[Submitted]:
+Placed: TypeAlias = "tuple[Item, Home | None]"
+"""An item and where it belongs: None for the root of its own group."""
+
+
+def store(tx: Tx, placed: Sequence[Placed]) -> list[Submitted]:
     """Write these items, in this order. Everything was checked before."""
-    if not items:
+    if not placed:
         return []
-    return _Storing(tx, items, home).run()
+    return _Storing(tx, placed).run()
+
+
+def _tenant(item: Item, home: Home | None) -> str:
+    return item.tenant if home is None else home.tenant
 
 
 class _Storing:
-    def __init__(self, tx: Tx, items: Sequence[Item], home: Home | None) -> None:
+    def __init__(self, tx: Tx, placed: Sequence[Placed]) -> None:
         self._tx = tx
-        self._items = items
-        self._home = home
-        asked = {item.lease_to for item in items if item.lease_to is not None}
+        self._placed = placed
+        asked = any(item.lease_to is not None for item, _ in placed)
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if asked else {}
-        wanted = sum(item.lease_to in self._workers for item in items)
-        self._next = tx.numbers(no=len(items), seq=len(items), token=wanted)
+        leases = sum(item.lease_to in self._workers for item, _ in placed) if asked else 0
+        self._next = tx.numbers(no=len(placed), seq=len(placed), token=leases)
         self._token = self._next.token
-        self._gates = _gates(tx, items, self._next.no, home)
+        self._gates = _gates(tx, placed, self._next.no)
         self._job_rows: list[tuple[Any, ...]] = []
 
     def run(self) -> list[Submitted]:
-        rows = [self._item_row(place, item) for place, item in enumerate(self._items)]
+        rows = [self._item_row(place, item, home) for place, (item, home) in enumerate(self._placed)]
         self._tx.run_rows(_SQL["insert_item"], rows)
-        answers = [self._job(place, item) for place, item in enumerate(self._items)]
+        answers = [self._job(place, item, home) for place, (item, home) in enumerate(self._placed)]
         self._tx.run_rows(_SQL["insert_job"], self._job_rows)
         for gate_of in self._gates.values():
             self._tx.run_rows(_SQL["insert_edge"], gate_of.edges)
@@ -69,12 +76,12 @@ class _Storing:
         self._tell_waiting()
         return answers
 
-    def _item_row(self, place: int, item: Item) -> tuple[Any, ...]:
-        home, no = self._home, self._next.no + place
+    def _item_row(self, place: int, item: Item, home: Home | None) -> tuple[Any, ...]:
+        no = self._next.no + place
         return (
             no,
             item.id,
-            home.tenant if home else item.tenant,
+            _tenant(item, home),
             item.type,
             item.queue,
             item.lane,
@@ -94,7 +101,7 @@ class _Storing:
             blob(item.input),
         )
 
-    def _job(self, place: int, item: Item) -> Submitted:
+    def _job(self, place: int, item: Item, home: Home | None) -> Submitted:
         """Note the job's row; answer what the item has become."""
         now, no = self._tx.now, self._next.no + place
         due, deadline = due_at(item, now), deadline_at(item, now)
@@ -104,14 +111,14 @@ class _Storing:
         lease = None
         if worker is not None and not (deadline is not None and deadline <= now):
             status = RUNNING
-            lease = self._lease(item, no, self._token, due, deadline)
+            lease = self._lease(item, home, no, due, deadline)
             self._token += 1
         self._job_rows.append(
             (
                 no,
                 status,
                 item.queue,
-                self._home.tenant if self._home else item.tenant,
+                _tenant(item, home),
                 item.type,
                 item.lane,
                 -item.priority,
@@ -121,7 +128,7 @@ class _Storing:
                 NULL if deadline is None else deadline,
                 NULL if item.attempts is None else item.attempts,
                 1 if lease else 0,
-                self._home.group if self._home else NULL,
+                home.group if home else NULL,
                 1 if item.after else 0,
                 item.need,
                 gate_of.met,
@@ -133,15 +140,14 @@ class _Storing:
                 now if lease else NULL,
             )
         )
-        group_id = self._home.group_id if self._home else item.id
+        group_id = home.group_id if home else item.id
         return Submitted(item.id, status=STATUS[status], lease=lease, group_id=group_id)
 
-    def _lease(self, item: Item, no: int, token: int, due: float, deadline: float | None) -> Lease:
-        home = self._home
+    def _lease(self, item: Item, home: Home | None, no: int, due: float, deadline: float | None) -> Lease:
         return Lease(
             id=item.id,
-            tenant=home.tenant if home else item.tenant,
-            token=token,
+            tenant=_tenant(item, home),
+            token=self._token,
             type=item.type,
             input=item.input,
             attempt=1,
@@ -168,8 +174,8 @@ class _Storing:
         if tx.value(_SQL["any_awaited"]) is None:
             return
         stored: dict[Ref, int] = {
-            (self._home.tenant if self._home else item.tenant, item.id): self._next.no + place
-            for place, item in enumerate(self._items)
+            (_tenant(item, home), item.id): self._next.no + place
+            for place, (item, home) in enumerate(self._placed)
         }
         for id, tenant, dst in tx.rows(_SQL["awaiting"], array(id for _, id in stored)):
             if (tenant, id) in stored:
@@ -188,23 +194,24 @@ def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, st
             return (SCHEDULED if due > now else READY), NULL
 
 
-def _gates(tx: Tx, items: Sequence[Item], first: int, home: Home | None) -> dict[int, _Gate]:
+def _gates(tx: Tx, placed: Sequence[Placed], first: int) -> dict[int, _Gate]:
     """For each place whose item waits: what it waits for."""
-    gated = {place: item for place, item in enumerate(items) if item.after}
-    if not gated:
+    wanted: dict[str, set[str]] = {}
+    for item, home in placed:
+        if item.after:
+            wanted.setdefault(_tenant(item, home), set()).update(item.after)
+    if not wanted:
         return {}
     stored: dict[Ref, tuple[int, int | None]] = {}
-    wanted: dict[str, set[str]] = {}
-    for item in gated.values():
-        wanted.setdefault(home.tenant if home else item.tenant, set()).update(item.after)
     for tenant, ids in wanted.items():
         for id, no, outcome in tx.rows(_SQL["prerequisites"], array(ids), tenant):
             stored[tenant, id] = no, outcome
-    for place, item in enumerate(items):
-        stored[home.tenant if home else item.tenant, item.id] = first + place, None
+    for place, (item, home) in enumerate(placed):
+        stored[_tenant(item, home), item.id] = first + place, None
     return {
-        place: _gate(item, first + place, home.tenant if home else item.tenant, stored)
-        for place, item in gated.items()
+        place: _gate(item, first + place, _tenant(item, home), stored)
+        for place, (item, home) in enumerate(placed)
+        if item.after
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from treadle.item import Rejected, Submission, Submitted
 
-from .plan import Plan, is_plain, plan, plan_plain
+from .plan import Ids, Plan, is_plain, plan, plan_plain
 from .store import store
 from .tx import Tx
 
@@ -28,8 +28,9 @@ def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, .
 def _submit_plain(tx: Tx, run: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
     if not run:
         return []
-    plans = plan_plain(tx, [submission.items for submission in run])
-    stored = iter(store(tx, [item for one in plans if isinstance(one, Plan) for item in one.fresh]))
+    ids = Ids(tx, [(item.tenant, item.id) for submission in run for item in submission.items])
+    plans = [plan_plain(submission.items, ids) for submission in run]
+    stored = iter(store(tx, [(item, None) for one in plans if isinstance(one, Plan) for item in one.fresh]))
     return [tuple(next(stored) for _ in one.fresh) if isinstance(one, Plan) else one for one in plans]
 
 
@@ -37,4 +38,4 @@ def _submit_one(tx: Tx, submission: Submission) -> tuple[Submitted, ...] | Rejec
     planned = plan(tx, submission.items)
     if isinstance(planned, Rejected):
         return planned
-    return planned.finished(store(tx, planned.fresh))
+    return planned.finished(store(tx, [(item, None) for item in planned.fresh]))
