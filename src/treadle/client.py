@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -303,6 +304,15 @@ def _check_ids(items: tuple[Item, ...]) -> None:
             seen.add(item.id)
 
 
+def _check_names(given: Iterable[str]) -> None:
+    known = ClientSettings.__annotations__
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            raise TypeError(f"there is no setting {name!r}: {hint}")
+
+
 _DURATIONS = (
     "poll_interval",
     "lease",
@@ -318,6 +328,7 @@ _DURATIONS = (
 
 def _core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
+    _check_names(values)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)

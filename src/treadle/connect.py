@@ -17,6 +17,8 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     sqlite:///work.db                  one file; sqlite:////var/lib/work.db for an absolute path
     postgresql://user@host/database    a server, for a fleet
     """
+    if notify not in (True, False, None):
+        raise InputError.of("notify", notify, "must be True or False: only the store itself can wake others")
     scheme = urlsplit(url).scheme
     match scheme:
         case "memory":

@@ -1,0 +1,43 @@
+"""What an app is set to (SPEC §4): mistakes are refused where they are written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from treadle import Client, InputError, Treadle
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"poll_intervall": 1}, "no setting 'poll_intervall': did you mean 'poll_interval'"),
+        ({"xyz": 1}, "no setting 'xyz': there are clock, codec"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, Treadle])
+def test_an_unknown_setting_is_refused(kind: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        kind(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"heartbeat": 6}, "heartbeat=6 is more than half of lease=10"),
+        ({"lease": 0}, "lease=0.0 must be more than zero"),
+        ({"poll_interval": -1}, "poll_interval=-1 must not be negative"),
+        ({"drain": "5"}, "drain='5' must be seconds or a timedelta"),
+        ({"notify": "redis://localhost"}, "notify='redis://localhost' must be True or False"),
+    ],
+)
+def test_a_bad_setting_is_refused(settings: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Treadle(**settings)
+
+
+def test_the_heartbeat_follows_the_lease() -> None:
+    assert Treadle(lease=timedelta(minutes=1)).core.settings.heartbeat == 12
+    assert Treadle().core.settings.heartbeat == 2
