@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle.events import Cancelled, GroupDone, Queued, Released
-from treadle.item import Effects, Item, ItemState, Lease
+from treadle.item import Closed, Effects, Item, ItemState, Lease
 
 from . import values
 
@@ -39,8 +39,16 @@ def effects(core: Core, effects: Effects) -> None:
     if core.hooks.on_event is None:
         return
     for group in effects.closed:
-        value = values.read(core.registry, group.type, group.value)
+        value = _value(core, group)
         core.hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))
+
+
+def _value(core: Core, group: Closed) -> Any:
+    try:
+        return values.read(core.registry, group.type, group.value)
+    except Exception as error:  # noqa: BLE001  the group has ended all the same
+        core.hooks.report(error, "hook", f"cannot read the value of the group {group.id}")
+        return None
 
 
 def cancelled(core: Core, items: Iterable[ItemState]) -> None:

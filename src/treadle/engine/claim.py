@@ -59,6 +59,7 @@ class Claimer:
         draw: Callable[[], float],
         *,
         poll_interval: float,
+        lease: float,
     ) -> None:
         self._backend = backend
         self._room = room
@@ -66,10 +67,15 @@ class Claimer:
         self._hooks = hooks
         self._draw = draw
         self._interval = poll_interval
+        self._lease = lease
         self._wake = asyncio.Event()
         self._rotation: object = None
         self._empty = 0
         self._failures = 0
+        self._adrift = False
+        """The store may have handed something out that nobody here knows of."""
+        self._ask_again: float | None = None
+        """When to ask once more: the request whose answer was lost may have been late instead."""
         self._begun = 0
         self._nothing = 0
         """Which claim, counted from 1, was the last to find nothing."""
@@ -107,9 +113,35 @@ class Claimer:
         sent = self._clock.monotonic()
         self._begun += 1
         try:
-            claim = await finish(self._claimed(demand, sent))
+            await self._recover()
+            return await self._claim()
         except Exception as error:  # noqa: BLE001  whatever it is, a worker that stops claiming is worse
             return await self._failed(error)
+
+    def adrift(self) -> None:
+        """Something was handed out to this worker, and the answer was lost."""
+        self._adrift = True
+        self._wake.set()
+
+    async def _recover(self) -> None:
+        """Ask for what nobody here knows of: after an answer was lost, and again a lease later."""
+        now = self._clock.monotonic()
+        lost, self._adrift = self._adrift, False
+        if not lost and (self._ask_again is None or now < self._ask_again):
+            return
+        try:
+            await self._room.orphaned()
+        except BaseException:
+            self._adrift = True
+            raise
+        self._ask_again = now + self._lease if lost else None
+
+    async def _claim(self) -> float:
+        try:
+            claim = await finish(self._claimed(demand, sent))
+        except BaseException:
+            self._adrift = True
+            raise
         self._failures = 0
         if not claim.alive:
             await self._room.revive()
@@ -138,12 +170,7 @@ class Claimer:
     async def _failed(self, error: Exception) -> float:
         self._failures += 1
         self._hooks.report(error, "claim", "could not claim; trying again")
-        wait = BACKOFF.delay(self._failures, self._draw)
-        await self._clock.sleep(wait)
-        try:
-            await self._room.orphaned()
-        except Exception as again:  # noqa: BLE001  as above
-            self._hooks.report(again, "claim", "could not ask for lost claims")
+        await self._clock.sleep(BACKOFF.delay(self._failures, self._draw))
         return 0.0
 
 

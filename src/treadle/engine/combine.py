@@ -18,7 +18,8 @@ R = TypeVar("R")
 class Combiner(Generic[R]):
     """Hands requests to `write` in batches of at most `limit`, one batch at a time, in order.
 
-    `write` answers its requests itself, and does not raise for their sake.
+    `write` answers its requests itself, and does not raise for their sake. If it does, that is reported, and
+    the next batch is written all the same.
     """
 
     __slots__ = ("_limit", "_name", "_tasks", "_waiting", "_write", "_writer")
@@ -49,7 +50,10 @@ class Combiner(Generic[R]):
     async def _run(self) -> None:
         try:
             while self._waiting:
-                await self._write(self._take())
+                try:
+                    await self._write(self._take())
+                except Exception as error:  # noqa: BLE001  whoever comes after must not wait for ever
+                    self._tasks.report(error, self._name)
         finally:
             self._writer = None
 

@@ -13,6 +13,7 @@ from treadle.metrics import Metrics
 
 from .hooks import Hooks, Phase
 from .itemize import Itemizer
+from .patience import briefly, patiently
 from .registry import AnyType, Registry
 from .schedule import Scheduler
 from .settings import Settings
@@ -78,24 +79,32 @@ class Core:
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._loop is not loop:
-                await self.backend.open()
-                await self.signals.open()
+                await patiently(self._open, self.settings)
                 self._loop = loop
 
     async def close(self) -> None:
         """Finish what is being written, then let go."""
         if self._loop is None:
             return
-        await self.submitter.flush()
+    async def _open(self) -> None:
+        await self.backend.open()
+        try:
+            await self.signals.open()
+        except BaseException:
+            await self.backend.close()
+            raise
+
+        await briefly(self.submitter.flush())
         self.signals.close()
         await self.tasks.cancel()
-        await self.backend.close()
         self._loop = None
         self._opening = None
+        self.waiters.close()
 
     # -- what signals mean here ------------------------------------------------------------------------
 
     def _heard(self, signal: Signal) -> None:
+        await self.backend.close()
         if signal.items or signal.groups or signal.everything:
             self.waiters.receive(signal)
         if signal.awaited and self.unhandled is not None:

@@ -38,6 +38,7 @@ from .dispatch import Dispatcher
 from .hooks import LOGGER
 from .lease import Heart, Watchdog
 from .prune import Pruner
+from .patience import briefly, patiently
 from .registry import AnyType
 from .run import CANCEL_GRACE, Accept, Middleware, Runner
 from .services import Services
@@ -93,7 +94,13 @@ class Crew:
         self.desk.fail = self.runner.failure
         self.dispatcher = Dispatcher(self.desk, self.runner, self._bounds, duty.doer, settings.codec)
         self.claimer = Claimer(
-            core.backend, self, clock, core.hooks, draw, poll_interval=settings.poll_interval
+            core.backend,
+            self,
+            clock,
+            core.hooks,
+            draw,
+            poll_interval=settings.poll_interval,
+            lease=settings.lease,
         )
         self.heart = Heart(
             core.backend,
@@ -118,19 +125,26 @@ class Crew:
         core, duty = self._core, self._duty
         if duty.lifespan is not None:
             self.services.resources = await self._lifespan.enter_async_context(duty.lifespan())
+        try:
+            await self._begin()
+        except BaseException:
+            await self._let_go()
+            raise
+        self._core.hooks.emit(WorkerStarted(self._duty.worker, self._core.settings.clock.now()))
+
+    async def _begin(self) -> None:
         self.failed = asyncio.get_running_loop().create_future()
         self._bind(duty.doer, "app")
         for type in core.registry.types.values():
             self.add(type)
         self._unlisten = core.signals.listen(self._heard)
-        await self.heart.beat()
+        await patiently(self.heart.begin, core.settings)
         self._start(self.heart.run(), "renew")
         self._start(self.runner.alarm.run(), "alarm")
         self._start(self.claimer.run(), "claim")
         self._start(self.pruner.run(), "prune")
         core.scheduler.start(duty.worker)
         self._guard()
-        core.hooks.emit(WorkerStarted(duty.worker, core.settings.clock.now()))
 
     def _start(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(loop, name)
@@ -190,9 +204,6 @@ class Crew:
         for active in list(self.desk.held.values()):
             self.runner.interrupt(active, "stopping")
         await self._drain(drain)
-        await self._give_back()
-        await self._let_go()
-        core.hooks.emit(WorkerStopped(self._duty.worker, core.settings.clock.now()))
 
     async def _end(self, *names: str) -> None:
         await self._tasks.cancel(names)
@@ -203,6 +214,7 @@ class Crew:
         idle = asyncio.ensure_future(self.idle())
         try:
             await asyncio.wait({idle}, timeout=seconds)
+        """However it is cut short: what this worker was running is given back, or freed."""
         finally:
             idle.cancel()
 
@@ -230,22 +242,28 @@ class Crew:
             if not active.over:
                 active.over = True
                 self.desk.decided(active, Release())
-        await self.desk.settler.flush()
+        await briefly(self.desk.settler.flush())
 
     async def _let_go(self) -> None:
-        if self._watchdog is not None:
-            await self._watchdog.stop()
-        if self._unlisten is not None:
-            self._unlisten()
-        await self._tasks.cancel()
+        """End everything that was started, whether or not all of it was."""
+        async with self._lifespan:
+            if self._watchdog is not None:
+                await self._watchdog.stop()
+            if self._unlisten is not None:
+                self._unlisten()
+            await self._tasks.cancel()
+            await self._sign_off()
+            for doer in {self._duty.doer, *(bound.doer for bound in self._bounds.values())}:
+                await doer.close()
+            await self.runner.close()
+
+    async def _sign_off(self) -> None:
+        lapses = "could not sign the worker off; its lease will lapse by itself"
         try:
-            await self._core.backend.bury(self._duty.worker)
-        except BackendError as error:
-            LOGGER.warning("could not sign the worker off; its lease will lapse by itself: %s", error)
-        for doer in {self._duty.doer, *(bound.doer for bound in self._bounds.values())}:
-            await doer.close()
-        await self.runner.close()
-        await self._lifespan.aclose()
+            if not await briefly(self._core.backend.bury(self._duty.worker)):
+                LOGGER.warning("%s: the store does not answer", lapses)
+        except Exception as error:  # noqa: BLE001  nothing depends on it
+            LOGGER.warning("%s: %s", lapses, error)
 
     def _died(self, error: BaseException, name: str) -> None:
         # A loop that should have gone on for ever. What it was started for once (`look`) may fail.
@@ -285,6 +303,7 @@ class Crew:
 
     async def orphaned(self) -> None:
         sent = self._core.settings.clock.monotonic()
+            self.failed.exception()  # nobody has to ask for it: it was reported
         leases = await self._core.backend.orphans(self._duty.worker, self.desk.tokens())
         self.take(tuple(leases), sent)
 

@@ -13,10 +13,11 @@ from treadle.codec import check_size
 from treadle.errors import LeaseLost as StaleLease
 from treadle.errors import PayloadError
 from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Started, Succeeded, from_lease
-from treadle.item import Closed, GroupState, Item, ItemState, Lease, Loss, Outcome, Ref, Settled, Signal
+from treadle.item import Closed, Effects, GroupState, Item, ItemState, Lease, Loss, Outcome, Ref, Signal
 
 from . import announce, values
 from .active import Active
+from .afterwards import Afterwards
 from .core import Core
 from .decide import Again, Decision, Die, Succeed, failure_of, undecodable
 from .settle import Entry, Release, Settler
@@ -46,6 +47,7 @@ class Desk:
         self.settler = Settler(
             core.backend, self, core.tasks, sleep=settings.clock.sleep, draw=settings.random.random
         )
+        self._afterwards = Afterwards(core, self._conclude)
         self.fail: Callable[[Active, BaseException], Decision] | None = None
 
     # -- before the commit -----------------------------------------------------------------------------
@@ -94,7 +96,8 @@ class Desk:
         except StaleLease as error:
             self.lost(active, cast("Loss", error.reason))
         except Exception as error:  # noqa: BLE001  the commit failed: so did the attempt
-            self.settler.add(Entry(active.lease, self.failed(active.lease, error), started=active.started))
+            failed = self.failed(active.lease, error)
+            self.settler.add(Entry(active.lease, failed, started=active.started, otherwise=entry))
 
     def lost(self, active: Active, why: Loss) -> None:
         """The item is somebody else's: forget it."""
@@ -174,34 +177,51 @@ class Desk:
 
     # -- after the commit ------------------------------------------------------------------------------
 
-    def settled(self, entries: Sequence[Entry], answer: Settled) -> None:
+    def settled(self, entries: Sequence[Entry], effects: Effects) -> None:
+        unsure = [entry for entry in entries if entry.outcome is not None and entry.outcome.again]
+        if unsure:
+            self._afterwards.ask(unsure)
+            entries = [entry for entry in entries if entry not in unsure or entry.otherwise is None]
+        self._conclude(entries, effects)
+        if unsure:
+            self._core.signals.ready()  # what it released is not known
+
+    def _conclude(self, entries: Sequence[Entry], effects: Effects) -> None:
+        """Everything that follows from what is in the store."""
         core = self._core
         items: list[Ref] = []
-        woken = answer.effects.doomed > 0 or bool(answer.effects.released)
-        for entry, outcome in zip(entries, answer.outcomes, strict=True):
-            active = self._drop(entry.lease)
-            if outcome.verb == "stale":
-                self._stale(entry, active, outcome)
-                continue
-            self._count(entry, active)
-            if core.hooks.listening(entry.lease.type):
-                self._announce(entry, active)
-            if isinstance(entry.decision, Succeed | Die):
-                items.append((entry.lease.tenant, entry.lease.id))
-                self._answer(entry)
-            woken = woken or bool(entry.children) or isinstance(entry.decision, Again | Release)
-            if entry.children:
-                announce.queued(core, entry.children, outcome.existing, entry.lease)
-        announce.effects(core, answer.effects)
-        groups = [(closed.tenant, closed.id) for closed in answer.effects.closed]
-        for closed in answer.effects.closed:
+        woken = effects.doomed > 0 or bool(effects.released)
+        for entry in entries:
+            try:
+                woken = self._end(entry, items) or woken
+            except Exception as error:  # noqa: BLE001  it is settled; its neighbours are to be told as well
+                self.report(error, f"could not announce the outcome of {entry.lease.id}")
+        announce.effects(core, effects)
+        for closed in effects.closed:
             self._answer_group(closed)
             if core.unhandled is not None:
                 core.unhandled.ended(closed)
-        core.signals.ended(items, groups)
+        core.signals.ended(items, [(closed.tenant, closed.id) for closed in effects.closed])
         if woken:
             core.signals.ready()
         self._on_free()
+
+    def _end(self, entry: Entry, items: list[Ref]) -> bool:
+        """One attempt is over. Whether there may be something to claim now."""
+        active = self._drop(entry.lease)
+        outcome = entry.outcome or Outcome(verb="applied")
+        if outcome.verb == "stale":
+            self._stale(entry, active, outcome)
+            return False
+        self._count(entry, active)
+        if self._core.hooks.listening(entry.lease.type):
+            self._announce(entry, active)
+        if isinstance(entry.decision, Succeed | Die):
+            items.append((entry.lease.tenant, entry.lease.id))
+            self._answer(entry)
+        if entry.children:
+            announce.queued(self._core, entry.children, outcome.existing, entry.lease)
+        return bool(entry.children) or isinstance(entry.decision, Again | Release)
 
     def _stale(self, entry: Entry, active: Active | None, outcome: Outcome) -> None:
         if active is None:

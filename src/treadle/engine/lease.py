@@ -8,18 +8,20 @@ process of its own.)
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from treadle.backend import Backend, Pacemaker
 from treadle.clock import Clock
-from treadle.errors import BackendError
-from treadle.item import Beat, Lease, Pulse
+from treadle.item import Beat, Lease
 
 from .hooks import LOGGER, Hooks
+from .patience import FAREWELL
 from .tasks import finish
 
 
@@ -56,33 +58,49 @@ class Heart:
         self._types = types
         self.last_beat = 0.0
         """When the last beat that arrived was sent, by the monotonic clock."""
-        self._known = False
+        self.kept = -math.inf
+        """The same for the beats of the watchdog."""
+
+    async def begin(self) -> None:
+        """The first beat. A worker of that name that the store knows already is an earlier life of this one:
+        what it was running ended with it."""
+        if await self.beat():
+            return
+        await self._backend.bury(self._worker)
+        await self.beat()
 
     async def run(self) -> None:
         """Beat until cancelled."""
         while True:
             await self._clock.sleep(self._heartbeat)
             try:
-                await self.beat()
+                await self._beat_in_time()
             except Exception as error:  # noqa: BLE001  a heart that stops for an error would be a murder
                 self._hooks.report(error, "renew", "could not renew the worker's lease; trying again")
                 self._check()
 
-    async def beat(self) -> None:
+    async def _beat_in_time(self) -> None:
+        """Beat. A store that does not answer at all is noticed as well."""
+        beating = asyncio.ensure_future(self.beat())
+        try:
+            while not beating.done():
+                await asyncio.wait({beating}, timeout=self._heartbeat)
+                self._check()
+        finally:
+            beating.cancel()
+        beating.result()
+
+    async def beat(self) -> bool:
+        """Whether the worker was not known to the store."""
         sent = self._clock.monotonic()
         beat = Beat(
             worker=self._worker, lease=self._lease, held=tuple(self._holder.leases()), types=self._types()
         )
         pulse = await finish(self._backend.beat(beat))
         self.last_beat = sent
-        self._heed(pulse)
-
-    def _heed(self, pulse: Pulse) -> None:
-        if pulse.fresh and self._known:
-            self._holder.lose_all("taken")
-        self._known = True
         for token, why in pulse.lost.items():
             self._holder.lose(token, why)
+        return pulse.fresh
 
     def silence(self) -> float:
         """Seconds since the last beat that arrived was sent."""
@@ -90,7 +108,7 @@ class Heart:
 
     def _check(self) -> None:
         """Without a beat for a whole lease, others may have taken over: go no further."""
-        if self.silence() > self._lease:
+        if min(self.silence(), self._clock.monotonic() - self.kept) > self._lease:
             self._holder.lose_all("error")
 
 
@@ -114,7 +132,7 @@ class Watchdog:
 
     async def stop(self) -> None:
         self._over.set()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, FAREWELL)
 
     def _run(self) -> None:
         while not self._over.wait(self._heartbeat / 2):
@@ -130,16 +148,19 @@ class Watchdog:
 
     async def _beat_here(self) -> None:
         """Beat, on a connection of our own, until the loop does so again."""
-        pacemaker = self._pacemaker()
         try:
-            await pacemaker.open()
-            while self._late() and not self._over.is_set():
-                await pacemaker.beat(self._beat)
-                await asyncio.sleep(self._heartbeat)
-        except BackendError as error:
+            pacemaker = self._pacemaker()
+            try:
+                await pacemaker.open()
+                while self._late() and not self._over.is_set():
+                    sent = time.monotonic()
+                    await pacemaker.beat(self._beat)
+                    self._heart.kept = sent
+                    await asyncio.sleep(self._heartbeat)
+            finally:
+                await pacemaker.close()
+        except Exception as error:  # noqa: BLE001  whatever it is: the thread lives, and tries again
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
-        finally:
-            await pacemaker.close()
 
     def _report(self) -> None:
         if self._blocked:

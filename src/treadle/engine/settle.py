@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from treadle.backend import Backend, Transaction
-from treadle.errors import BackendError, LeaseLost, StoreUnavailable
-from treadle.item import Contribution, Failure, Item, Lease, Outcome, Ref, Settled, Settlement
+from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
+from treadle.item import Contribution, Effects, Failure, Item, Lease, Outcome, Ref, Settled, Settlement
 from treadle.plan import Contribution as Contributed
 from treadle.plan import fold, needs_old
 from treadle.retry import Retry
@@ -25,6 +25,8 @@ from .tasks import Tasks, finish
 from .values import wrap
 
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
+PERSISTENCE = 8
+"""So many failures in a row, and a batch is tried in parts: one of them may be what the store fails at."""
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
@@ -49,6 +51,10 @@ class Entry(msgspec.Struct, eq=False):
     contributions: tuple[Contributed, ...] = ()
     started: float = 0.0
     """When the attempt began, by the store's clock; 0 if it did not."""
+    outcome: Outcome | None = None
+    """What became of it, for good."""
+    otherwise: Entry | None = None
+    """What may have been settled instead, by a transaction that may or may not have been committed."""
 
 
 class Consequences(Protocol):
@@ -66,8 +72,8 @@ class Consequences(Protocol):
 
     def write_value(self, value: Any) -> bytes: ...
 
-    def settled(self, entries: Sequence[Entry], answer: Settled) -> None:
-        """After the commit, for entries that were answered for good."""
+    def settled(self, entries: Sequence[Entry], effects: Effects) -> None:
+        """After the commit, for entries that were answered for good. Does not raise."""
         ...
 
     def report(self, error: BaseException, message: str) -> None: ...
@@ -86,6 +92,7 @@ class Settler:
     ) -> None:
         self._backend = backend
         self._then = consequences
+        self._tasks = tasks
         self._sleep = sleep
         self._draw = draw
         self._combiner: Combiner[Entry] = Combiner(self._write, tasks, name="settle", limit=limit)
@@ -113,62 +120,82 @@ class Settler:
                 return answer
 
     async def at_once(self, entry: Entry) -> Outcome:
-        """Settle one entry and wait for it."""
+        """Settle one entry and wait for it. Raises what the store does."""
         while True:
-            answer = await finish(self._settle(self._settlements([entry])))
-            if answer is None:
-                raise BackendError(f"the store refused the outcome of {entry.lease.id}")
-            if not self._changed(entry, answer.outcomes[0]):
-                self._then.settled([entry], answer)
-                return answer.outcomes[0]
+            again = await self._settle([entry])
+            if isinstance(again, Exception):
+                raise again
+            if entry.outcome is not None:
+                return entry.outcome
 
-    def follow(self, entries: Sequence[Entry], answer: Settled) -> None:
-        """What a commit sets in motion. Entries that must be settled once more are."""
-        over: list[int] = []
-        for index, (entry, outcome) in enumerate(zip(entries, answer.outcomes, strict=True)):
+    def follow(self, entries: Sequence[Entry], answer: Settled) -> list[Entry]:
+        """What a commit sets in motion. Answers the entries that must be settled once more."""
+        again: list[Entry] = []
+        over: list[Entry] = []
+        for entry, outcome in zip(entries, answer.outcomes, strict=True):
             if self._changed(entry, outcome):
-                self._combiner.add(entry)
+                again.append(entry)
             else:
-                over.append(index)
-        if len(over) != len(entries):
-            entries = [entries[index] for index in over]
-            answer = Settled(tuple(answer.outcomes[index] for index in over), answer.effects)
-        self._then.settled(entries, answer)
+                entry.outcome = outcome
+                over.append(entry)
+        self._then.settled(over, answer.effects)
         for closed in answer.effects.closed:
             self._folds.pop((closed.tenant, closed.id), None)
+        return again
 
     # -- writing ---------------------------------------------------------------------------------------
 
     async def _write(self, entries: list[Entry]) -> None:
-        answer = await finish(self._settle(self._settlements(entries)))
-        if answer is not None:
-            self.follow(entries, answer)
-        elif len(entries) == 1:
-            await self._bury(entries[0])
+        again = await self._settle(entries)
+        if not isinstance(again, Exception):
+            self._readd(again)
+        elif len(entries) > 1:
+            half = len(entries) // 2
+            await self._write(entries[:half])
+            await self._write(entries[half:])
         else:
-            for entry in entries:
-                await self._write([entry])
+            # The others must not wait for it.
+            self._tasks.start(self._insist(entries[0], again), "settle")
 
-    async def _settle(self, settlements: list[Settlement]) -> Settled | None:
-        """The answer, however long it takes; None if the store will not have this batch."""
+    def _readd(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._combiner.add(entry)
+
+    async def _settle(self, entries: list[Entry]) -> list[Entry] | Exception:
+        """Settle these, and see to what follows. Answers those that must be settled once more; or why the
+        store does not answer, whether it refuses or fails again and again."""
+        settlements = self._settlements(entries)
         tries = 0
         while True:
             try:
-                return await self._backend.settle(settlements)
-            except StoreUnavailable as error:
+                return await finish(self._commit(entries, settlements))
+            except Exception as error:  # noqa: BLE001  reported, and handed to the caller
                 tries += 1
-                self._then.report(error, f"could not settle {len(settlements)} item(s); trying again")
-                await self._sleep(BACKOFF.delay(tries, self._draw))
-            except BackendError as error:
-                self._then.report(error, f"the store refused to settle {len(settlements)} item(s)")
-                return None
+                self._then.report(error, f"could not settle {len(settlements)} item(s)")
+                if _is_refusal(error) or tries >= PERSISTENCE:
+                    return error
+            await self._sleep(BACKOFF.delay(tries, self._draw))
 
-    async def _bury(self, entry: Entry) -> None:
-        """The store cannot hold this outcome: end the item with one that it can."""
-        entry.decision = Die("undecodable", Failure("StoreError", "the store cannot hold its outcome"))
-        answer = await finish(self._settle(self._settlements([entry])))
-        if answer is not None:
-            self.follow([entry], answer)
+    async def _commit(self, entries: list[Entry], settlements: list[Settlement]) -> list[Entry]:
+        # One follows the other at once: what was released may be claimed in the next turn of the loop.
+        return self.follow(entries, await self._backend.settle(settlements))
+
+    async def _insist(self, entry: Entry, error: Exception) -> None:
+        """Settle one entry that the store failed at, however long it takes. An outcome that the store cannot
+        hold gives way to one that it can."""
+        tries = 0
+        while True:
+            if not isinstance(error, StoreUnavailable | StoreFull):
+                entry.decision = Die(
+                    "undecodable", Failure("StoreError", "the store cannot hold its outcome")
+                )
+            again = await self._settle([entry])
+            if not isinstance(again, Exception):
+                self._readd(again)
+                return
+            error = again
+            tries += 1
+            await self._sleep(BACKOFF.delay(tries, self._draw))
 
     def _changed(self, entry: Entry, outcome: Outcome) -> bool:
         """Whether the entry has to be settled once more, and if so, as what."""
@@ -208,7 +235,7 @@ class Settler:
                 return self._success(entry, drafts)
             except Exception as error:  # noqa: BLE001  a fold is the user's code
                 entry.decision = self._then.failed(entry.lease, error)
-        return self._ending(entry.lease, entry.decision)
+        return self._ending(entry, entry.decision)
 
     def _success(self, entry: Entry, drafts: Folds) -> Settlement:
         return Settlement(
@@ -219,12 +246,14 @@ class Settler:
             children=entry.children,
         )
 
-    def _ending(self, lease: Lease, decision: Decision | Release) -> Settlement:
+    def _ending(self, entry: Entry, decision: Decision | Release) -> Settlement:
+        lease = entry.lease
+        entry.children = self._then.compensate(lease, decision) if isinstance(decision, Die) else ()
         match decision:
             case Again(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return Settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
             case Die(reason=reason, failure=failure):
-                children = self._then.compensate(lease, decision)
+                children = entry.children
                 return Settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
             case Release(delay=delay):
                 return Settlement(lease=lease, kind="release", delay=delay)
@@ -252,3 +281,8 @@ class Settler:
 
 def _group(lease: Lease) -> Ref:
     return (lease.tenant, lease.group_id)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether trying the same again is pointless. What drivers raise by mistake may pass."""
+    return isinstance(error, BackendError) and not isinstance(error, StoreUnavailable | StoreFull)

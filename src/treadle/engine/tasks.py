@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
+from .patience import FAREWELL
+
 T = TypeVar("T")
 
 
@@ -27,19 +29,25 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_error(error, task.get_name().removeprefix("treadle "))
+            self.report(error, task.get_name().removeprefix("treadle "))
+
+    def report(self, error: BaseException, name: str) -> None:
+        """Say that a task of this name met an error that nobody else will hear of."""
+        self._on_error(error, name)
 
     async def cancel(self, names: Collection[str] | None = None) -> None:
-        """End the tasks of these names, or all."""
-        tasks = [
+        """End the tasks of these names, or all. One that waits for the store ends when that answers (see
+        `finish`), or is left behind if it does not."""
+        tasks = {
             task
             for task in self._tasks
             if task is not asyncio.current_task()
             and (names is None or task.get_name().removeprefix("treadle ") in names)
-        ]
+        }
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=FAREWELL)
 
     async def join(self) -> None:
         while self._tasks:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from treadle.backend import Backend
 from treadle.clock import Clock
-from treadle.errors import BackendError, NotFound
+from treadle.errors import NotFound, Stopped
 from treadle.item import GroupState, ItemState, Ref, Signal
 
 from .alarm import first_of
@@ -51,13 +51,11 @@ class Waiting(Generic[T]):
         return ref in self.unseen
 
     def discard(self, ref: Ref, future: asyncio.Future[T]) -> None:
-        futures = self.futures.get(ref)
-        if futures is None:
-            return
+        futures = self.futures.get(ref, [])
         if future in futures:
             futures.remove(future)
         if not futures:
-            del self.futures[ref]
+            self.futures.pop(ref, None)
             self.unseen.discard(ref)
             self.expected.discard(ref)
 
@@ -78,6 +76,11 @@ class Waiting(Generic[T]):
         for future in self.futures.pop(ref, ()):
             if not future.done():
                 future.set_exception(error)
+
+    def refuse_all(self, error: Callable[[], Exception]) -> None:
+        for ref in list(self.futures):
+            self.refuse(ref, error())
+        self.expected.clear()
 
     def named(self, refs: tuple[Ref, ...]) -> None:
         self.unseen.update(ref for ref in refs if ref in self.futures)
@@ -126,6 +129,11 @@ class Waiters:
         looking, self._looking = self._looking, None
         looking.cancel()
         await asyncio.wait({looking})
+
+    def close(self) -> None:
+        """Nobody will look any more: whoever still waits is told."""
+        for waiting in (self.items, self.groups):
+            waiting.refuse_all(lambda: Stopped("the app"))
 
     def receive(self, signal: Signal) -> None:
         """A signal from anywhere: look at what it names, if someone here waits for it."""
@@ -176,7 +184,7 @@ class Waiters:
             return False
         try:
             ended = await self._backend.ended(items, groups)
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, those who wait must not do so for ever
             self._hooks.report(error, "signal", "could not look at what is waited for; will again")
             return False
         for ref, item in ended.items.items():

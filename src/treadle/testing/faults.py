@@ -8,7 +8,8 @@
 
 Faults strike in the order in which they were set; each call meets one at most. Every verb of `Backend` can be
 named, the three steps of a transaction (`begin`, `settle_within`, `commit`), `pacemaker` for the beats of a
-blocked worker, and `*` for all of them. `match` is given the positional arguments of the call.
+blocked worker, and `*` for all of them but `close`, which needs no store. `match` is given the positional
+arguments of the call.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Fault:
 
     def meets(self, verb: str, args: tuple[Any, ...]) -> bool:
         """Whether this call is struck. Counts it."""
-        if self._left == 0 or self._verb not in ("*", verb):
+        named = self._verb == verb or (self._verb == "*" and verb != "close")
+        if self._left == 0 or not named:
             return False
         if self._match is not None and not self._match(*args):
             return False
