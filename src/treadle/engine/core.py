@@ -45,7 +45,11 @@ class Core:
         self.tasks = Tasks(self._task_died)
         self.signals = Signals(backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
-            backend, self.tasks, sleep=settings.clock.sleep, draw=settings.random.random
+            backend,
+            self.tasks,
+            sleep=settings.clock.sleep,
+            draw=settings.random.random,
+            adrift=self._adrift,
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
         self.scheduler = Scheduler(self)
@@ -82,10 +86,6 @@ class Core:
                 await patiently(self._open, self.settings)
                 self._loop = loop
 
-    async def close(self) -> None:
-        """Finish what is being written, then let go."""
-        if self._loop is None:
-            return
     async def _open(self) -> None:
         await self.backend.open()
         try:
@@ -94,17 +94,21 @@ class Core:
             await self.backend.close()
             raise
 
+    async def close(self) -> None:
+        """Finish what is being written, then let go."""
+        if self._loop is None:
+            return
         await briefly(self.submitter.flush())
         self.signals.close()
+        self.waiters.close()
         await self.tasks.cancel()
         self._loop = None
         self._opening = None
-        self.waiters.close()
+        await self.backend.close()
 
     # -- what signals mean here ------------------------------------------------------------------------
 
     def _heard(self, signal: Signal) -> None:
-        await self.backend.close()
         if signal.items or signal.groups or signal.everything:
             self.waiters.receive(signal)
         if signal.awaited and self.unhandled is not None:
@@ -138,6 +142,11 @@ class Core:
             for worker in self._workers:
                 if worker.crew is not None:
                     worker.crew.add(type)
+
+    def _adrift(self) -> None:
+        crew = self.local()
+        if crew is not None:
+            crew.claimer.adrift()
 
     def local(self) -> Crew | None:
         """A worker of this process that runs, if there is one: for `skip_queue`."""

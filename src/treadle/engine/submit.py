@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from treadle.backend import Backend
 from treadle.errors import BackendError, CycleError, DuplicateIdError, StoreUnavailable
-from treadle.item import Item, Rejected, Submission, Submitted
-from treadle.retry import Retry
+from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
 from .combine import Combiner
+from .patience import PATIENCE
 from .tasks import Tasks
-
-PATIENCE = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
-"""A caller is waiting: after about three seconds without a store it is told."""
 
 Answer: TypeAlias = tuple[Submitted, ...]
 
@@ -33,10 +32,13 @@ class Submitter:
         *,
         sleep: Callable[[float], Awaitable[None]],
         draw: Callable[[], float],
+        adrift: Callable[[], None],
     ) -> None:
+        """adrift: called when an item may have been leased to a worker of this process that was not told."""
         self._backend = backend
         self._sleep = sleep
         self._draw = draw
+        self._adrift = adrift
         self._combiner: Combiner[Request] = Combiner(self._write, tasks, name="submit", limit=1000)
 
     async def submit(self, items: tuple[Item, ...]) -> Answer:
@@ -68,17 +70,61 @@ class Submitter:
                 _fail(request, rejection(answer))
             elif not request.answer.done():
                 request.answer.set_result(answer)
+            elif any(submitted.lease for submitted in answer):
+                self._adrift()
 
     async def _patiently(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         tries = 0
-        while True:
-            try:
-                return list(await self._backend.submit(submissions))
-            except StoreUnavailable:
-                tries += 1
-                if PATIENCE.exhausted(tries):
-                    raise
-                await self._sleep(PATIENCE.delay(tries, self._draw))
+        try:
+            while True:
+                try:
+                    answers = list(await self._backend.submit(submissions))
+                    return await self._recognized(submissions, answers) if tries else answers
+                except StoreUnavailable:
+                    tries += 1
+                    if PATIENCE.exhausted(tries):
+                        raise
+                    await self._sleep(PATIENCE.delay(tries, self._draw))
+        finally:
+            if tries and any(item.lease_to for submission in submissions for item in submission.items):
+                self._adrift()
+
+    # -- after an answer was lost ----------------------------------------------------------------------
+
+    async def _recognized(
+        self, submissions: list[Submission], answers: list[Answer | Rejected]
+    ) -> list[Answer | Rejected]:
+        """The answers to a repeated call: what its first try has stored is its own, and no duplicate."""
+        return [
+            await self._own(submission.items, answer)
+            for submission, answer in zip(submissions, answers, strict=True)
+        ]
+
+    async def _own(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
+        if isinstance(answer, Rejected):
+            found = await self._stored(items) if answer.why == "duplicate_id" else None
+            return answer if found is None else found
+        return tuple(
+            replace(submitted, existing=submitted.existing and submitted.id != item.id)
+            for item, submitted in zip(items, answer, strict=True)
+        )
+
+    async def _stored(self, items: tuple[Item, ...]) -> Answer | None:
+        """What became of items that are in the store; None if one of them is not, or is another's."""
+        found = [await self._find(item) for item in items]
+        return None if None in found else tuple(answer for answer in found if answer is not None)
+
+    async def _find(self, item: Item) -> Submitted | None:
+        (state,) = await self._backend.get([item.id], tenant=item.tenant)
+        if state is None and item.key is not None:
+            # An earlier one had answered for it.
+            where = Filter(tenant=item.tenant, type=item.type, key=item.key)
+            state = next(iter((await self._backend.list(where, limit=1)).items), None)
+        elif state is None or (state.type, state.input) != (item.type, item.input):
+            return None
+        if state is None:
+            return None
+        return Submitted(state.id, state.id != item.id, state.status, None, state.group_id)
 
     async def _refuse(self, requests: list[Request], error: BackendError) -> None:
         """If it is one of them that the store will not have, the others must not suffer for it."""
