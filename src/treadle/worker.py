@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from treadle.client import Client
 from treadle.doers import Doer, unlimited
@@ -18,6 +21,8 @@ from treadle.doers.base import managed
 from treadle.engine.crew import Backpressure, Crew, Duty, Lifespan
 from treadle.engine.registry import AnyType
 from treadle.engine.run import Accept, Middleware
+from treadle.errors import NotStarted
+from treadle.flow import Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
 from treadle.timing import Duration, seconds
@@ -33,6 +38,7 @@ class Worker:
     middleware: `async def m(ctx, call_next)`, around each attempt, the first outermost.
     accept: asked before each attempt; False leaves the item to another worker.
     backpressure: asked before each claim; seconds to wait.
+    redrive: which dead items to try again while there is nothing else to do.
     lifespan: an async context manager around the worker's life; what it yields is `ctx.resources`.
     threads, processes: how many sync handlers run at once in threads, and in processes.
     """
@@ -49,6 +55,7 @@ class Worker:
         middleware: Sequence[Middleware] = (),
         accept: Accept | None = None,
         backpressure: Backpressure | None = None,
+        redrive: Redrive | None = None,
         lifespan: Lifespan | None = None,
         threads: int = 32,
         processes: int | None = None,
@@ -66,6 +73,7 @@ class Worker:
             middleware=tuple(middleware),
             accept=accept,
             backpressure=backpressure,
+            redrive=redrive,
             lifespan=lifespan,
             threads=threads,
             processes=processes,
@@ -123,6 +131,44 @@ class Worker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    async def drain(self) -> None:
+        """Return when everything that is due has run, what it queued included, and is settled. What is due
+        later is left alone."""
+        crew = self._crew
+        if crew is None:
+            raise NotStarted("the worker")
+        while True:
+            await self._core.submitter.flush()
+            await self._core.scheduler.idle()
+            crew.dispatcher.flush()
+            await crew.idle()
+            taken = crew.desk.taken
+            if crew.quiet():
+                await crew.claimer.empty()
+                if crew.desk.taken == taken:
+                    return
+            await asyncio.sleep(0)
+
+    def like(
+        self,
+        *,
+        id: str,
+        queues: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        doer: Doer | None = None,
+    ) -> Worker:
+        """A worker of the same client, set up as this one but for what is given."""
+        worker = Worker(self.client, id=id)
+        changes: dict[str, Any] = {"worker": worker.id}
+        if queues is not None:
+            changes["queues"] = _names(queues, "queues")
+        if tenants is not None:
+            changes["tenants"] = _names(tenants, "tenants")
+        if doer is not None:
+            changes["doer"] = managed(doer)
+        worker._duty = msgspec.structs.replace(self._duty, **changes)
+        return worker
 
     def active(self) -> list[Lease]:
         """The items in this worker's hands."""

@@ -12,12 +12,10 @@ async with run_inline(app):
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from treadle.app import Treadle
-from treadle.errors import NotStarted
 
 
 @asynccontextmanager
@@ -35,17 +33,4 @@ async def run_inline(app: Treadle) -> AsyncGenerator[Treadle]:
 async def drain(app: Treadle) -> None:
     """Return when everything that is due has run, what it queued included, and is settled. What is due
     later is left alone: move the clock, and drain again."""
-    crew = app.worker.crew
-    if crew is None:
-        raise NotStarted("the app")
-    while True:
-        await app.core.submitter.flush()
-        await app.core.scheduler.idle()
-        crew.dispatcher.flush()
-        await crew.idle()
-        taken = crew.desk.taken
-        if crew.quiet():
-            await crew.claimer.empty()
-            if crew.desk.taken == taken:
-                return
-        await asyncio.sleep(0)
+    await app.worker.drain()

@@ -8,5 +8,6 @@ schema.py      migrations/*.sql (tables) and sql/*.sql (functions, named after t
 """
 
 from .backend import PostgresBackend
+from .schema import schema_sql
 
-__all__ = ["PostgresBackend"]
+__all__ = ["PostgresBackend", "schema_sql"]

@@ -158,3 +158,14 @@ def _sql_files() -> list[Traversable]:
 
 def _name(file: Traversable) -> str:
     return file.name
+
+
+def schema_sql(name: str = "treadle") -> str:
+    """All of it, as one script for `psql`: for those who run DDL themselves (`apply_schema=False`)."""
+    schema = Schema(name)
+    tables = "\n".join(text for _, text in migrations())
+    begun = f'begin;\ncreate schema if not exists "{name}";'
+    meta = schema.sql("create table treadle.meta (name text primary key, value text not null);")
+    values = f"insert into treadle.meta values ('version', '{VERSION}'), ('functions', '{functions_hash()}');"  # noqa: S608
+    parts = (begun, meta, schema.sql(values), schema.sql(tables), *map(schema.sql, functions()), "commit;\n")
+    return "\n".join(parts)

@@ -1,0 +1,34 @@
+"""From `module:app` to the app."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from treadle.app import Treadle
+
+
+class CannotLoad(Exception):
+    """The app was not found; the message says what was."""
+
+
+def load(path: str) -> Treadle:
+    """The app that `package.module:name` names. The current directory is searched first, as for scripts."""
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise CannotLoad(f"{path!r} is not of the form module:app, as in shop.jobs:app")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name not in (module_name, module_name.partition(".")[0]):
+            raise
+        raise CannotLoad(f"there is no module {module_name!r} in {here} or on the path") from None
+    found = getattr(module, name, None)
+    if isinstance(found, Treadle):
+        return found
+    apps = [key for key, value in vars(module).items() if isinstance(value, Treadle)]
+    hint = f"it has {', '.join(apps)}" if apps else "it has none"
+    raise CannotLoad(f"{module_name!r} has no Treadle app called {name!r}: {hint}")
