@@ -107,11 +107,6 @@ class Claimer:
 
     async def run_once(self) -> float:
         """One claim, if there is room. How long to wait for a wake before the next; 0 not at all."""
-        demand = self._room.demand()
-        if demand is None:
-            return self._interval
-        sent = self._clock.monotonic()
-        self._begun += 1
         try:
             await self._recover()
             return await self._claim()
@@ -137,6 +132,11 @@ class Claimer:
         self._ask_again = now + self._lease if lost else None
 
     async def _claim(self) -> float:
+        demand = self._room.demand()
+        if demand is None:
+            return self._interval
+        sent = self._clock.monotonic()
+        self._begun += 1
         try:
             claim = await finish(self._claimed(demand, sent))
         except BaseException:

@@ -37,8 +37,8 @@ from .desk import Desk
 from .dispatch import Dispatcher
 from .hooks import LOGGER
 from .lease import Heart, Watchdog
-from .prune import Pruner
 from .patience import briefly, patiently
+from .prune import Pruner
 from .registry import AnyType
 from .run import CANCEL_GRACE, Accept, Middleware, Runner
 from .services import Services
@@ -122,9 +122,6 @@ class Crew:
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        core, duty = self._core, self._duty
-        if duty.lifespan is not None:
-            self.services.resources = await self._lifespan.enter_async_context(duty.lifespan())
         try:
             await self._begin()
         except BaseException:
@@ -133,6 +130,9 @@ class Crew:
         self._core.hooks.emit(WorkerStarted(self._duty.worker, self._core.settings.clock.now()))
 
     async def _begin(self) -> None:
+        core, duty = self._core, self._duty
+        if duty.lifespan is not None:
+            self.services.resources = await self._lifespan.enter_async_context(duty.lifespan())
         self.failed = asyncio.get_running_loop().create_future()
         self._bind(duty.doer, "app")
         for type in core.registry.types.values():
@@ -195,11 +195,23 @@ class Crew:
         self._core.hooks.report(error, "hook", "an attempt's task failed")
 
     async def stop(self, drain: float) -> None:
+        """However it is cut short: what this worker was running is given back, or freed."""
         core = self._core
         core.hooks.emit(WorkerStopping(self._duty.worker, core.settings.clock.now()))
         self._stopping = True
-        await core.scheduler.stop(self._duty.worker)
-        await self._end("claim", "prune")
+        try:
+            try:
+                await self._wind_down(drain)
+            finally:
+                await self._give_back()
+        finally:
+            await self._let_go()
+        core.hooks.emit(WorkerStopped(self._duty.worker, core.settings.clock.now()))
+
+    async def _wind_down(self, drain: float) -> None:
+        """Take on nothing more, and let end what runs."""
+        await self._core.scheduler.stop(self._duty.worker)
+        await self._tasks.cancel(("claim", "prune"))
         self.dispatcher.flush()
         for active in list(self.desk.held.values()):
             self.runner.interrupt(active, "stopping")
@@ -214,7 +226,6 @@ class Crew:
         idle = asyncio.ensure_future(self.idle())
         try:
             await asyncio.wait({idle}, timeout=seconds)
-        """However it is cut short: what this worker was running is given back, or freed."""
         finally:
             idle.cancel()
 
@@ -270,6 +281,7 @@ class Crew:
         self._core.hooks.report(error, "claim", f"the worker's {name} loop ended")
         if self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
+            self.failed.exception()  # nobody has to ask for it: it was reported
 
     # -- what the claimer asks -------------------------------------------------------------------------
 
@@ -303,7 +315,6 @@ class Crew:
 
     async def orphaned(self) -> None:
         sent = self._core.settings.clock.monotonic()
-            self.failed.exception()  # nobody has to ask for it: it was reported
         leases = await self._core.backend.orphans(self._duty.worker, self.desk.tokens())
         self.take(tuple(leases), sent)
 
