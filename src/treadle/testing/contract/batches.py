@@ -134,6 +134,20 @@ class Meetings:
         assert answer.id == ("child" if stored else "holder")
         await consistent(backend)
 
+    async def test_only_the_same_settlement_means_the_earlier_item(self, backend: Backend) -> None:
+        """A child of another settlement that names a keyed child means that id: not yet submitted."""
+        await submit(backend, item("earlier", key="k"))
+        first, second = await start(backend, item("r1"), item("r2"))
+        await apply(
+            backend,
+            succeed(first, item("child", key="k"), gate("child", id="x")),
+            succeed(second, gate("child", id="y")),
+        )
+        assert (await state(backend, "x")).after == ("earlier",)
+        found = await state(backend, "y")
+        assert (found.status, found.after, found.waiting_for) == ("blocked", ("child",), ("child",))
+        await consistent(backend)
+
     async def test_two_deaths_doom_a_gate_once(self, backend: Backend) -> None:
         """Effects count gates, not deaths."""
         leases = await start(backend, item("p"), item("q"))

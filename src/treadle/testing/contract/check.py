@@ -111,6 +111,6 @@ async def _workers_agree(backend: Backend, found: list[ItemState]) -> None:
     running = Counter(one.worker for one in found if one.status == "running")
     workers = await backend.workers()
     for worker in workers:
-        # A doomed item that is leased with its verdict may be counted or not: it does not run.
-        assert worker.running >= running.pop(worker.id, 0), worker
+        # What is leased with a verdict does not run.
+        assert worker.running == running.pop(worker.id, 0), worker
     assert not running, "items run on workers that hold no lease"

@@ -240,7 +240,9 @@ class Doom:
         await submit(backend, gate("p", id="next"))
         lease = await doomed_lease(backend)
         assert (lease.id, lease.verdict, lease.attempt) == ("next", "unsatisfiable", 0)
-        assert await status(backend, "next") == "blocked"
+        found = await state(backend, "next")
+        assert (found.status, found.started_at, found.worker) == ("blocked", None, None)
+        await consistent(backend)
         await apply(backend, die(lease))
         found = await state(backend, "next")
         assert (found.status, found.reason, found.attempt) == ("dead", "unsatisfiable", 0)

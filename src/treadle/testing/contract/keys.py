@@ -25,6 +25,7 @@ from .build import (
     refused,
     start_one,
     state,
+    status,
     submit,
     submit_each,
     submit_one,
@@ -155,6 +156,30 @@ class Keys:
         await submit(backend, gate("b", id="next"), keyed("a"), keyed("b"))
         assert (await state(backend, "next")).after == ("a",)
         assert await claim_ids(backend) == ["a"]
+
+    async def test_only_the_same_submission_means_the_earlier_item(self, backend: Backend) -> None:
+        """In another submission, before or after it in the call, the id means the id: not yet submitted."""
+        await submit(backend, keyed("a"))
+        before, twin, after = [
+            Submission((one,)) for one in (gate("b", id="x"), keyed("b"), gate("b", id="y"))
+        ]
+        answers = await backend.submit([before, twin, after])
+        assert not any(isinstance(answer, Rejected) for answer in answers)
+        for name in ("x", "y"):
+            found = await state(backend, name)
+            assert (found.status, found.after, found.waiting_for) == ("blocked", ("b",), ("b",))
+        await consistent(backend)
+
+    async def test_only_the_same_tenant_means_the_earlier_item(self, backend: Backend) -> None:
+        """An id of another tenant in the same submission is another id."""
+        await submit(backend, keyed("a"))
+        await submit(backend, keyed("b"), gate("b", id="x", tenant="acme"), gate("b", id="x"))
+        found = await state(backend, "x", "acme")
+        assert (found.status, found.after, found.waiting_for) == ("blocked", ("b",), ("b",))
+        assert (await state(backend, "x", "default")).after == ("a",)
+        await end(backend, item("b", tenant="acme"))
+        assert await status(backend, "x", "acme") == "ready"
+        await consistent(backend)
 
     async def test_an_ended_item_that_answers_counts_at_once(self, backend: Backend) -> None:
         """Waiting for an existing item that has ended is over already."""

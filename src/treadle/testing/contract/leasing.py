@@ -102,6 +102,18 @@ class Beats:
         assert (pulse.fresh, dict(pulse.lost)) == (True, {lease.token: "taken"})
         assert (await ask(subject.backend, worker="w1")).alive
 
+    async def test_a_worker_that_is_told_it_is_dead_is_dead(self, subject: Subject) -> None:
+        """A claim that says so has taken the lease away: what it held is free, and it begins anew."""
+        backend = subject.backend
+        lease = await start_one(backend, item("a"), "w1")
+        await beat(backend, "w1", lease=100)
+        await subject.advance(200)
+        assert not (await backend.claim(Demand(worker="w1", limit=10))).alive
+        assert (await settle_one(backend, succeed(lease))).loss == "taken"
+        pulse = await backend.beat(Beat(worker="w1", lease=100, held=[lease]))
+        assert (pulse.fresh, dict(pulse.lost)) == (True, {lease.token: "taken"})
+        assert (await claim_one(backend, "w1")).attempt == 2
+
     async def test_a_beat_says_what_is_lost_and_why(self, backend: Backend) -> None:
         """Of the leases asked about: freed, cancelled, still held."""
         kept, cancelled = await start(backend, item("a"), item("b"))
