@@ -1,0 +1,5 @@
+"""`python -m treadle` is the command line."""
+
+from treadle.cli import main
+
+main()

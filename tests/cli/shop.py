@@ -1,0 +1,51 @@
+"""An app for the tests of the command line. Its store and its ledger are named by the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from tests.chaos.ledger import Ledger
+from treadle import Context, Retry, Treadle
+
+app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=2.0, poll_interval=0.2, drain=2.0)
+ledger = Ledger(Path(os.environ.get("SHOP_LEDGER", os.devnull)))
+
+
+@app.work(name="greet")
+async def greet(name: str) -> str:
+    ledger.write(f"greet {name} {os.getpid()}")
+    return f"hello {name}"
+
+
+@app.work(name="block", retry=Retry(attempts=3, base=0.1))
+async def block(seconds: float) -> int:
+    """Blocks the event loop."""
+    ledger.write(f"block {os.getpid()}")
+    time.sleep(seconds)  # noqa: ASYNC251  that is the point
+    return os.getpid()
+
+
+@app.work(name="hold_gil")
+async def hold_gil(n: int) -> int:
+    """Holds the GIL in one C call."""
+    ledger.write(f"hold_gil {os.getpid()}")
+    re.match(r"(a+)+$", "a" * n + "b")
+    return os.getpid()
+
+
+@app.work(name="linger", retry=Retry(attempts=None, base=0.1))
+async def linger(ctx: Context, seconds: float) -> int:
+    ledger.write(f"linger {os.getpid()} {ctx.attempt}")
+    await asyncio.sleep(seconds)
+    return ctx.attempt
+
+
+@app.work(name="crash", retry=Retry(attempts=2, base=0.1))
+async def crash() -> None:
+    ledger.write(f"crash {os.getpid()}")
+    os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,0 +1,232 @@
+"""`treadle worker`: real processes, real signals, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.ledger import Ledger
+from tests.cli import shop
+from treadle import Client, WorkFailed
+
+PROJECT = Path(__file__).parents[2]
+LEASE = 2.0
+
+
+class Shop:
+    """The app's store and ledger, and the supervisors started on them."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url = url
+        self.path = directory / "ledger"
+        self.ledger = Ledger(self.path)
+        self._errors = directory / "errors"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *options: str, app: str = "tests.cli.shop:app") -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "treadle", "worker", app, *options],
+            cwd=PROJECT,
+            env={**os.environ, "SHOP_URL": self.url, "SHOP_LEDGER": str(self.path)},
+            stderr=self._errors.open("ab"),
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def errors(self) -> str:
+        """What the supervisors and their children wrote to standard error."""
+        return self._errors.read_text()
+
+    async def said(self, text: str, times: int = 1, patience: float = 30.0) -> list[str]:
+        """The lines of the ledger that begin with it, once there are so many."""
+        deadline = time.monotonic() + patience
+        while True:
+            lines = [line for line in self.ledger.lines() if line.startswith(text)]
+            if len(lines) >= times:
+                return lines
+            assert time.monotonic() < deadline, (
+                f"{text!r} was not said {times} time(s): {self.ledger.lines()}"
+            )
+            await asyncio.sleep(0.02)
+
+    def client(self) -> Client:
+        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.crash]
+        return Client(self.url, work=types, poll_interval=0.2)
+
+    def end(self) -> None:
+        for process in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'work.db'}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+def make(store_url: str, tmp_path: Path) -> Generator[Shop]:
+    opened = Shop(store_url, tmp_path)
+    yield opened
+    opened.end()
+
+
+@pytest.fixture
+async def client(make: Shop) -> AsyncGenerator[Client]:
+    async with make.client() as client:
+        yield client
+
+
+async def test_burst_runs_what_is_due_and_exits_with_0(make: Shop, client: Client) -> None:
+    handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
+    assert await asyncio.to_thread(make.start("--burst").wait, 30) == 0
+    assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
+
+
+async def test_sigterm_lets_handlers_finish_and_exits_with_0(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.linger(1.0))
+    process = make.start("--processes", "2")
+    await make.said("linger")
+    process.terminate()
+    assert await asyncio.to_thread(process.wait, 30) == 0
+    assert await handle.result(timeout=1) == 1
+
+
+async def test_what_does_not_finish_in_time_is_given_back_unburnt(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.linger(60.0))
+    process = make.start()
+    await make.said("linger")
+    process.terminate()
+    assert await asyncio.to_thread(process.wait, 30) == 0
+    state = await handle.state()
+    assert (state.status, state.attempt) == ("ready", 0)
+
+
+async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) -> None:
+    """Blocked for three leases, another worker waiting: it runs once. The culprit's stack is reported."""
+    handle = await client.enqueue(shop.block(3 * LEASE))
+    process = make.start("--processes", "2")
+    await handle.result(timeout=30)
+    assert len(await make.said("block")) == 1
+    process.terminate()
+    await asyncio.to_thread(process.wait, 30)
+    assert "stood still" in make.errors()
+    assert "in block" in make.errors()
+
+
+async def test_a_killed_childs_items_run_again_at_once(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.linger(1.5))
+    make.start("--processes", "2")
+    (line,) = await make.said("linger")
+    os.kill(int(line.split()[1]), signal.SIGKILL)
+    killed = time.monotonic()
+    await make.said("linger", times=2)
+    assert time.monotonic() - killed < LEASE  # sooner than the lease would have allowed
+    assert await handle.result(timeout=10) == 2
+
+
+async def test_a_child_that_stands_still_too_long_is_killed_then_freed(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.block(600))
+    process = make.start("--processes", "2", "--max-block", "1.5")
+    first, second = await make.said("block", times=2)
+    assert first != second
+    process.kill()
+    await handle.cancel()
+
+
+async def test_a_crash_in_native_code_ends_dead_after_its_budget(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.crash())
+    make.start()
+    with pytest.raises(WorkFailed) as failed:
+        await handle.result(timeout=40)
+    assert failed.value.reason == "lease_lost"
+    assert len(await make.said("crash")) == 2
+
+
+async def test_a_killed_tree_is_replaced_within_the_lease(make: Shop, client: Client) -> None:
+    handle = await client.enqueue(shop.linger(0.5))
+    first = make.start()
+    await make.said("linger")
+    children = _children(first.pid)
+    first.kill()
+    for child in children:
+        child.kill()
+    killed = time.monotonic()
+    make.start()
+    await make.said("linger", times=2)
+    assert time.monotonic() - killed < LEASE + 20  # the start of a process on a busy machine included
+    assert await handle.result(timeout=10) == 2
+
+
+async def test_a_paused_workers_late_settlement_is_refused(make: Shop, client: Client) -> None:
+    """SIGSTOP for longer than the lease: another runs it, and what the first says then changes nothing."""
+    handle = await client.enqueue(shop.linger(1.0))
+    first = make.start()
+    (line,) = await make.said("linger")
+    tree = [first.pid, int(line.split()[1])]
+    for pid in tree:
+        os.kill(pid, signal.SIGSTOP)
+    make.start()
+    assert await handle.result(timeout=40) == 2
+    for pid in reversed(tree):
+        os.kill(pid, signal.SIGCONT)
+    await client.enqueue(shop.greet("after")).result(timeout=20)
+    state = await handle.state()
+    assert (state.status, state.result, state.attempt) == ("success", 2, 2)
+
+
+async def test_children_end_with_their_supervisor(make: Shop, client: Client) -> None:
+    await client.enqueue(shop.greet("x"))
+    process = make.start()
+    await make.said("greet")
+    children = _children(process.pid)
+    process.kill()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, children, 20)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        ("tests.cli.nothing:app", "there is no module"),
+        ("tests.cli.shop:nothing", "it has app"),
+        ("tests.cli.shop", "module:app"),
+    ],
+)
+async def test_an_app_that_is_not_there(tmp_path: Path, app: str, message: str) -> None:
+    shop_here = Shop("memory://", tmp_path)
+    assert await asyncio.to_thread(shop_here.start(app=app).wait, 30) == 2
+    assert message in shop_here.errors()
+
+
+def test_migrate_and_schema(store_url: str) -> None:
+    def treadle(*arguments: str) -> str:
+        command = [sys.executable, "-m", "treadle", *arguments]
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+
+    assert "up to date" in treadle("migrate", store_url)
+    assert "up to date" in treadle("migrate", store_url)
+    kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
+    assert "create table" in treadle("schema", kind).lower()
