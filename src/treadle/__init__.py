@@ -71,6 +71,7 @@ from treadle.flow import (
     BacklogInfo,
     BackpressureInfo,
     FailureInfo,
+    Redrive,
     UnhandledGroup,
     adaptive_delay,
 )
@@ -132,6 +133,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLarge",
     "ProcessDied",
+    "Redrive",
     "ReferencedError",
     "RemoteError",
     "Result",

@@ -15,6 +15,7 @@ from treadle.doers import Doer
 from treadle.engine.crew import Backpressure, Lifespan
 from treadle.engine.registry import AnyType
 from treadle.engine.run import Accept, Middleware
+from treadle.flow import Redrive
 from treadle.item import Lease
 from treadle.sync import SyncClient
 from treadle.timing import Duration
@@ -40,6 +41,7 @@ class Treadle(Client):
         middleware: Sequence[Middleware] = (),
         accept: Accept | None = None,
         backpressure: Backpressure | None = None,
+        redrive: Redrive | None = None,
         lifespan: Lifespan | None = None,
         threads: int = 32,
         processes: int | None = None,
@@ -55,6 +57,7 @@ class Treadle(Client):
             middleware=middleware,
             accept=accept,
             backpressure=backpressure,
+            redrive=redrive,
             lifespan=lifespan,
             threads=threads,
             processes=processes,

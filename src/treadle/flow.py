@@ -58,6 +58,29 @@ class UnhandledGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Redrive:
+    """`Treadle(redrive=...)`: when a worker is idle, some dead items of its types get another chance.
+
+    Only what may go better another time: items whose attempts are exhausted, or whose workers died. Each of
+    them at most `max_times`, so that what always fails comes to rest.
+    """
+
+    count: int = 10
+    """The most to move at once. 0: none."""
+    max_times: int = 3
+    """How often one item may be moved. An operator's requeue begins anew."""
+    backoff: Duration = 1.0
+    """How long an item waits when it is moved for the first time; twice as long each further time."""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "max_times"):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError.of(name, value, "must be a whole number, 0 or more")
+        seconds(self.backoff, field="backoff")
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogInfo:
     active: int
     """Items in this worker's hands."""

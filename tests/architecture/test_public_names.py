@@ -47,6 +47,7 @@ PUBLIC = [
     "PayloadError",
     "PayloadTooLarge",
     "ProcessDied",
+    "Redrive",
     "ReferencedError",
     "RemoteError",
     "Result",

@@ -17,7 +17,8 @@
 | desk, settle, values | decisions become settlements, in batches; what follows after the commit |
 | services, outcome | what handlers may ask; what waiting gives |
 | wait, signals, announce, unhandled | who waits, who must be woken, what is announced |
-| lease, alarm, schedule, prune | the loops beside: heartbeat, deadlines, schedules, retention |
+| lease, alarm, schedule | the loops beside: heartbeat, deadlines, schedules |
+| prune, redrive | ... and what has ended: forgotten, or tried again |
 | crew | all of them together, for one worker |
 | combine, tasks | natural batching; tasks with an owner |
 """

@@ -85,6 +85,11 @@ class Claimer:
         self._empty = 0
         self._wake.set()
 
+    @property
+    def idle(self) -> bool:
+        """The last claim found nothing, and nothing was heard of since."""
+        return self._empty > 0
+
     async def empty(self) -> None:
         """Return when a claim made from now on has found nothing."""
         begun = self._begun

@@ -5,6 +5,7 @@
     run        calls handlers       (run.py)          watchdog  beats when blocked  (lease.py)
     desk       settles, announces   (desk.py)         prune     forgets the old     (prune.py)
                                                       schedule  fires what recurs   (schedule.py)
+                                                      redrive   revives the dead    (redrive.py)
 
 Loops are started here and ended here. One that dies takes the worker with it: a worker that silently stopped
 claiming, or beating, would be worse than none.
@@ -26,7 +27,7 @@ from treadle.doers.base import BaseDoer, managed
 from treadle.doers.gated import GatedDoer
 from treadle.errors import BackendError, UnsupportedError
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.flow import BackpressureInfo
+from treadle.flow import BackpressureInfo, Redrive
 from treadle.item import Demand, Lease, Signal
 
 from .active import Active, Stop
@@ -39,6 +40,7 @@ from .hooks import LOGGER
 from .lease import Heart, Watchdog
 from .patience import briefly, patiently
 from .prune import Pruner
+from .redrive import Redriver
 from .registry import AnyType
 from .run import CANCEL_GRACE, Accept, Middleware, Runner
 from .services import Services
@@ -60,6 +62,7 @@ class Duty(msgspec.Struct, frozen=True, kw_only=True):
     middleware: tuple[Middleware, ...] = ()
     accept: Accept | None = None
     backpressure: Backpressure | None = None
+    redrive: Redrive | None = None
     lifespan: Lifespan | None = None
     threads: int = 32
     processes: int | None = None
@@ -145,12 +148,31 @@ class Crew:
         self._start(self.pruner.run(), "prune")
         core.scheduler.start(duty.worker)
         self._guard()
+        if duty.redrive is not None:
+            self._start(self._redriver(duty.redrive).run(), "redrive")
 
     def _start(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(loop, name)
 
     def _guard(self) -> None:
         """A blocked loop can only be noticed from outside of it; with a clock of one's own there is none."""
+    def _redriver(self, redrive: Redrive) -> Redriver:
+        core, duty = self._core, self._duty
+        if "operating" not in core.backend.capabilities:
+            raise UnsupportedError("operating", type(core.backend).__name__)
+        return Redriver(
+            core.backend,
+            core.settings.clock,
+            core.hooks,
+            redrive,
+            idle=lambda: self.quiet() and self.claimer.idle,
+            moved=core.signals.ready,
+            types=lambda: tuple(self._bounds),
+            queues=duty.queues,
+            tenants=duty.tenants,
+            interval=core.settings.poll_interval,
+        )
+
         settings = self._core.settings
         if isinstance(settings.clock, SystemClock):
             self._watchdog = Watchdog(
@@ -211,7 +233,7 @@ class Crew:
     async def _wind_down(self, drain: float) -> None:
         """Take on nothing more, and let end what runs."""
         await self._core.scheduler.stop(self._duty.worker)
-        await self._tasks.cancel(("claim", "prune"))
+        await self._tasks.cancel(("claim", "prune", "redrive"))
         self.dispatcher.flush()
         for active in list(self.desk.held.values()):
             self.runner.interrupt(active, "stopping")
