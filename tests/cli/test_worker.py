@@ -34,13 +34,14 @@ class Shop:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, *options: str, app: str = "tests.cli.shop:app") -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "treadle", "worker", app, *options],
-            cwd=PROJECT,
-            env={**os.environ, "SHOP_URL": self.url, "SHOP_LEDGER": str(self.path)},
-            stderr=self._errors.open("ab"),
-            start_new_session=True,
-        )
+        with self._errors.open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "treadle", "worker", app, *options],
+                cwd=PROJECT,
+                env={**os.environ, "SHOP_URL": self.url, "SHOP_LEDGER": str(self.path)},
+                stderr=errors,
+                start_new_session=True,
+            )
         self._started.append(process)
         return process
 
