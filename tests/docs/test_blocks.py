@@ -24,10 +24,14 @@ def blocks(file: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if blocks(file)], ids=lambda file: file.stem)
-def test_blocks_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType(f"docs_{file.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    if "POSTGRES_URL" in file.read_text():
+        module.__dict__["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
     with asyncio.Runner() as runner:
         for line, source in blocks(file):
             # The empty lines make a traceback point into the file.
