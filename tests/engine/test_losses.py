@@ -1,0 +1,212 @@
+"""Workers that die, types that nobody has, bodies that nobody can read (SPEC §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
+from treadle import Context, Retry, Treadle, work
+from treadle.events import Dead, LeaseLost
+from treadle.item import Item, Submission
+from treadle.testing import ManualClock
+
+
+@work
+async def value(n: int) -> int:
+    return n
+
+
+async def store_raw(app: Treadle, **fields: Any) -> str:
+    """An item as some other program might have stored it."""
+    item = Item(**{"id": app.core.settings.generate_id(), "type": value.name, "input": b"{}", **fields})
+    await app.connect()
+    await app.backend.submit([Submission((item,))])
+    app.core.signals.ready()
+    return item.id
+
+
+# ---------------------------------------------------------------------------------------------- dead workers
+
+
+async def test_the_work_of_a_dead_worker_is_taken_over(make_app: MakeApp) -> None:
+    """§5: the attempt is spent, and it is ready again at once; the dead one's result is refused."""
+    gate, seen = Gate(), Seen()
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            await gate.passing()
+        return f"{ctx.worker_id} {ctx.attempt}"
+
+    dead = make_app(held, worker_id="dead", on_event=seen, lease=60)
+    async with dead:
+        handle = await dead.enqueue(held())
+        await gate.reached()
+        async with make_app(held, worker_id="alive") as alive:
+            # What a lapsed lease, or a supervisor that saw the process end, comes to.
+            assert await alive.backend.bury("dead") == 1
+            assert await alive.handle(handle.id).result(PATIENCE) == "alive 2"
+            gate.go.set()
+            await seen.until(LeaseLost, handle.id)
+            state = await alive.handle(handle.id).state()
+            assert (state.result, state.attempt, state.worker) == ("alive 2", 2, "alive")
+            assert [(each.error_type, each.worker) for each in state.history] == [("LeaseLost", "dead")]
+
+
+async def test_a_lapsed_lease_is_noticed_by_others(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§5: nobody says that it died; it just does not beat any more."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            await gate.passing()
+        return ctx.attempt
+
+    dead = make_timed(held, lease=10)
+    await dead.start()
+    handle = await dead.enqueue(held())
+    await gate.reached()
+    crew = dead.worker.crew
+    assert crew is not None
+    await crew._end("renew", "claim")
+    async with make_timed(held, lease=1000, heartbeat=100) as alive:
+        await clock.advance(11)
+        assert await alive.handle(handle.id).result(PATIENCE) == 2
+    gate.go.set()
+
+
+async def test_workers_that_die_spend_the_budget(make_app: MakeApp) -> None:
+    """A6: dead: lease_lost after as many attempts as it may have; it never runs again."""
+    gates = [Gate() for _ in range(3)]
+    started: list[int] = []
+
+    @work(name="poison", retry=Retry(attempts=3))
+    async def poison(ctx: Context) -> None:
+        started.append(ctx.attempt)
+        await gates[ctx.attempt - 1].passing()
+
+    handle = await make_app(poison).enqueue(poison())
+    apps = [make_app(poison, worker_id=f"w-{n}") for n in range(4)]
+    for n, gate in enumerate(gates):
+        await apps[n].start()
+        if n == 2:
+            # From the second loss in a row there is a backoff.
+            await until_status(apps[n], handle.id, "scheduled", "running")
+            await apps[n].trigger(handle.id)
+        await gate.reached()
+        await apps[n].worker.crew._end("renew", "claim")  # type: ignore[union-attr]
+        assert await apps[n].backend.bury(f"w-{n}") == 1
+    async with apps[3] as app:
+        error = await failure(app.handle(handle.id).result(PATIENCE))
+        assert (error.reason, error.attempts) == ("lease_lost", 3)
+    assert started == [1, 2, 3]
+
+
+# -------------------------------------------------------------------------------------------- unknown types
+
+
+async def test_an_unknown_type_waits_for_a_worker_that_has_it(make_app: MakeApp) -> None:
+    """T40, §5, §1: it is not failed by one that does not, however often that asks."""
+
+    @work(name="rare")
+    async def rare() -> str:
+        return "done"
+
+    async with make_app(value) as app:
+        handle = await app.enqueue(rare())
+        assert await app.enqueue(value(1)).result(PATIENCE) == 1
+        state = await handle.state()
+        assert (state.status, state.attempt) == ("ready", 0)
+        counts = {(count.type, count.status): count.count for count in await app.counts()}
+        assert counts["rare", "ready"] == 1
+        async with make_app(rare):
+            assert await handle.result(PATIENCE) == "done"
+
+
+async def test_an_unknown_type_ends_after_its_grace(make_app: MakeApp) -> None:
+    """T40, A8: `unknown_type_grace`: dead: unknown_type."""
+    async with make_app(value, unknown_type_grace=0.1) as app:
+        id = await store_raw(app, type="ghost")
+        error = await failure(app.handle(id).result(PATIENCE))
+        assert (error.reason, error.attempts) == ("unknown_type", 0)
+        assert "ghost" in error.error
+
+
+async def test_a_type_without_a_handler_is_left_alone(make_app: MakeApp) -> None:
+    """§1: never failed by a worker that only declares it."""
+    declared = work.declare("math.neg", negation)
+    async with make_app(declared, value) as app:
+        handle = await app.enqueue(declared(4))
+        assert await app.enqueue(value(1)).result(PATIENCE) == 1
+        assert (await handle.state()).status == "ready"
+
+        handled = work.declare("math.neg", negation)
+
+        @handled.handler
+        async def negate(n: int) -> int:
+            return -n
+
+        async with make_app(handled):
+            assert await handle.result(PATIENCE) == -4
+
+
+def negation(n: int) -> int: ...
+
+
+# ------------------------------------------------------------------------------------------ unreadable ones
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"not json", b"{bad json", b"", b"[]", b'{"n": "seven"}', b"{}", b'{"n": 1, "m": 2}', b"\xff\x00"],
+)
+async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: bytes) -> None:
+    """T40, §5: `dead: undecodable`, no retries burnt, never silently dropped."""
+    seen = Seen()
+    async with make_app(value, on_event=seen) as app:
+        id = await store_raw(app, input=body, attempts=5)
+        error = await failure(app.handle(id).result(PATIENCE))
+        assert (error.reason, error.attempts) == ("undecodable", 1)
+        (state,) = await app.get([id])
+        assert state is not None
+        assert state.input == body
+        assert seen.names(id) == ["Failed", "Dead", "GroupDone"]
+        assert [item.id for item in (await app.dead.list(reason="undecodable")).items] == [id]
+
+
+async def test_unreadable_options_are_undecodable_too(make_app: MakeApp) -> None:
+    """§5."""
+    async with make_app(value) as app:
+        id = await store_raw(app, input=b'{"n": 1}', options=b"\x00\x01 nonsense")
+        assert (await failure(app.handle(id).result(PATIENCE))).reason == "undecodable"
+
+
+async def test_a_body_that_newer_code_can_read(make_app: MakeApp) -> None:
+    """§5: it is kept, so that it can be requeued once the code is right."""
+
+    @work(name="versioned")
+    async def old(n: int) -> int:
+        return n
+
+    @work(name="versioned")
+    async def new(n: int, unit: str = "m") -> str:
+        return f"{n} {unit}"
+
+    async with make_app(old) as app:
+        id = await store_raw(app, type="versioned", input=b'{"n": 3, "unit": "km"}')
+        assert (await failure(app.handle(id).result(PATIENCE))).reason == "undecodable"
+    async with make_app(new) as app:
+        assert await app.dead.requeue([id]) == 1
+        assert await app.handle(id).result(PATIENCE) == "3 km"
+
+
+async def test_deaths_without_an_attempt_are_told(make_app: MakeApp) -> None:
+    """§13: `Dead`, with the reason."""
+    seen = Seen()
+    async with make_app(value, on_event=seen, unknown_type_grace=0.05) as app:
+        id = await store_raw(app, type="ghost")
+        event = await seen.until(Dead, id)
+        assert (event.reason, event.type, event.attempt) == ("unknown_type", "ghost", 0)

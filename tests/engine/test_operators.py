@@ -1,0 +1,346 @@
+"""The verbs of an operator (SPEC §11), and dead letters (§5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
+from treadle import (
+    Abort,
+    AlreadyEnded,
+    Context,
+    EncodeError,
+    NotFound,
+    NotTriggerable,
+    ReferencedError,
+    Result,
+    Retry,
+    WorkCancelled,
+    WorkFailed,
+    work,
+)
+from treadle.events import Cancelled, GroupDone
+
+
+@work
+async def value(n: int) -> int:
+    return n
+
+
+@work
+async def bad() -> int:
+    raise Abort("bad")
+
+
+# --------------------------------------------------------------------------------------------------- looking
+
+
+async def test_get(make_app: MakeApp) -> None:
+    """§11, §17: states in the order asked for, decoded; None for unknown ids."""
+    async with make_app(value, bad) as app:
+        good, dead = await app.enqueue(value(3)), await app.enqueue(bad())
+        await good.result(PATIENCE)
+        await failure(dead.result(PATIENCE))
+        states = await app.get([dead, "nobody", good.id])
+        assert [state and (state.status, state.result, state.reason) for state in states] == [
+            ("dead", None, "aborted"),
+            None,
+            ("success", 3, None),
+        ]
+        state = states[2]
+        assert state is not None
+        assert state.started_at is not None
+        assert state.ended_at is not None
+        assert state.queued_at <= state.started_at <= state.ended_at
+
+
+async def test_group(make_app: MakeApp) -> None:
+    """§11: open members, value, end."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(value(1), ctx.queue(value(2), delay=60))
+
+    async with make_app(root, value) as app:
+        handle = await app.enqueue(root())
+        await handle.result(PATIENCE)
+        (later,) = (await app.list("scheduled", type=value.name)).items
+        await until_status(app, handle.id, "success")
+        await app.handle((await app.list(type=value.name, oldest_first=True)).items[0].id).result(PATIENCE)
+        group = await app.group(handle.id)
+        assert group is not None
+        assert (group.open, group.value, group.contributed, group.ended_at) == (1, 1, True, None)
+        await app.trigger(later)
+        assert await handle.group(PATIENCE) == 2
+        group = await app.group(handle.id)
+        assert group is not None
+        assert (group.open, group.value) == (0, 2)
+        assert await app.group(later.id) is None
+
+
+async def test_workflow(make_app: MakeApp) -> None:
+    """§11: every item, by creation, across groups."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(child)
+
+    child = value(2)
+    async with make_app(root, value) as app:
+        first = await app.enqueue(root(), workflow="order-1", workflow_type="order")
+        await first.group(PATIENCE)
+        second = await app.enqueue(value(3), workflow="order-1")
+        await app.enqueue(value(4), workflow="order-2")
+        items = await app.workflow("order-1")
+        assert [item.id for item in items] == [first.id, child.id, second.id]
+        assert [item.workflow_type for item in items] == ["order", "order", None]
+        assert await app.workflow("order-9") == []
+
+
+async def test_list(make_app: MakeApp) -> None:
+    """§11: by status, type, queue, workflow, since; newest first, in pages."""
+    async with make_app(value, bad) as app:
+        handles = [await app.enqueue(value(n), queue="bulk") for n in range(5)]
+        for handle in handles:
+            await handle.result(PATIENCE)
+        dead = await app.enqueue(bad(), workflow="w")
+        await failure(dead.result(PATIENCE))
+        page = await app.list(limit=4)
+        assert [item.id for item in page.items] == [dead.id, *(h.id for h in handles[:1:-1])]
+        rest = await app.list(limit=4, cursor=page.cursor)
+        assert [item.id for item in rest.items] == [handles[1].id, handles[0].id]
+        assert rest.cursor is None
+        assert [item.result for item in rest.items] == [1, 0]
+        assert len((await app.list("success")).items) == 5
+        assert len((await app.list(["success", "dead"])).items) == 6
+        assert len((await app.list(queue="bulk", type=value.name)).items) == 5
+        assert [item.id for item in (await app.list(workflow="w")).items] == [dead.id]
+        since = (await handles[3].state()).queued_at
+        assert len((await app.list(since=since, type=value.name)).items) == 2
+
+
+async def test_counts_and_active(make_app: MakeApp) -> None:
+    """§4: what waits in the store, what runs here."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held() -> None:
+        await gate.passing()
+
+    async with make_app(held, value) as app:
+        handle = await app.enqueue(held())
+        await app.enqueue_many([value(n) for n in range(3)], delay=60)
+        await gate.reached()
+        assert [lease.id for lease in app.active()] == [handle.id]
+        counts = {(each.type, each.status): each.count for each in await app.counts()}
+        assert counts == {("held", "running"): 1, (value.name, "scheduled"): 3}
+        gate.go.set()
+        await handle.result(PATIENCE)
+        ended = {(each.type, each.status): each.count for each in await app.counts(ended=True)}
+        assert ended["held", "success"] == 1
+
+
+# ---------------------------------------------------------------------------------------------------- cancel
+
+
+async def test_cancel_ends_open_descendants(make_app: MakeApp) -> None:
+    """§11, §17: those of an ended item too; it counts as done, not as success."""
+    gate, seen = Gate(), Seen()
+    blocked, delayed = value(1), value(2)
+
+    @work(name="held")
+    async def held() -> int:
+        await gate.passing()
+        return 9
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.queue(ctx.queue(delayed, delay=60), ctx.queue(held()).next(blocked))
+
+    async with make_app(root, held, value, on_event=seen) as app:
+        handle = await app.enqueue(root())
+        await gate.reached()
+        assert await app.cancel(handle) == 3
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, WorkCancelled)
+        assert (await handle.state()).status == "success"
+        for each in (blocked, delayed):
+            assert (await app.handle(each.id).state()).status == "cancelled"
+        assert len(seen.of(Cancelled)) == 3
+        assert len(seen.of(GroupDone)) == 1
+
+
+async def test_cancel_leaves_what_has_ended(make_app: MakeApp) -> None:
+    """§11: and skips what does not exist."""
+    async with make_app(value) as app:
+        handle = await app.enqueue(value(1))
+        await handle.result(PATIENCE)
+        assert await app.cancel([handle.id, "nobody"]) == 0
+        assert (await handle.state()).status == "success"
+
+
+async def test_cancel_before_it_starts(make_app: MakeApp) -> None:
+    """§11: it never runs; nobody needs a worker for that."""
+    app = make_app(value)
+    handle = await app.enqueue(value(1))
+    assert await app.cancel(handle) == 1
+    with pytest.raises(WorkCancelled):
+        await handle.result(PATIENCE)
+    async with app:
+        assert (await handle.state()).attempt == 0
+
+
+# --------------------------------------------------------------------------------------- complete, trigger
+
+
+async def test_complete_without_a_worker(make_app: MakeApp) -> None:
+    """§11: a success with this value, for item, group and dependents."""
+    seen = Seen()
+    app = make_app(value, on_event=seen)
+    handle = await app.enqueue(value(1), delay=60)
+    after = await app.enqueue(value(2), after=handle)
+    await app.complete(handle, 42)
+    assert await handle.result(PATIENCE) == 42
+    assert await handle.group(PATIENCE) == 42
+    state = await handle.state()
+    assert (state.status, state.worker, state.attempt) == ("success", None, 0)
+    assert (await after.state()).status == "ready"
+    assert "Released" in seen.names(after.id)
+    with pytest.raises(AlreadyEnded):
+        await app.complete(handle, 43)
+    with pytest.raises(NotFound):
+        await app.complete("nobody", 1)
+
+
+async def test_complete_checks_the_value(make_app: MakeApp) -> None:
+    """§14: it is a result like any other."""
+    app = make_app(value)
+    handle = await app.enqueue(value(1), delay=60)
+    with pytest.raises(EncodeError):
+        await app.complete(handle, object())
+    assert (await handle.state()).status == "scheduled"
+
+
+async def test_trigger(make_app: MakeApp) -> None:
+    """§11: run scheduled ones now; all or nothing."""
+    async with make_app(value) as app:
+        handles = await app.enqueue_many([value(1), value(2)], delay=60)
+        ready = await app.enqueue(value(3))
+        await ready.result(PATIENCE)
+        with pytest.raises(NotTriggerable) as caught:
+            await app.trigger([handles[0], ready])
+        assert (caught.value.id, caught.value.status) == (ready.id, "success")
+        with pytest.raises(NotFound):
+            await app.trigger([handles[0], "nobody"])
+        assert (await handles[0].state()).status == "scheduled"
+        await app.trigger(handles)
+        assert [await handle.result(PATIENCE) for handle in handles] == [1, 2]
+
+
+# ---------------------------------------------------------------------------------------------------- delete
+
+
+async def test_delete_removes_whole_groups(make_app: MakeApp) -> None:
+    """§11: refused while an item outside waits on it; `cascade` takes along what members wait for."""
+    async with make_app(value) as app:
+        first = await app.enqueue(value(1))
+        await first.result(PATIENCE)
+        pending = await app.enqueue(value(2), delay=60)
+        waiting = await app.enqueue(value(3), after=[pending])
+        with pytest.raises(ReferencedError) as caught:
+            await app.delete([first, pending])
+        assert caught.value.references == [(pending.id, waiting.id)]
+        assert (await first.state()).status == "success"
+        assert await app.delete([first, "nobody"]) == 1
+        assert await app.get([first.id]) == [None]
+        with pytest.raises(NotFound):
+            await first.result(PATIENCE)
+        assert await app.delete(waiting, cascade=True) == 2
+        assert await app.get([pending.id, waiting.id]) == [None, None]
+
+
+# --------------------------------------------------------------------------------------------- dead letters
+
+
+async def test_requeue_a_dead_one(make_app: MakeApp) -> None:
+    """§5, §17: attempt back to 0, the group open again: done once per opening."""
+    seen = Seen()
+    works = [False]
+
+    @work(name="flaky", retry=Retry(attempts=2, base=0))
+    async def flaky(ctx: Context) -> int:
+        if not works[0]:
+            raise OSError("down")
+        return ctx.attempt
+
+    async with make_app(flaky, on_event=seen) as app:
+        handle = await app.enqueue(flaky())
+        await failure(handle.group(PATIENCE))
+        works[0] = True
+        assert await app.dead.requeue(handle) == 1
+        assert await handle.group(PATIENCE) == 1
+        assert await app.dead.requeue(handle) == 0
+        assert len(seen.of(GroupDone)) == 2
+
+
+async def test_requeue_by_filter_and_delete(make_app: MakeApp) -> None:
+    """§5: `dead.list`, `dead.requeue(filter)`, `dead.delete`."""
+    works = [False]
+
+    @work(name="flaky")
+    async def flaky(n: int) -> int:
+        if not works[0]:
+            raise Abort("down")
+        return n
+
+    async with make_app(flaky, bad) as app:
+        flakies = [await app.enqueue(flaky(n)) for n in range(3)]
+        other = await app.enqueue(bad())
+        for handle in (*flakies, other):
+            await failure(handle.result(PATIENCE))
+        assert len((await app.dead.list()).items) == 4
+        works[0] = True
+        assert await app.dead.requeue(type="flaky") == 3
+        assert [await handle.result(PATIENCE) for handle in flakies] == [0, 1, 2]
+        assert [item.id for item in (await app.dead.list()).items] == [other.id]
+        assert await app.dead.delete(other) == 1
+        assert await app.get([other.id]) == [None]
+        assert await app.dead.delete(flakies[0]) == 0
+        assert (await app.dead.list()).items == ()
+
+
+async def test_a_requeued_prerequisite_takes_nothing_back(make_app: MakeApp) -> None:
+    """§17: dependents that have ended stay ended."""
+    works = [False]
+
+    @work(name="flaky")
+    async def flaky() -> int:
+        if not works[0]:
+            raise Abort("down")
+        return 1
+
+    async with make_app(flaky, value) as app:
+        first = await app.enqueue(flaky())
+        after = await app.enqueue(value(2), after=first)
+        with pytest.raises(WorkFailed):
+            await after.result(PATIENCE)
+        works[0] = True
+        await app.dead.requeue(first)
+        assert await first.result(PATIENCE) == 1
+        assert (await after.state()).reason == "unsatisfiable"
+        await app.dead.requeue(after)
+        assert await after.result(PATIENCE) == 2
+
+
+# ----------------------------------------------------------------------------------------------------- pause
+
+
+async def test_pause_holds_a_queue(make_app: MakeApp) -> None:
+    """§6: what runs goes on, others are not touched."""
+    async with make_app(value) as app:
+        await app.pause("bulk")
+        held = await app.enqueue(value(1), queue="bulk")
+        assert await app.enqueue(value(2)).result(PATIENCE) == 2
+        assert (await held.state()).status == "ready"
+        await app.resume("bulk")
+        assert await held.result(PATIENCE) == 1
