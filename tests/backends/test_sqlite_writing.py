@@ -1,4 +1,4 @@
-"""SqliteBackend: the write lock, shared commits, the log, and the plans of its statements."""
+"""SqliteBackend: the write lock, shared commits, the log, plans, and what may be removed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.sqlite import (
+    LONG,
     claim,
     item,
     status,
@@ -28,7 +30,7 @@ from treadle.errors import (
     NotFound,
     StoreUnavailable,
 )
-from treadle.item import Beat, Demand, Submission
+from treadle.item import Beat, Demand, Settlement, Submission
 from treadle.testing import ManualClock
 
 
@@ -203,3 +205,34 @@ async def test_the_turns_are_read_from_the_claim_index(backend: SqliteBackend, p
                 found = "; ".join(plan(connection, sql))
                 assert "treadle_job" in found, (name, found)
                 assert "TEMP B-TREE" not in found, (name, found)
+
+
+# -- retention -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("children", [(), ("child",)])
+async def test_what_is_referred_to_does_not_hide_what_may_go(path: Path, children: tuple[str, ...]) -> None:
+    """Hundreds of items, alone or in groups, whose time is over but which somebody waits for."""
+    clock = ManualClock()
+    backend = SqliteBackend(path, clock=clock, durability="normal")
+    await backend.open()
+    await backend.beat(Beat(worker="w", lease=LONG))
+    roots = [f"r{n}" for n in range(150)]
+    await submit(backend, *roots, keep=10.0)
+    await submit(backend, "gate", after=tuple(roots[:149]), need=150, counting="done")
+    (doomed, *leases) = sorted((await claim(backend, limit=1000)).leases, key=lambda lease: not lease.verdict)
+    queued = tuple(item(name, keep=10.0) for name in children)
+    for lease in leases:
+        named = tuple(replace(one, id=f"{lease.id}-{one.id}") for one in queued)
+        await backend.settle([replace(succeed(lease), children=named)])
+    await backend.settle([succeed(lease) for lease in (await claim(backend, limit=1000)).leases])
+    clock.advance(11)
+    # Not the roots that the gate refers to, but the children that it does not.
+    assert await backend.prune() == 1 + 150 * len(children)
+    assert await backend.prune() == 0
+    assert await status(backend, "r149") is None
+    await backend.settle([Settlement(lease=doomed, kind="dead", reason="unsatisfiable")])
+    assert await backend.prune(100) == 100
+    assert await backend.prune(100) == 49
+    assert await status(backend, "gate") == "dead"
+    await backend.close()

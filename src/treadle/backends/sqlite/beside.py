@@ -29,6 +29,7 @@ _log = logging.getLogger("treadle")
 
 PROBE_EVERY = 0.25
 SWEEP_EVERY = 60.0
+OLD = 10.0
 
 # The lock files of this process, by the process: a forked child holds none of its parent's.
 _held: set[tuple[int, str]] = set()
@@ -42,7 +43,7 @@ class Beside:
         self.name = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._lock: int | None = None
         self._next_probe = 0.0
-        self._next_sweep = time.monotonic() + SWEEP_EVERY
+        self._next_sweep = 0.0
 
     @property
     def lock(self) -> str | None:
@@ -93,8 +94,15 @@ class Beside:
             return
         self._next_sweep = time.monotonic() + SWEEP_EVERY
         for name in set(self._names("lock")) - set(names):
-            if self._is_free(name):
+            if self._is_old(name) and self._is_free(name):
                 self._path("lock", name).unlink(missing_ok=True)
+
+    def _is_old(self, name: str) -> bool:
+        """Between creating a file and locking it, it looks like one of the dead."""
+        try:
+            return time.time() - self._path("lock", name).stat().st_mtime > OLD
+        except OSError:
+            return False
 
     def _is_free(self, name: str) -> bool:
         """A file that is missing says nothing: somebody may have tidied up."""

@@ -35,7 +35,9 @@ def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = code(error)
     if found in _BUSY:
-        return StoreUnavailable(f"{path} is locked by another program, and stayed locked: {error}")
+        return StoreUnavailable(
+            f"{path} stayed locked by another writer: another program, or a transaction that was left open"
+        )
     if found == sqlite3.SQLITE_FULL:
         return StoreFull(f"the disk of {path} is full: make room, work in hand is settled then")
     if found in _BROKEN:

@@ -14,6 +14,7 @@ from treadle.rules import gate
 
 from .codes import BLOCKED, DEAD, READY, SCHEDULED, SUCCESS, doomed
 from .groups import Groups
+from .remove import let_go
 from .rows import ids
 from .statements import Statements
 from .tx import NULL, Row, Tx, array, blob
@@ -149,6 +150,7 @@ class Finish:
         tx.run(_SQL["delete_jobs"], nos)
         tx.run_rows(_SQL["insert_done"], done)
         if self._gated:
+            let_go(tx, array(self._gated))
             tx.run(_SQL["delete_edges_to"], array(self._gated))
             tx.run(_SQL["delete_awaited_by"], array(self._gated))
         if tx.value(_SQL["any_edge"]) is not None:

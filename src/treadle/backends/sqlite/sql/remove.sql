@@ -29,12 +29,14 @@ DELETE FROM treadle_grp WHERE no IN (SELECT value FROM json_each(?))
 -- :name groups_of
 SELECT DISTINCT i.grp FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value
 
--- Alone in its group, and its time is over, and no open item refers to it.
+-- Alone in its group, and its time is over. Whether an open item refers to it is for the caller to heed.
 -- :name expired
-SELECT d.no FROM treadle_done AS d INDEXED BY treadle_done_expires
-WHERE d.expires IS NOT NULL AND d.expires <= ?
-    AND NOT EXISTS (SELECT 1 FROM treadle_edge AS x WHERE x.src = d.no)
-ORDER BY d.expires LIMIT ?
+SELECT d.no, EXISTS (SELECT 1 FROM treadle_edge AS x WHERE x.src = d.no)
+FROM treadle_done AS d INDEXED BY treadle_done_expires
+WHERE d.expires IS NOT NULL AND d.expires <= ? ORDER BY d.expires LIMIT ?
+
+-- :name retain
+UPDATE treadle_done SET expires = NULL WHERE no IN (SELECT value FROM json_each(?))
 
 -- :name groups_to_look_at
 SELECT no, ended FROM treadle_grp INDEXED BY treadle_grp_look WHERE look IS NOT NULL AND look <= ?
@@ -53,6 +55,22 @@ WHERE i.grp = ? AND i.origin IS NOT NULL
 
 -- :name look_at
 UPDATE treadle_grp SET look = ? WHERE no = ?
+
+-- These will no longer refer to what they waited for: it may go when its time is over, or is over already.
+-- :name let_go_items
+UPDATE treadle_done SET expires = ended +
+    (SELECT CASE treadle_done.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END
+     FROM treadle_item AS i WHERE i.no = treadle_done.no)
+WHERE expires IS NULL
+    AND no IN (SELECT x.src FROM json_each(?) AS e CROSS JOIN treadle_edge AS x ON x.dst = e.value)
+    AND NOT EXISTS (SELECT 1 FROM treadle_item AS i CROSS JOIN treadle_grp AS g ON g.no = i.grp
+        WHERE i.no = treadle_done.no)
+
+-- :name let_go_groups
+UPDATE treadle_grp SET look = ended + keep
+WHERE look IS NULL AND ended IS NOT NULL
+    AND no IN (SELECT i.grp FROM json_each(?) AS e CROSS JOIN treadle_edge AS x ON x.dst = e.value
+        CROSS JOIN treadle_item AS i ON i.no = x.src)
 
 -- :name once
 DELETE FROM treadle_once WHERE (key, tenant) IN
