@@ -1,0 +1,135 @@
+"""Whatever a user can name is explained in the docs: as code, not as a word that happens to occur."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import treadle
+from treadle import Client, Context, Handle, Retry, Treadle, Worker, doers, events, flow, metrics, testing
+from treadle.app import SyncApp
+from treadle.claimed import ClaimedLease
+from treadle.client import ClientSettings
+from treadle.define import Definer
+from treadle.item import ItemState
+from treadle.operate import DeadLetters
+from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+
+DOCS = Path(__file__).parents[2] / "docs"
+CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+# Parts of what is public that are for the engine, or for those who extend it.
+INTERNAL = {
+    "treadle": {"BacklogInfo", "__version__"},
+    "Client": {"bound", "submit_within", "submits_to"},
+    "Context": {"created"},
+    "Handle": {"tenant", "until_group", "until_item"},
+    "Worker": {"crew", "like", "running"},
+    "Treadle": {"bound", "submit_within", "submits_to"},
+    "ItemState": {"input", "options"},
+    "Retry": {"exhausted", "given", "merge", "overrides"},
+    "SyncApp": {"call"},
+    "doers": {"BaseDoer", "Permits", "Task", "managed"},
+    "events": {"E", "ItemEvent", "from_lease"},
+    "flow": {"AdaptiveDelay", "BacklogInfo", "BacklogWatch"},
+    "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
+    | {"Value", metrics.OTHER},
+}
+
+
+@cache
+def words_in_code() -> frozenset[str]:
+    text = "\n".join(file.read_text() for file in sorted(DOCS.glob("*.md")))
+    code = (match[1] or match[2] for match in CODE.finditer(text))
+    return frozenset(word for part in code for word in WORD.findall(part))
+
+
+def public(thing: Any) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def defined_in(module: Any) -> set[str]:
+    """The names that a module itself defines."""
+    return {
+        name for name in public(module) if getattr(getattr(module, name), "__module__", "") == module.__name__
+    }
+
+
+def parameters(function: Any) -> set[str]:
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {
+        each.name for each in inspect.signature(function).parameters.values() if each.kind not in kinds
+    } - {"self"}
+
+
+NAMES: dict[str, set[str]] = {
+    "treadle": set(treadle.__all__),
+    "NextOptions": set(NextOptions.__annotations__),
+    "Options": set(Options.__annotations__),
+    "EnqueueOptions": set(EnqueueOptions.__annotations__),
+    "TypeOptions": set(TypeOptions.__annotations__),
+    "ClientSettings": set(ClientSettings.__annotations__),
+    "Treadle(...)": parameters(Treadle.__init__),
+    "Client(...)": parameters(Client.__init__),
+    "Worker(...)": parameters(Worker.__init__),
+    "Retry(...)": parameters(Retry.__init__),
+    "app.schedule(...)": parameters(Client.schedule),
+    "app.list(...)": parameters(Client.list),
+    "Treadle": public(Treadle),
+    "Client": public(Client),
+    "Worker": public(Worker),
+    "Handle": public(Handle),
+    "Context": public(Context),
+    "Definer": public(Definer),
+    "Retry": public(Retry),
+    "SyncApp": public(SyncApp),
+    "ClaimedLease": public(ClaimedLease),
+    "DeadLetters": public(DeadLetters),
+    "ItemState": set(ItemState.__struct_fields__),
+    "doers": set(doers.__all__),
+    "events": defined_in(events),
+    "flow": defined_in(flow),
+    "metrics": {
+        value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
+    },
+    "testing": set(testing.__all__),
+}
+
+
+@pytest.mark.parametrize("where", NAMES)
+def test_every_name_is_explained(where: str) -> None:
+    missing = NAMES[where] - INTERNAL.get(where, set()) - words_in_code()
+    assert sorted(missing) == []
+
+
+def test_names_are_found() -> None:
+    assert {"Treadle", "enqueue", "durability"} <= words_in_code()
+    assert "fairness" not in words_in_code(), "a word of prose"
+
+
+def test_nothing_hands_out_backlog_infos() -> None:
+    """Once something does, they are to be explained too."""
+    assert "on_backlog" not in NAMES["Worker(...)"] | NAMES["ClientSettings"]
+
+
+@pytest.mark.parametrize("where", INTERNAL)
+def test_what_is_internal_exists(where: str) -> None:
+    assert sorted(INTERNAL[where] - NAMES[where]) == []
+
+
+def test_links_lead_somewhere() -> None:
+    root = DOCS.parent
+    for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):
+            place = (file.parent / target).resolve() if target else file
+            assert place.exists(), f"{file.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
+                anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+                assert anchor[1:] in anchors, f"{file.name}: {target}{anchor}"
