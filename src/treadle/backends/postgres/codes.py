@@ -23,6 +23,8 @@ def status_of(code: int) -> Status:
     return STATUSES[code]
 
 
+READY: Final = 2
+PARKED: Final = 3
 SUCCESS: Final = 6
 DEAD: Final = 7
 CANCELLED: Final = 8

@@ -7,6 +7,8 @@
 | only dead (or a reason) | the index of the dead in `done` |
 | only ended statuses | `done` |
 | anything else | `item`, in the order of submission |
+
+What else it says is looked up on the way.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from typing import Final
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Filter, Status
 
-from .codes import DEAD, REASON_CODES, STATUS_CODES
+from .codes import DEAD, PARKED, READY, REASON_CODES, STATUS_CODES
 
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})")
 
-SHOWN: Final = "case when j.verdict is not null then j.was when j.status = 3 then 2 else j.status end"
+TABLES: Final = {"i": "treadle.item", "j": "treadle.job", "d": "treadle.done"}
 
 
 class Listing:
@@ -38,17 +40,21 @@ class Listing:
         redrives: int | None = None,
     ) -> None:
         self.arguments: list[object] = []
-        self._conditions = ["i.type is not null"]
-        first, tables = self._tables(where)
-        self._add_labels(where)
+        self._conditions: list[str] = []
+        statuses = _statuses(where)
+        front = _front(where, statuses)
+        if front == "i":
+            self._conditions.append("i.type is not null")
+        self._add_status(where, statuses, front)
+        self._add_labels(where, front)
         if redrives is not None:
             self._add("d.redrives < {}", redrives)
         if cursor is not None:
-            self._add(f"{first}.no {'>' if oldest_first else '<'} {{}}::bigint", number_of(cursor))
+            self._add(f"{front}.no {'>' if oldest_first else '<'} {{}}::bigint", number_of(cursor))
         direction = "" if oldest_first else " desc"
         self.sql = (
-            f"select {first}.no from {tables} where {' and '.join(self._conditions)}"  # noqa: S608  constants
-            f" order by {first}.no{direction} limit {self._parameter(limit)}"
+            f"select {front}.no from {self._tables(front)} where {' and '.join(self._conditions)}"  # noqa: S608
+            f" order by {front}.no{direction} limit {self._parameter(limit)}"
         )
 
     def _parameter(self, value: object) -> str:
@@ -58,34 +64,26 @@ class Listing:
     def _add(self, condition: str, value: object) -> None:
         self._conditions.append(condition.format(self._parameter(value)))
 
-    def _tables(self, where: Filter) -> tuple[str, str]:
-        """The table in front, along whose numbers the list goes, and all of them."""
-        statuses: set[Status] = set(where.status)
-        if where.reason is not None:
-            dead: set[Status] = {"dead"}
-            statuses = statuses & dead if statuses else dead
-            self._add("d.reason = {}::smallint", REASON_CODES[where.reason])
-        elif not statuses:
-            return "i", "treadle.item i"
+    def _add_status(self, where: Filter, statuses: set[Status], front: str) -> None:
         codes = sorted(STATUS_CODES[status] for status in statuses)
-        if statuses == {"dead"}:
+        if where.reason is not None:
+            self._add("d.reason = {}::smallint", REASON_CODES[where.reason])
+        if codes == [DEAD]:
             self._conditions.append(f"d.outcome = {DEAD}")
-            return "d", "treadle.done d join treadle.item i on i.no = d.no"
-        if statuses <= TERMINAL:
+        elif statuses and statuses <= TERMINAL:
             self._add("d.outcome = any({}::smallint[])", codes)
-            return "d", "treadle.done d join treadle.item i on i.no = d.no"
-        if not statuses & TERMINAL:
-            self._add(f"{SHOWN} = any({{}}::smallint[])", codes)
-            return "j", "treadle.job j join treadle.item i on i.no = j.no"
-        self._add(f"coalesce({SHOWN}, d.outcome) = any({{}}::smallint[])", codes)
-        joins = "left join treadle.job j on j.no = i.no left join treadle.done d on d.no = i.no"
-        return "i", f"treadle.item i {joins}"
+        elif statuses and front == "j":
+            self._conditions.append(_open(codes))
+        elif statuses:
+            self._conditions.append(f"({_open(codes)} or d.outcome in ({_listed(codes)}))")
 
-    def _add_labels(self, where: Filter) -> None:
-        labels = {"tenant": where.tenant, "type": where.type, "queue": where.queue}
-        labels |= {"workflow": where.workflow, "key": where.key}
-        for column, value in labels.items():
-            if value is not None:
+    def _add_labels(self, where: Filter, front: str) -> None:
+        labelled = "j" if front == "j" else "i"
+        for column in ("tenant", "type", "queue"):
+            if (value := getattr(where, column)) is not None:
+                self._add(f"{labelled}.{column} = {{}}", value)
+        for column in ("workflow", "key"):
+            if (value := getattr(where, column)) is not None:
                 self._add(f"i.{column} = {{}}", value)
         if where.since is not None:
             self._add("i.queued >= {}::float8", where.since)
@@ -97,6 +95,47 @@ class Listing:
             self._conditions.append(
                 f"(i.grp = any(array({roots})) or i.no = any(array({roots} and r.grp is null)))"
             )
+
+    def _tables(self, front: str) -> str:
+        """The table in front, and those that the conditions name. All of a front's rows are in `item`."""
+        text = " ".join(self._conditions)
+        joins = [
+            f"{'' if alias == 'i' else 'left '}join {table} {alias} on {alias}.no = {front}.no"
+            for alias, table in TABLES.items()
+            if alias != front and f"{alias}." in text
+        ]
+        return " ".join([f"{TABLES[front]} {front}", *joins])
+
+
+def _open(codes: list[int]) -> str:
+    """The condition for open items that are shown in one of these statuses. Constants: partial indexes are
+    used for nothing else."""
+    raw = sorted({*codes, *([PARKED] if READY in codes else [])})
+    return (
+        f"(j.verdict is null and j.status in ({_listed(raw)})"
+        f" or j.verdict is not null and j.was in ({_listed(codes)}))"
+    )
+
+
+def _listed(codes: list[int]) -> str:
+    return ", ".join(map(str, codes))
+
+
+def _statuses(where: Filter) -> set[Status]:
+    statuses: set[Status] = set(where.status)
+    if where.reason is None:
+        return statuses
+    dead: set[Status] = {"dead"}
+    return statuses & dead if statuses else dead
+
+
+def _front(where: Filter, statuses: set[Status]) -> str:
+    """The table along whose numbers the list goes."""
+    if where.workflow is not None or where.key is not None or where.group_id is not None:
+        return "i"
+    if statuses and not statuses & TERMINAL:
+        return "j"
+    return "d" if (statuses or where.reason) and statuses <= TERMINAL else "i"
 
 
 def cursor_of(number: int) -> str:

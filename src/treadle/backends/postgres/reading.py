@@ -29,7 +29,8 @@ OPEN_COUNTS: Final = """
 ALL_COUNTS: Final = OPEN_COUNTS.replace("(d.outcome = 7)", "true")
 WORKERS: Final = """
     select w.id, w.until, w.types,
-      (select count(*) from treadle.job j where j.worker = w.no and j.status = 5)
+      (select count(*) from treadle.job j where j.worker = w.no and j.status = 5
+        and j.verdict is null)
     from treadle.worker w where not w.gone order by w.id"""
 MOST_LISTED: Final = 1000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -39,7 +39,7 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
     plain = all(
         item.key is None and not item.after and item.need <= 0 and item.lease_to is None for item in items
     )
-    missing = [] if plain else _missing(items)
+    missing = [] if plain else _missing(items, owners)
     order = _order(items, missing)
     if isinstance(order, range):
         everything: Sequence[Row] = [*items, *missing] if missing else items
@@ -74,16 +74,24 @@ class Placeholder:
 Row: TypeAlias = Item | Placeholder
 
 
-def _missing(items: Iterable[Item]) -> list[Placeholder]:
-    """Ids that are waited for and do not come with these items."""
-    here = {(item.tenant, item.id) for item in items}
-    named = dict.fromkeys((item.tenant, id) for item in items for id in item.after)
-    return [Placeholder(*ref) for ref in named if ref not in here]
+def _missing(items: Sequence[Item], owners: Sequence[int]) -> list[Placeholder]:
+    """Ids that are waited for and do not come with these items, or perhaps not: for an item with a key
+    another may answer, and then only its own request means that one."""
+    sure: dict[Ref, int | None] = {}
+    for item, owner in zip(items, owners, strict=True):
+        sure[item.tenant, item.id] = None if item.key is None else owner
+    named: dict[Ref, None] = {}
+    for item, owner in zip(items, owners, strict=True):
+        for id in item.after:
+            ref = item.tenant, id
+            if ref not in sure or sure[ref] not in (None, owner):
+                named[ref] = None
+    return [Placeholder(*ref) for ref in named]
 
 
 def _order(items: Sequence[Item], missing: Sequence[Placeholder]) -> Sequence[int]:
-    keys = [(item.id, item.tenant) for item in items]
-    keys += [(item.id, item.tenant) for item in missing]
+    keys = [(item.id, item.tenant, 0) for item in items]
+    keys += [(item.id, item.tenant, 1) for item in missing]
     if all(first < second for first, second in pairwise(keys)):
         return range(len(keys))
     return sorted(range(len(keys)), key=keys.__getitem__)

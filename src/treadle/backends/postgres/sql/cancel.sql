@@ -26,14 +26,18 @@ end $$;
 
 -- Items and what their settlements queued, and so on.
 create or replace function treadle.family(p_nos bigint[]) returns bigint[]
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  with recursive family(no, id, tenant) as (
-    select i.no, i.id, i.tenant from treadle.item i where i.no = any(p_nos)
-    union
-    select c.no, c.id, c.tenant from family f
-      join treadle.item c on c.parent = f.id and c.tenant = f.tenant
-  )
-  select array_agg(f.no) from family f
-$$;
+#variable_conflict use_column
+begin
+  return (
+    with recursive family(no, id, tenant) as (
+      select i.no, i.id, i.tenant from treadle.item i where i.no = any(p_nos)
+      union
+      select c.no, c.id, c.tenant from family f
+        join treadle.item c on c.parent = f.id and c.tenant = f.tenant
+    )
+    select array_agg(f.no) from family f);
+end $$;

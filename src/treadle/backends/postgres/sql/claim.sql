@@ -20,6 +20,7 @@ declare
   me bigint; rest int := p_limit; more boolean := false; rooms int[] := p_rooms;
   taken record; held bigint[] := '{}'; fresh bigint[] := '{}'; sentenced bigint[];
 begin
+  perform treadle.bury_lapsed(now, portion);
   -- Nobody buries this worker while it claims; and if somebody just did, it has no lease.
   select w.no into me from treadle.worker w
     where w.id = p_worker and not w.gone and w.until > now for key share;

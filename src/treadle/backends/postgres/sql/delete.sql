@@ -33,40 +33,48 @@ end $$;
 
 -- The members of groups; with cascade also those of the groups that any of them names, and so on.
 create or replace function treadle.members(p_roots bigint[], p_cascade boolean) returns bigint[]
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  with recursive groups(no) as (
-    select r.no from unnest(p_roots) r(no)
-    union
-    select coalesce(p.grp, p.no) from groups g
+#variable_conflict use_column
+begin
+  return (
+    with recursive groups(no) as (
+      select r.no from unnest(p_roots) r(no)
+      union
+      select coalesce(p.grp, p.no) from groups g
+        cross join lateral (
+          select i.tenant, i.after from treadle.item i where i.no = g.no
+          union all
+          select i.tenant, i.after from treadle.item i where i.grp = g.no) m
+        cross join lateral unnest(m.after) a(id)
+        join treadle.item p on p.id = a.id and p.tenant = m.tenant and p.type is not null
+        where p_cascade
+    )
+    select array_agg(m.no order by m.no) from groups g
       cross join lateral (
-        select i.tenant, i.after from treadle.item i where i.no = g.no
+        select i.no from treadle.item i where i.no = g.no
         union all
-        select i.tenant, i.after from treadle.item i where i.grp = g.no) m
-      cross join lateral unnest(m.after) a(id)
-      join treadle.item p on p.id = a.id and p.tenant = m.tenant and p.type is not null
-      where p_cascade
-  )
-  select array_agg(m.no order by m.no) from groups g
-    cross join lateral (
-      select i.no from treadle.item i where i.no = g.no
-      union all
-      select i.no from treadle.item i where i.grp = g.no) m
-$$;
+        select i.no from treadle.item i where i.grp = g.no) m);
+end $$;
 
 -- Open items that name one of these and are none of them, as [named, waiting] pairs.
 create or replace function treadle.waiting(p_nos bigint[]) returns jsonb
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select jsonb_agg(jsonb_build_array(x.id, x.waiting) order by x.id, x.waiting) from (
-    select m.id, w.id as waiting from treadle.item m
-    join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
-    where m.no = any(p_nos) and w.no <> all(p_nos)
-      and exists (select 1 from treadle.job j where j.no = w.no)
-    limit 100) x
-$$;
+#variable_conflict use_column
+begin
+  return (
+    select jsonb_agg(jsonb_build_array(x.id, x.waiting) order by x.id, x.waiting) from (
+      select m.id, w.id as waiting from treadle.item m
+      join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
+      where m.no = any(p_nos) and w.no <> all(p_nos)
+        and exists (select 1 from treadle.job j where j.no = w.no)
+      limit 100) x);
+end $$;
 
 -- Take items out of all tables but that of the groups.
 create or replace function treadle.remove(p_nos bigint[]) returns void

@@ -1,28 +1,32 @@
 -- Groups as they are shown. That of a lone root has no row: its item says it all.
 create or replace function treadle.groups(p_nos bigint[]) returns setof treadle.shown_group
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select i.no, i.id, i.tenant, i.type, coalesce(g.open, case when j.no is not null then 1 else 0 end),
-    case when g.no is not null then g.value when d.flags & 1 <> 0 then d.result end,
-    coalesce(g.contributed, d.flags & 1 <> 0, false), coalesce(g.final, d.flags & 2 <> 0, false),
-    coalesce(g.version, d.flags & 1, 0), case when g.no is not null then g.ended else d.ended end,
-    case when g.no is null then case when d.outcome in (7, 8) then i.no end
-         when g.open > 0 or g.dead + g.cancelled = 0 then null
-         else coalesce(
-           case when d.outcome = 7 then i.no end,
-           case when g.dead > 0 then (
-             select m.no from treadle.item m join treadle.done e on e.no = m.no and e.outcome = 7
-             where m.grp = i.no order by m.no limit 1) end,
-           case when d.outcome = 8 then i.no end,
-           (select m.no from treadle.item m join treadle.done e on e.no = m.no and e.outcome = 8
-            where m.grp = i.no order by m.no limit 1)) end
-  from unnest(p_nos) n(no)
-  join treadle.item i on i.no = n.no and i.grp is null
-  left join treadle.job j on j.no = n.no
-  left join treadle.done d on d.no = n.no
-  left join treadle.grp g on g.no = n.no
-$$;
+#variable_conflict use_column
+begin
+  return query
+    select i.no, i.id, i.tenant, i.type, coalesce(g.open, case when j.no is not null then 1 else 0 end),
+      case when g.no is not null then g.value when d.flags & 1 <> 0 then d.result end,
+      coalesce(g.contributed, d.flags & 1 <> 0, false), coalesce(g.final, d.flags & 2 <> 0, false),
+      coalesce(g.version, d.flags & 1, 0), case when g.no is not null then g.ended else d.ended end,
+      case when g.no is null then case when d.outcome in (7, 8) then i.no end
+           when g.open > 0 or g.dead + g.cancelled = 0 then null
+           else coalesce(
+             case when d.outcome = 7 then i.no end,
+             case when g.dead > 0 then (
+               select m.no from treadle.item m join treadle.done e on e.no = m.no and e.outcome = 7
+               where m.grp = i.no order by m.no limit 1) end,
+             case when d.outcome = 8 then i.no end,
+             (select m.no from treadle.item m join treadle.done e on e.no = m.no and e.outcome = 8
+              where m.grp = i.no order by m.no limit 1)) end
+    from unnest(p_nos) n(no)
+    join treadle.item i on i.no = n.no and i.grp is null
+    left join treadle.job j on j.no = n.no
+    left join treadle.done d on d.no = n.no
+    left join treadle.grp g on g.no = n.no;
+end $$;
 
 -- Of the items and groups that somebody waits for: the numbers of those that have ended, and which are missing.
 create or replace function treadle.ended(

@@ -7,10 +7,13 @@ create or replace function treadle.line_up(
   p_limit int, t_queue text, s_queue text[], s_tenant text[], s_lane text[], s_last_tenant text[],
   s_last_lane text[], s_per_queue int[], s_per_tenant int[], s_per_lane int[],
   out c_no bigint[], out c_type text[])
-language sql
+language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select array_agg(x.no), array_agg(x.type) from (
+#variable_conflict use_column
+begin
+  select array_agg(x.no), array_agg(x.type) into c_no, c_type from (
     select q.no, q.type from (
       select t.*, row_number() over (partition by t.queue
         order by t.rank, t.tenant collate "C" <= t.last_tenant, t.tenant collate "C") as turn from (
@@ -29,18 +32,21 @@ as $$
       ) t where t.rank <= t.per_tenant
     ) q where q.turn <= q.per_queue
     order by q.turn, q.queue collate "C" <= t_queue, q.queue collate "C" limit p_limit
-  ) x
-$$;
+  ) x;
+end $$;
 
 -- The same for parked items, whose lines are per type, and which stand in their lanes together.
 create or replace function treadle.line_up_parked(
   p_limit int, t_queue text, s_type text[], s_queue text[], s_tenant text[], s_lane text[],
   s_last_tenant text[], s_last_lane text[], s_per_queue int[], s_per_tenant int[], s_per_lane int[],
   out c_no bigint[], out c_type text[])
-language sql
+language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select array_agg(x.no), array_agg(x.type) from (
+#variable_conflict use_column
+begin
+  select array_agg(x.no), array_agg(x.type) into c_no, c_type from (
     select q.no, q.type from (
       select t.*, row_number() over (partition by t.queue
         order by t.rank, t.tenant collate "C" <= t.last_tenant, t.tenant collate "C") as turn from (
@@ -61,5 +67,5 @@ as $$
       ) t where t.rank <= t.per_tenant
     ) q where q.turn <= q.per_queue
     order by q.turn, q.queue collate "C" <= t_queue, q.queue collate "C" limit p_limit
-  ) x
-$$;
+  ) x;
+end $$;

@@ -4,15 +4,19 @@ returns table (
   no bigint, token bigint, id text, tenant text, type text, input bytea, attempt int, group_id text,
   queue text, lane text, priority int, attempts int, parent text, workflow text, workflow_type text,
   after text[], options bytea, queued float8, due float8, deadline float8, verdict smallint, at float8)
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
-    i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
-    j.due, j.deadline, j.verdict, j.claimed
-  from treadle.worker w
-  join treadle.job j on j.worker = w.no and j.status = 5
-  join treadle.item i on i.no = j.no
-  where w.id = p_worker and not w.gone and j.token <> all(p_known)
-  order by j.token
-$$;
+#variable_conflict use_column
+begin
+  return query
+    select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
+      i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
+      j.due, j.deadline, j.verdict, coalesce(j.claimed, j.since)
+    from treadle.worker w
+    join treadle.job j on j.worker = w.no and j.status = 5
+    join treadle.item i on i.no = j.no
+    where w.id = p_worker and not w.gone and j.token <> all(p_known)
+    order by j.token;
+end $$;

@@ -56,27 +56,35 @@ end $$;
 -- The members of an ended group, and when the time of each is over; not those that are kept for ever.
 create or replace function treadle.member_times(p_group bigint, p_ended float8)
 returns table (no bigint, over float8)
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select m.no, p_ended + case d.outcome when 7 then m.keep_dead else m.keep end
-  from (
-    select i.no, i.keep, i.keep_dead from treadle.item i where i.no = p_group
-    union all
-    select i.no, i.keep, i.keep_dead from treadle.item i where i.grp = p_group) m
-  join treadle.done d on d.no = m.no
-  where case d.outcome when 7 then m.keep_dead else m.keep end is not null
-$$;
+#variable_conflict use_column
+begin
+  return query
+    select m.no, p_ended + case d.outcome when 7 then m.keep_dead else m.keep end
+    from (
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.no = p_group
+      union all
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.grp = p_group) m
+    join treadle.done d on d.no = m.no
+    where case d.outcome when 7 then m.keep_dead else m.keep end is not null;
+end $$;
 
 -- Of these items: those that an open item names.
 create or replace function treadle.awaited(p_nos bigint[]) returns bigint[]
-language sql stable
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select array_agg(distinct m.no) from treadle.item m
-  join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
-  where m.no = any(p_nos) and exists (select 1 from treadle.job j where j.no = w.no)
-$$;
+#variable_conflict use_column
+begin
+  return (
+    select array_agg(distinct m.no) from treadle.item m
+    join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
+    where m.no = any(p_nos) and exists (select 1 from treadle.job j where j.no = w.no));
+end $$;
 
 -- Names that mean nothing any more: claimed keys, limits, ids that nobody waits for any longer.
 create or replace function treadle.sweep_names(p_now float8, p_limit int) returns void

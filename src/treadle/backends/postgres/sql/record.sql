@@ -21,10 +21,12 @@ begin
   perform treadle.trim(failed);
 end $$;
 
-create or replace function treadle.trim(p_nos bigint[]) returns void language sql
+create or replace function treadle.trim(p_nos bigint[]) returns void language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
+begin
   delete from treadle.attempt a using unnest(p_nos) u(no)
-  where a.no = u.no and a.seq < (
-    select t.seq from treadle.attempt t where t.no = u.no order by t.no, t.seq desc offset 9 limit 1)
-$$;
+    where a.no = u.no and a.seq < (
+      select t.seq from treadle.attempt t where t.no = u.no order by t.no, t.seq desc offset 9 limit 1);
+end $$;

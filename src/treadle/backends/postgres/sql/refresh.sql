@@ -1,5 +1,20 @@
 -- What a claim does first, in bounded portions: bury whose lease has lapsed, make ready what is due, doom
 -- what has passed its deadline. What somebody else has locked, somebody else is doing.
+create or replace function treadle.bury_lapsed(p_now float8, p_portion int) returns void
+language plpgsql
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  who bigint;
+begin
+  for who in
+    select w.no from treadle.worker w where w.until <= p_now order by w.until limit 10 for update skip locked
+  loop
+    perform treadle.free(p_now, who, p_portion);
+  end loop;
+end $$;
+
 create or replace function treadle.refresh(p_now float8, p_portion int) returns void
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -7,14 +22,8 @@ set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  who bigint; nos bigint[]; seqs bigint[];
+  nos bigint[]; seqs bigint[];
 begin
-  for who in
-    select w.no from treadle.worker w where w.until <= p_now order by w.until limit 10 for update skip locked
-  loop
-    perform treadle.free(p_now, who, p_portion);
-  end loop;
-
   select array_agg(x.no), array_agg(x.seq) into nos, seqs from (
     select d.no, nextval('treadle.number') as seq from (
       select j.no from treadle.job j where j.status = 1 and j.due <= p_now

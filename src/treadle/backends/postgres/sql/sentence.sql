@@ -31,7 +31,7 @@ begin
     exit when cardinality(picked) >= p_limit;
   end loop;
   if picked <> '{}' then
-    update treadle.job j set status = 5, token = nextval('treadle.token'), worker = p_me, claimed = p_now
+    update treadle.job j set status = 5, token = nextval('treadle.token'), worker = p_me
       where j.no = any(picked);
   end if;
   return picked;

@@ -61,7 +61,7 @@ begin
         continue when e_own[k] or i_after is null;
         -- Whoever waits for the new id means the earlier item.
         for w in 1 .. n loop
-          if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]] then
+          if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]] and i_tenant[w] = i_tenant[e_row[k]] then
             i_after[w] := array_to_string(array_replace(
               treadle.parts(i_after[w]), i_id[e_row[k]], e_id[k]), chr(31));
             p_check := true;

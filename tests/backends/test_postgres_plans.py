@@ -1,0 +1,132 @@
+"""PostgreSQL: plans that are still right when the tables have grown."""
+
+import asyncio
+import time
+
+import asyncpg
+
+from tests.backends.postgres_store import READY, connected, opened
+from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres.listing import Listing, cursor_of
+from treadle.backends.postgres.schema import Schema
+from treadle.item import Beat, Filter
+from treadle.testing.contract.build import apply, beat, claim, gate, item, release, submit, succeed
+
+ENDED = """
+with gone as (delete from treadle.job where no % 2 = 0 returning no)
+insert into treadle.done (no, ended, due, attempt, outcome, reason)
+  select no, 0, 0, 1, 6 + (no % 100 = 0)::int, case when no % 100 = 0 then 2 end from gone
+"""
+SCANS = """
+select relname, seq_scan from pg_stat_user_tables where schemaname = 'treadle'
+  and relname in ('item', 'job', 'done', 'edge', 'grp', 'attempt', 'key') order by relname
+"""
+
+
+async def test_no_table_is_read_from_end_to_end(postgres_url: str) -> None:
+    """Plans are kept from the first calls, when the tables were empty, and nobody has counted the rows since:
+    after the tenth call, with 100,000 live rows, every way still goes through an index."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await beat(backend)
+        for _ in range(10):
+            await work(backend)
+        await admin.execute(READY, 100_000)
+        before = await scans(backend)
+        for _ in range(12):
+            await work(backend)
+        assert await scans(backend) == before
+        started = time.perf_counter()
+        await work(backend)
+        assert time.perf_counter() - started < 3
+
+
+async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
+    """How often each table has been read from end to end, the last call included."""
+    async with backend.transaction() as transaction:
+        await transaction.connection.execute("select pg_stat_force_next_flush()")
+    async with backend.transaction() as transaction:
+        return await transaction.connection.fetch(SCANS)
+
+
+async def work(backend: PostgresBackend) -> None:
+    """Every verb on the path of work, and the reads of a waiter."""
+    name = f"{time.monotonic_ns()}"
+    await submit(backend, item(f"a{name}"), gate(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
+    leases = await claim(backend, 20)
+    mine = [lease for lease in leases if lease.id.endswith(name)]
+    rest = [release(lease) for lease in leases if lease not in mine]
+    await apply(backend, *(succeed(lease, item(f"c{lease.id}")) for lease in mine), *rest)
+    await backend.beat(Beat(worker="w", lease=1000, held=leases))
+    await backend.orphans("w", [])
+    await backend.get([lease.id for lease in leases])
+    await backend.group([lease.id for lease in leases])
+    await backend.ended([("default", f"a{name}")], [("default", f"a{name}")])
+    await backend.cancel([f"k{name}", f"b{name}"])
+    await backend.prune()
+
+
+FILTERS = [
+    Filter(),
+    Filter(tenant="default", type="work"),
+    Filter(workflow="w"),
+    Filter(group_id="g"),
+    Filter(key="k"),
+    Filter(status=("dead",)),
+    Filter(reason="aborted"),
+    Filter(status=("ready", "running")),
+    Filter(status=("success",)),
+    Filter(status=("success", "ready")),
+]
+
+
+async def test_lists_go_along_an_index(postgres_url: str) -> None:
+    """Every filter, in both directions, from the start and from a cursor."""
+    schema = Schema("treadle")
+    async with opened(postgres_url), connected(postgres_url) as admin:
+        await admin.execute(READY, 20_000)
+        await admin.execute(ENDED)
+        await admin.execute("analyze treadle.item, treadle.job, treadle.done")
+        for where in FILTERS:
+            for oldest_first in (False, True):
+                for cursor in (None, cursor_of(10_000)):
+                    listing = Listing(where, limit=100, oldest_first=oldest_first, cursor=cursor)
+                    plan = await admin.fetch(f"explain {schema.sql(listing.sql)}", *listing.arguments)
+                    text = "\n".join(line for (line,) in plan)
+                    assert "Seq Scan" not in text, (where, text)
+
+
+CLAIM = f"select * from treadle.claim($1, 50{', null' * 13}) where no is not null"
+
+
+async def test_a_claim_does_not_depend_on_what_waits(postgres_url: str) -> None:
+    """It touches as many pages with 100,000 ready items as with 1,000."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await beat(backend)
+        await admin.execute(READY, 1_000)
+        few = await pages(backend)
+        await admin.execute(READY, 100_000)
+        many = await pages(backend)
+        assert many < 2 * few, (few, many)
+
+
+async def pages(backend: PostgresBackend) -> int:
+    """How many pages the server touches for one claim."""
+    async with backend.transaction() as transaction:
+        plan = await transaction.connection.fetch(f"explain (analyze, buffers) {CLAIM}", "w")
+    shared = next(line for (line,) in plan if "shared hit" in line)
+    return int(shared.partition("hit=")[2].split()[0])
+
+
+async def test_claims_do_not_wait_for_each_other(postgres_url: str) -> None:
+    """While one claim has not committed, the next goes on right behind it, in every lane."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await beat(backend, "w1")
+        await beat(backend, "w2")
+        await admin.execute(READY, 1_000)
+        async with backend.transaction() as transaction:
+            first = await transaction.connection.fetch(CLAIM, "w1")
+            async with asyncio.timeout(10):
+                second = await claim(backend, 50, "w2")
+        assert len(first) == len(second) == 50
+        assert {row["id"] for row in first}.isdisjoint(lease.id for lease in second)
+        assert {row["lane"] for row in first} == {lease.lane for lease in second}
