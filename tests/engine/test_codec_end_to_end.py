@@ -1,0 +1,318 @@
+"""Arguments and results on their way through the store (SPEC §14)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, TypedDict
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, failure
+from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, work
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Line:
+    sku: str
+    price: Decimal
+    due: date
+
+
+@dataclass
+class Order:
+    id: UUID
+    at: datetime
+    colour: Colour
+    lines: list[Line] = field(default_factory=list)
+
+
+class Address(TypedDict):
+    street: str
+    since: date
+
+
+class Person(msgspec.Struct):
+    name: str
+    address: Address
+
+
+class Customer(pydantic.BaseModel):
+    name: str
+    joined: datetime
+    limits: dict[str, Decimal]
+
+
+ORDER = Order(
+    UUID(int=7),
+    datetime(2024, 2, 29, 12, 30, 15, 250, tzinfo=UTC),
+    Colour.BLUE,
+    [Line("a-1", Decimal("9.90"), date(2024, 3, 1))],
+)
+PERSON = Person("Ada", {"street": "Main", "since": date(1999, 1, 1)})
+CUSTOMER = Customer(name="Bob", joined=datetime(2020, 1, 1, tzinfo=UTC), limits={"day": Decimal("1.5")})
+
+
+@work
+async def order_back(order: Order) -> Order:
+    assert isinstance(order, Order)
+    assert isinstance(order.lines[0].price, Decimal)
+    return order
+
+
+@work
+async def person_back(person: Person) -> Person:
+    assert isinstance(person.address["since"], date)
+    return person
+
+
+@work
+async def customer_back(customer: Customer) -> Customer:
+    assert isinstance(customer, Customer)
+    return customer
+
+
+@work
+async def colour_back(colour: Colour, address: Address) -> tuple[Colour, Address]:
+    assert isinstance(colour, Colour)
+    return (colour, address)
+
+
+@work
+async def anything_back(value: Any) -> Any:
+    return value
+
+
+async def test_declared_types_come_back_as_declared(make_app: MakeApp) -> None:
+    """§14: dataclass, msgspec, pydantic, Enum, TypedDict; as arguments, results and group values."""
+    address: Address = {"street": "Main", "since": date(2001, 2, 3)}
+    works = [
+        (order_back(ORDER), ORDER),
+        (person_back(PERSON), PERSON),
+        (customer_back(CUSTOMER), CUSTOMER),
+        (colour_back(Colour.RED, address), (Colour.RED, address)),
+    ]
+    async with make_app(order_back, person_back, customer_back, colour_back) as app:
+        for minted, expected in works:
+            handle = await app.enqueue(minted)
+            for found in (
+                await handle.result(PATIENCE),
+                await handle.group(PATIENCE),
+                # From the store, not from this process.
+                await app.handle(handle.id).result(PATIENCE),
+                await app.handle(handle.id).group(PATIENCE),
+                (await handle.state()).result,
+            ):
+                assert found == expected
+                assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -1,
+        2**70,
+        1.5,
+        float("inf"),
+        "text \x00 \N{GRINNING FACE}",
+        b"\x00\xff",
+        [1, [2, {"three": None}]],
+        (1, (2, 3)),
+        {1, 2, 3},
+        frozenset({"a"}),
+        {1: "one", (2, 3): "pair"},
+        {"$treadle": "datetime", "value": "2024"},
+        {"$treadle": {"$treadle": 1}},
+        datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+        date(2024, 1, 2),
+        timedelta(days=1, microseconds=3),
+        Decimal("1.10"),
+        UUID(int=3),
+        complex(1, 2),
+    ],
+    ids=repr,
+)
+async def test_untyped_values_round_trip(make_app: MakeApp, value: Any) -> None:
+    """T52, §14: the tagged kinds; user data that looks like a tag."""
+    async with make_app(anything_back) as app:
+        handle = await app.enqueue(anything_back(value))
+        for found in (await handle.result(PATIENCE), await app.handle(handle.id).result(PATIENCE)):
+            assert found == value
+            assert type(found) is type(value)
+
+
+async def test_a_group_value_says_whose_result_it_is(make_app: MakeApp) -> None:
+    """§2, §14: a child's value comes back as the child declares it, also in another process."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, Order]:
+        return ctx.queue(order_back(ORDER))
+
+    async with make_app(root, order_back) as app:
+        handle = await app.enqueue(root())
+        assert await handle.group(PATIENCE) == ORDER
+        assert await app.handle(handle.id).group(PATIENCE) == ORDER
+        group = await app.group(handle.id)
+        assert group is not None
+        assert group.value == ORDER
+        # Who does not know the type reads plain values.
+        plain = await make_app().handle(handle.id).group(PATIENCE)
+        assert plain["lines"][0]["sku"] == "a-1"
+
+
+async def test_wrong_arguments_are_refused_when_minted() -> None:
+    """§1: `InputError` naming the parameter."""
+    with pytest.raises(InputError, match="colour"):
+        colour_back("green", {"street": "", "since": date(2001, 1, 1)})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="order"):
+        order_back({"id": 1})  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_encoded_is_refused_at_enqueue(make_app: MakeApp) -> None:
+    """§14: `EncodeError` naming the path; nothing is stored."""
+    app = make_app(anything_back)
+    minted = anything_back({"a": [1, object()]})
+    with pytest.raises(EncodeError) as caught:
+        await app.enqueue(minted)
+    assert "a" in caught.value.path
+    assert "[1]" in caught.value.path
+    assert await app.get([minted.id]) == [None]
+    # One bad work among others stops all of them: they are one step.
+    good = anything_back(1)
+    with pytest.raises(EncodeError):
+        await app.enqueue_many([good, anything_back(object())])
+    assert await app.get([good.id]) == [None]
+
+
+async def test_a_result_that_cannot_be_encoded(make_app: MakeApp) -> None:
+    """§14, §17: dead: undecodable at once, with the path; nothing retried."""
+    calls: list[int] = []
+
+    @work(name="odd", retry=Retry(attempts=5, base=0))
+    async def odd() -> Any:
+        calls.append(1)
+        return {"deep": [object()]}
+
+    async with make_app(odd) as app:
+        error = await failure(app.enqueue(odd()).result(PATIENCE))
+        assert (error.reason, error.error_type) == ("undecodable", "EncodeError")
+        assert "deep" in error.error
+    assert len(calls) == 1
+
+
+async def test_a_result_of_the_wrong_type(make_app: MakeApp) -> None:
+    """§14: what is declared holds for results too."""
+
+    @work(name="lies")
+    async def lies() -> Order:
+        return {"id": 1}  # type: ignore[return-value]
+
+    async with make_app(lies) as app:
+        error = await failure(app.enqueue(lies()).result(PATIENCE))
+        assert error.reason == "undecodable"
+
+
+async def test_a_childs_arguments_that_cannot_be_encoded(make_app: MakeApp) -> None:
+    """§14, §17: the parent is dead at once; no child of it exists."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, Any]:
+        return ctx.queue(good, anything_back(object()))
+
+    good = anything_back(1)
+    async with make_app(root, anything_back) as app:
+        error = await failure(app.enqueue(root()).result(PATIENCE))
+        assert error.error_type == "EncodeError"
+        assert await app.get([good.id]) == [None]
+
+
+async def test_a_fold_that_cannot_be_encoded(make_app: MakeApp) -> None:
+    """§2, §14: the same for a group's value."""
+
+    @work(name="fold")
+    async def fold(ctx: Context) -> Result[int, Any]:
+        return ctx.result(1, append=lambda _: object())
+
+    async with make_app(fold) as app:
+        error = await failure(app.enqueue(fold()).result(PATIENCE))
+        assert (error.reason, error.error_type) == ("undecodable", "EncodeError")
+
+
+async def test_payloads_have_a_limit(make_app: MakeApp) -> None:
+    """§14: `max_payload`; `PayloadTooLarge` at enqueue, dead for a result."""
+
+    @work(name="grow")
+    async def grow(n: int) -> str:
+        return "x" * n
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, Any]:
+        return ctx.queue(anything_back("x" * 2000))
+
+    async with make_app(anything_back, grow, root, max_payload=1000) as app:
+        with pytest.raises(PayloadTooLarge) as caught:
+            await app.enqueue(anything_back("x" * 1000))
+        assert caught.value.limit == 1000
+        assert caught.value.size > 1000
+        assert await app.enqueue(grow(900)).result(PATIENCE) == "x" * 900
+        for large in (grow(2000), root()):
+            error = await failure(app.enqueue(large).result(PATIENCE))
+            assert (error.reason, error.error_type) == ("undecodable", "PayloadTooLarge")
+
+
+async def test_the_default_limit(make_app: MakeApp) -> None:
+    """§14: 1 MiB."""
+    app = make_app(anything_back)
+    await app.enqueue(anything_back("x" * (1024 * 1024 - 100)))
+    with pytest.raises(PayloadTooLarge, match="max_payload"):
+        await app.enqueue(anything_back("x" * (1024 * 1024)))
+
+
+class Upper:
+    """A codec of one's own: JSON, with a mark to tell."""
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark = mark
+
+    def encode(self, value: Any) -> bytes:
+        return self.mark + json.dumps(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        assert data.startswith(self.mark)
+        return json.loads(data.removeprefix(self.mark))
+
+
+async def test_a_codec_of_ones_own(make_app: MakeApp) -> None:
+    """§14, §17: per app or per type; group values use the app's."""
+
+    @work(name="typed", codec=Upper(b"T:"))
+    async def typed(value: Any) -> Any:
+        return value
+
+    @work(name="fold")
+    async def fold(ctx: Context, n: int) -> Result[int]:
+        return ctx.result(n, append=lambda old: (old or 0) + n)
+
+    async with make_app(typed, anything_back, fold, codec=Upper(b"A:")) as app:
+        for minted, mark in ((typed({"a": [1]}), b"T:"), (anything_back({"a": [1]}), b"A:")):
+            handle = await app.enqueue(minted)
+            assert await handle.result(PATIENCE) == {"a": [1]}
+            (raw,) = await app.backend.get([handle.id])
+            assert raw is not None
+            assert raw.input.startswith(mark)
+            assert isinstance(raw.result, bytes)
+            assert raw.result.startswith(mark)
+        assert await app.enqueue(fold(3)).group(PATIENCE) == 3

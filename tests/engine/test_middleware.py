@@ -1,0 +1,220 @@
+"""Middlewares, and where handlers run (SPEC §13, §17)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, failure
+from treadle import Abort, Context, Result, Retry, work
+
+CallNext = Callable[[], Awaitable[Any]]
+
+tracing: contextvars.ContextVar[str] = contextvars.ContextVar("tracing", default="none")
+
+
+@work
+async def value(n: int) -> int:
+    return n
+
+
+async def test_the_first_is_outermost(make_app: MakeApp) -> None:
+    """§13: an onion around each attempt."""
+    order: list[str] = []
+
+    def layer(name: str) -> Any:
+        async def around(ctx: Context, call_next: CallNext) -> Any:
+            order.append(f"{name} in {ctx.attempt}")
+            try:
+                return await call_next()
+            finally:
+                order.append(f"{name} out")
+
+        return around
+
+    @work(name="step", retry=AT_ONCE)
+    async def step(ctx: Context) -> None:
+        order.append("handler")
+        if ctx.attempt == 1:
+            raise OSError("once")
+
+    async with make_app(step, middleware=[layer("a"), layer("b")]) as app:
+        await app.enqueue(step()).result(PATIENCE)
+    assert order == [
+        *("a in 1", "b in 1", "handler", "b out", "a out"),
+        *("a in 2", "b in 2", "handler", "b out", "a out"),
+    ]
+
+
+async def test_extra_is_for_this_attempt(make_app: MakeApp) -> None:
+    """§3, §13: what middlewares put there; a handler without a Context runs inside them too."""
+    seen: list[dict[str, Any]] = []
+
+    async def around(ctx: Context, call_next: CallNext) -> Any:
+        seen.append(dict(ctx.extra))
+        ctx.extra["user"] = f"{ctx.type} {ctx.attempt}"
+        return await call_next()
+
+    @work(name="who", retry=AT_ONCE)
+    async def who(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            raise OSError("once")
+        return ctx.extra["user"]
+
+    async with make_app(who, value, middleware=[around]) as app:
+        assert await app.enqueue(who()).result(PATIENCE) == "who 2"
+        assert await app.enqueue(value(3)).result(PATIENCE) == 3
+    assert seen == [{}, {}, {}]
+
+
+async def test_it_sees_the_error(make_app: MakeApp) -> None:
+    """§13: and may raise another, or none."""
+    seen: list[str] = []
+
+    async def around(ctx: Context, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except ValueError as error:
+            seen.append(str(error))
+            raise Abort("translated") from error
+        except KeyError:
+            return "rescued"
+
+    @work(name="raising", retry=Retry(attempts=5, base=0))
+    async def raising(kind: str) -> str:
+        raise ValueError("bad") if kind == "value" else KeyError("missing")
+
+    async with make_app(raising, middleware=[around]) as app:
+        error = await failure(app.enqueue(raising("value")).result(PATIENCE))
+        assert (error.reason, error.error) == ("aborted", "translated")
+        assert await app.enqueue(raising("key")).result(PATIENCE) == "rescued"
+    assert seen == ["bad"]
+
+
+async def test_it_sees_and_changes_the_value(make_app: MakeApp) -> None:
+    """§13: what it returns is the result; nothing at all leaves the handler's as it is."""
+    seen: list[object] = []
+
+    async def around(ctx: Context, call_next: CallNext) -> Any:
+        found = await call_next()
+        seen.append(found)
+        return found + 1 if ctx.type == "changed" else None
+
+    @work(name="changed")
+    async def changed() -> int:
+        return 1
+
+    @work(name="flow")
+    async def flow(ctx: Context) -> Result[None, int]:
+        return ctx.queue(value(7))
+
+    async with make_app(changed, flow, value, middleware=[around]) as app:
+        assert await app.enqueue(changed()).result(PATIENCE) == 2
+        assert await app.enqueue(value(5)).result(PATIENCE) == 5
+        assert await app.enqueue(flow()).group(PATIENCE) == 7
+    assert seen[:2] == [1, 5]
+    assert isinstance(seen[2], Result)
+
+
+async def test_it_need_not_call_the_handler(make_app: MakeApp) -> None:
+    """§13: what it raises instead is the attempt's."""
+    ran: list[int] = []
+
+    async def guard(ctx: Context, call_next: CallNext) -> Any:
+        raise Abort("not allowed")
+
+    @work(name="never")
+    async def never() -> None:
+        ran.append(1)
+
+    async with make_app(never, middleware=[guard]) as app:
+        assert (await failure(app.enqueue(never()).result(PATIENCE))).error == "not allowed"
+    assert not ran
+
+
+async def test_a_timeout_includes_middlewares(make_app: MakeApp) -> None:
+    """§5: `timeout` bounds one attempt, all of it."""
+
+    async def slow(ctx: Context, call_next: CallNext) -> Any:
+        await asyncio.Event().wait()
+
+    async with make_app(value, middleware=[slow]) as app:
+        handle = await app.enqueue(value(1), timeout=0.05, retry=Retry(attempts=1))
+        assert (await failure(handle.result(PATIENCE))).error_type == "AttemptTimeout"
+
+
+@pytest.mark.parametrize("kind", ["async", "thread", "loop"])
+async def test_contextvars_reach_the_handler(make_app: MakeApp, kind: str) -> None:
+    """§17: those in threads too; and nothing leaks into the next attempt."""
+
+    async def trace(ctx: Context, call_next: CallNext) -> Any:
+        assert tracing.get() == "none"
+        tracing.set(ctx.id)
+        return await call_next()
+
+    if kind == "async":
+
+        @work(name="look")
+        async def look() -> str:
+            return tracing.get()
+    elif kind == "thread":
+
+        @work(name="look")
+        def look() -> str:
+            assert threading.current_thread() is not threading.main_thread()
+            return tracing.get()
+    else:
+
+        @work(name="look", run_in="loop")
+        def look() -> str:
+            assert threading.current_thread() is threading.main_thread()
+            return tracing.get()
+
+    async with make_app(look, middleware=[trace]) as app:
+        for _ in range(2):
+            handle = await app.enqueue(look())
+            assert await handle.result(PATIENCE) == handle.id
+    assert tracing.get() == "none"
+
+
+async def test_sync_handlers_do_not_block_the_loop(make_app: MakeApp) -> None:
+    """§1: they run in threads, side by side."""
+    barrier = threading.Barrier(3)
+
+    @work(name="meet")
+    def meet() -> int:
+        return barrier.wait(PATIENCE)
+
+    async with make_app(meet) as app:
+        handles = await app.enqueue_many([meet() for _ in range(3)])
+        found = [await handle.result(PATIENCE) for handle in handles]
+    assert sorted(found) == [0, 1, 2]
+
+
+async def test_a_sync_handler_with_a_context(make_app: MakeApp) -> None:
+    """§1: it may return Results as well."""
+
+    @work(name="flow")
+    def flow(ctx: Context) -> Result[None, int]:
+        return ctx.queue(value(1)).next(value(2))
+
+    async with make_app(flow, value) as app:
+        assert await app.enqueue(flow()).group(PATIENCE) == 2
+
+
+async def test_a_sync_handler_that_raises(make_app: MakeApp) -> None:
+    """§5: `Abort` and friends work in threads; the traceback is kept."""
+
+    @work(name="bad")
+    def bad() -> None:
+        raise Abort(LookupError("gone"))
+
+    async with make_app(bad) as app:
+        handle = await app.enqueue(bad())
+        error = await failure(handle.result(PATIENCE))
+        assert (error.error_type, error.reason) == ("LookupError", "aborted")
