@@ -35,7 +35,8 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, coordinate, listing, operate, outside, read, remove, settle, submit, worker
+from . import claim, coordinate, listing, operate, outside, read, remove, settle, submit
+from . import worker as workforce
 from .connection import Durability
 from .store_file import StoreFile
 
@@ -98,16 +99,16 @@ class SqliteBackend:
         return await self._file.write(lambda step: claim.claim(step, demand, self._file.beside))
 
     async def beat(self, beat: Beat) -> Pulse:
-        return await self._file.write(lambda step: worker.beat(step, beat, self._file.beside), urgent=True)
+        return await self._file.write(lambda step: workforce.beat(step, beat, self._file.beside), urgent=True)
 
-    async def bury(self, worker_id: str) -> int:
-        return await self._file.write(lambda step: worker.bury(step, worker_id))
+    async def bury(self, worker: str) -> int:
+        return await self._file.write(lambda step: workforce.bury(step, worker))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._file.write(lambda step: settle.settle(step, settlements))
 
-    async def orphans(self, worker_id: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._file.write(lambda step: worker.orphans(step, worker_id, known))
+    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self._file.write(lambda step: workforce.orphans(step, worker, known))
 
     # -- reads -----------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class SqliteBackend:
         return await self._file.read(lambda step: read.counts(step, tenant, with_ended=ended))
 
     async def workers(self) -> Sequence[WorkerState]:
-        return await self._file.read(worker.workers)
+        return await self._file.read(workforce.workers)
 
     # -- operators -------------------------------------------------------------------------------------
 
