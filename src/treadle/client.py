@@ -195,8 +195,9 @@ class Client(Operator):
         if tx is not None:
             return await self.submit_within(tx, works, options)
         items = self._items(works, options, self.core.local())
-        answers = await self.core.submitter.submit(items)
-        self._submitted(items, answers)
+        sent = self.core.settings.clock.monotonic()
+        stored = functools.partial(self._submitted, items, sent)
+        answers = await self.core.submitter.submit(items, stored)
         return [self._handle(answer) for answer in answers]
 
     async def submit_within(
@@ -219,14 +220,14 @@ class Client(Operator):
         _check_ids(items)
         return items
 
-    def _submitted(self, items: tuple[Item, ...], answers: tuple[Submitted, ...]) -> None:
+    def _submitted(self, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> None:
         """What follows once they are in the store."""
         core = self.core
         stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
         announce.queued(core, stored, None)
         leases = tuple(answer.lease for answer in answers if answer.lease is not None)
         if leases and (crew := core.local()) is not None:
-            crew.take(leases, core.settings.clock.monotonic())
+            crew.take(leases, sent)
         if len(leases) < len(stored):
             core.signals.ready()
 

@@ -40,8 +40,8 @@ class Room(Protocol):
         """The store says that this worker is dead: beat again."""
         ...
 
-    async def orphaned(self) -> None:
-        """A claim's answer was lost: ask for what it handed out."""
+    async def orphaned(self) -> bool:
+        """An answer was lost: ask for what it handed out. False: that cannot be asked just now."""
         ...
 
     async def pause(self) -> float:
@@ -125,16 +125,13 @@ class Claimer:
 
     async def _recover(self) -> None:
         """Ask for what nobody here knows of: after an answer was lost, and again a lease later."""
-        now = self._clock.monotonic()
-        lost, self._adrift = self._adrift, False
+        now, lost = self._clock.monotonic(), self._adrift
         if not lost and (self._ask_again is None or now < self._ask_again):
             return
-        try:
-            await self._room.orphaned()
-        except BaseException:
-            self._adrift = True
-            raise
-        self._ask_again = now + self._lease if lost else None
+        self._adrift = True
+        if await self._room.orphaned():
+            self._adrift = False
+            self._ask_again = now + self._lease if lost else None
 
     async def _claim(self) -> float:
         demand = self._room.demand()
@@ -168,7 +165,7 @@ class Claimer:
         if demand.limit:
             self._nothing = self._begun
             self._found_nothing.set()
-        idle = self._empty > IDLE_AFTER
+        idle = self._empty > IDLE_AFTER and not self._adrift
         wait = self._interval * IDLE_FACTOR if idle else self._interval
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
 

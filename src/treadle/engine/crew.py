@@ -79,6 +79,8 @@ class Crew:
         self._doers: dict[object, BaseDoer] = {}
         """The doers of types, as users gave them and as they are used."""
         self._stopping = False
+        self._recovering = False
+        """Lost answers are being asked for: nothing may be leased in the meantime."""
         self.services = Services(core, duty.worker, self._find)
         self.desk = Desk(core, self._freed)
         self.services.settler = self.desk.settler
@@ -146,16 +148,14 @@ class Crew:
         self._start(self.runner.alarm.run(), "alarm")
         self._start(self.claimer.run(), "claim")
         self._start(self.pruner.run(), "prune")
-        core.scheduler.start(duty.worker)
-        self._guard()
         if duty.redrive is not None:
             self._start(self._redriver(duty.redrive).run(), "redrive")
+        core.scheduler.start(duty.worker)
+        self._guard()
 
     def _start(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(loop, name)
 
-    def _guard(self) -> None:
-        """A blocked loop can only be noticed from outside of it; with a clock of one's own there is none."""
     def _redriver(self, redrive: Redrive) -> Redriver:
         core, duty = self._core, self._duty
         if "operating" not in core.backend.capabilities:
@@ -173,6 +173,8 @@ class Crew:
             interval=core.settings.poll_interval,
         )
 
+    def _guard(self) -> None:
+        """A blocked loop can only be noticed from outside of it; with a clock of one's own there is none."""
         settings = self._core.settings
         if isinstance(settings.clock, SystemClock):
             self._watchdog = Watchdog(
@@ -328,17 +330,24 @@ class Crew:
     def offers(self, type: str) -> str | None:
         """This worker's id, if it could run an item of that type right now: for `skip_queue`."""
         bound = self._bounds.get(type)
-        if self._stopping or bound is None or bound.type.batch is not None:
+        if self._stopping or self._recovering or bound is None or bound.type.batch is not None:
             return None
         return self._duty.worker if bound.doer.available() > 0 else None
 
     async def revive(self) -> None:
         await self.heart.beat()
 
-    async def orphaned(self) -> None:
+    async def orphaned(self) -> bool:
+        if self._core.submitter.leasing:
+            return False  # the answers to come would be taken for lost ones
         sent = self._core.settings.clock.monotonic()
-        leases = await self._core.backend.orphans(self._duty.worker, self.desk.tokens())
+        self._recovering = True
+        try:
+            leases = await self._core.backend.orphans(self._duty.worker, self.desk.tokens())
+        finally:
+            self._recovering = False
         self.take(tuple(leases), sent)
+        return True
 
     async def pause(self) -> float:
         if self._duty.backpressure is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.errors import BackendError, CycleError, DuplicateIdError, StoreUnavailable
+from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
 from .combine import Combiner
@@ -22,6 +22,12 @@ Answer: TypeAlias = tuple[Submitted, ...]
 class Request(NamedTuple):
     submission: Submission
     answer: asyncio.Future[Answer]
+    stored: Callable[[Answer], None]
+
+    @property
+    def leases(self) -> bool:
+        """Whether items of it are to be stored already leased."""
+        return any(item.lease_to is not None for item in self.submission.items)
 
 
 class Submitter:
@@ -39,12 +45,17 @@ class Submitter:
         self._sleep = sleep
         self._draw = draw
         self._adrift = adrift
+        self.leasing = 0
+        """Requests under way whose items are to be stored already leased."""
         self._combiner: Combiner[Request] = Combiner(self._write, tasks, name="submit", limit=1000)
 
-    async def submit(self, items: tuple[Item, ...]) -> Answer:
-        """Store these items together. A caller that is cancelled stops waiting; the write goes on."""
+    async def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], None]) -> Answer:
+        """Store these items together. A caller that is cancelled stops waiting; the write goes on, and
+        `stored` is called once it is done."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._combiner.add(Request(Submission(items), answer))
+        request = Request(Submission(items), answer, stored)
+        self.leasing += request.leases
+        self._combiner.add(request)
         return await answer
 
     async def submit_within(self, items: tuple[Item, ...], tx: object) -> Answer:
@@ -58,20 +69,25 @@ class Submitter:
     async def _write(self, requests: list[Request]) -> None:
         try:
             answers = await self._patiently([request.submission for request in requests])
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  it is handed to the callers
             await self._refuse(requests, error)
-            return
         except BaseException as error:
             for request in requests:
-                _fail(request, error)
+                self._conclude(request, StoreUnavailable(f"not submitted, or perhaps it was: {error}"))
             raise
-        for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, Rejected):
-                _fail(request, rejection(answer))
-            elif not request.answer.done():
-                request.answer.set_result(answer)
-            elif any(submitted.lease for submitted in answer):
-                self._adrift()
+        else:
+            for request, answer in zip(requests, answers, strict=True):
+                self._conclude(request, rejection(answer) if isinstance(answer, Rejected) else answer)
+
+    def _conclude(self, request: Request, answer: Answer | Exception) -> None:
+        self.leasing -= request.leases
+        if isinstance(answer, Exception):
+            _fail(request, answer)
+            return
+        # Here and not by the caller, who may have been cancelled.
+        request.stored(answer)
+        if not request.answer.done():
+            request.answer.set_result(answer)
 
     async def _patiently(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         tries = 0
@@ -126,11 +142,11 @@ class Submitter:
             return None
         return Submitted(state.id, state.id != item.id, state.status, None, state.group_id)
 
-    async def _refuse(self, requests: list[Request], error: BackendError) -> None:
+    async def _refuse(self, requests: list[Request], error: Exception) -> None:
         """If it is one of them that the store will not have, the others must not suffer for it."""
         if len(requests) == 1 or isinstance(error, StoreUnavailable):
             for request in requests:
-                _fail(request, error)
+                self._conclude(request, error)
             return
         for request in requests:
             await self._write([request])
@@ -148,6 +164,7 @@ def rejection(rejected: Rejected) -> Exception:
     return DuplicateIdError(rejected.ids[0])
 
 
-def _fail(request: Request, error: BaseException) -> None:
+def _fail(request: Request, error: Exception) -> None:
     if not request.answer.done():
-        request.answer.set_exception(error if isinstance(error, Exception) else StoreUnavailable(str(error)))
+        request.answer.set_exception(error)
+        request.answer.exception()  # a caller that was cancelled does not ask for it
