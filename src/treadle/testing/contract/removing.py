@@ -259,6 +259,20 @@ class Pruning:
         await consistent(backend)
 
     @needs("operating")
+    @pytest.mark.parametrize("need", [1, 2])
+    async def test_what_a_dead_item_waited_for_goes(self, subject: Subject, need: int) -> None:
+        """Dead is not open, whether it ran or was doomed, however long it is kept."""
+        backend = subject.backend
+        await end(backend, item("p", keep=10))
+        await submit(backend, gate("p", id="a", need=need), gate("p", "never", id="b", expires_in=50))
+        await subject.advance(100)
+        assert await backend.prune() == 0
+        await apply(backend, *(die(lease) for lease in (await ask(backend)).leases))
+        assert await statuses(backend, "a", "b") == ["dead", "dead"]
+        assert await backend.prune() == 1
+        assert not await exists(backend, "p")
+
+    @needs("operating")
     async def test_ids_and_keys_are_free_afterwards(self, subject: Subject) -> None:
         """Pruned is gone."""
         await end(subject.backend, item("a", key="k", keep=10))
