@@ -13,6 +13,7 @@ from treadle.item import Closed, Effects, Ended, Ref
 from treadle.retry import retry_call
 
 from .core import Core
+from .decide import Die, Succeed
 from .settle import BACKOFF, Entry
 
 
@@ -51,9 +52,12 @@ def _truth(entry: Entry, ended: Ended) -> Entry:
 
 
 def _closed(entries: Sequence[Entry], ended: Ended) -> tuple[Closed, ...]:
-    """The groups that ended together with one of these."""
+    """The groups that ended together with one of these. What was to be run again has ended nothing, even if it
+    has ended since: whoever ended it says so."""
     together: set[Ref] = set()
     for entry in entries:
+        if not isinstance(entry.decision, Succeed | Die):
+            continue
         item, group = ended.items.get(_item(entry)), ended.groups.get(_group(entry))
         if item is not None and group is not None and item.ended_at == group.ended_at:
             together.add(_group(entry))
