@@ -14,21 +14,23 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import verbs
+from benchmarks import engine, verbs
 from benchmarks.measure import Figure, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
+ALL = ("verbs", "backlog", "group", "engine")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["verbs", "backlog", "group", []], help="default: all")
+    parser.add_argument("what", nargs="*", choices=[*ALL, []], help="default: all")
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
-    what = given.what or ["verbs", "backlog", "group"]
+    what = given.what or list(ALL)
     kinds = tuple(given.on or KINDS)
     console.print(f"[bold]treadle[/] on {machine()}")
     with stores(kinds) as opened:
@@ -48,20 +50,24 @@ async def run(opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bo
     if "verbs" in what:
         figures = await verbs.verbs(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 3)
         results["verbs"] = {kind: {f.name: f.values for f in each} for kind, each in figures.items()}
-        console.print(verbs_table(figures))
+        console.print(figures_table(figures, "raw verbs"))
     if "backlog" in what:
         results["backlog"] = await backlogs(opened, kinds, quick)
     if "group" in what:
         results["group"] = await groups(opened, kinds)
+    if "engine" in what:
+        measured = await engine.engine(opened, kinds, 2_000 if quick else 20_000, 1 if quick else 3)
+        results["engine"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "the engine"))
     return results
 
 
-def verbs_table(figures: dict[str, list[Figure]]) -> Table:
-    table = Table("backend", "case", "median (low-high)", "of the floor", title="raw verbs")
+def figures_table(figures: dict[str, list[Figure]], title: str) -> Table:
+    table = Table("backend", "case", "median (low-high)", "of the floor", title=title)
     for kind, each in figures.items():
         floors = {f.name.removeprefix("floor: "): f for f in each if f.name.startswith("floor: ")}
         for figure in each:
-            floor = floors.get(figure.name)
+            floor = floors.get(figure.name) or (floors.get("a task each") if figure.unit == "/s" else None)
             ratio = "" if floor is None else f"{figure.median / floor.median:.2f}"
             table.add_row(kind, figure.name, f"{figure} {figure.unit}", ratio)
         table.add_section()
