@@ -88,14 +88,16 @@ class Engine:
         return percentile(await self._latencies(), 0.99)
 
     async def _latencies(self, times: int = 100) -> list[float]:
-        """Milliseconds from enqueue to result, one at a time: with poll_interval=5 it is woken, not polled."""
+        """Milliseconds from enqueue to result, one at a time. With poll_interval=5: woken, not polled."""
         taken: list[float] = []
-        async with self._stores.fresh(self._kind) as url:
-            async with Treadle(url, work=[noop], poll_interval=5.0) as app:
-                for i in range(times):
-                    start = time.perf_counter()
-                    await app.enqueue(noop(i)).result()
-                    taken.append((time.perf_counter() - start) * 1000)
+        async with (
+            self._stores.fresh(self._kind) as url,
+            Treadle(url, work=[noop], poll_interval=5.0) as app,
+        ):
+            for i in range(times):
+                start = time.perf_counter()
+                await app.enqueue(noop(i)).result()
+                taken.append((time.perf_counter() - start) * 1000)
         return taken
 
 
