@@ -52,8 +52,8 @@ def _truth(entry: Entry, ended: Ended) -> Entry:
 
 
 def _closed(entries: Sequence[Entry], ended: Ended) -> tuple[Closed, ...]:
-    """The groups that ended together with one of these. What was to be run again has ended nothing, even if it
-    has ended since: whoever ended it says so."""
+    """The groups that ended together with one of these. What was to be run again has ended nothing, even
+    if it has ended since: whoever ended it says so."""
     together: set[Ref] = set()
     for entry in entries:
         if not isinstance(entry.decision, Succeed | Die):
