@@ -11,7 +11,7 @@ from treadle.backend import Backend
 from treadle.item import Signal
 from treadle.metrics import Metrics
 
-from .hooks import Hooks, Phase
+from .hooks import LOGGER, Hooks, Phase
 from .itemize import Itemizer
 from .patience import briefly, patiently
 from .registry import AnyType, Registry
@@ -41,6 +41,7 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec)
+        self.registry.on_stranger = self._stranger
         self.itemizer = Itemizer(self.registry, settings)
         self.tasks = Tasks(self._task_died)
         self.signals = Signals(backend, hooks, self.tasks, settings.generate_id())
@@ -62,6 +63,15 @@ class Core:
     def _task_died(self, error: BaseException, name: str) -> None:
         phase: Phase = "settle" if name == "settle" else "claim" if name == "claim" else "signal"
         self.hooks.report(error, phase, f"the {name} task ended")
+
+    def _stranger(self, type: AnyType) -> None:
+        """A worker runs here, and it was not told of a type whose code is here too: most likely forgotten."""
+        if type.has_handler and self.local() is not None:
+            LOGGER.warning(
+                "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
+                "app.register. Until a worker has it, its items wait",
+                type.name,
+            )
 
     # -- connecting ------------------------------------------------------------------------------------
 

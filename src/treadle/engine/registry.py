@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
@@ -18,6 +18,10 @@ class Registry:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self._types: dict[str, AnyType] = {}
+        self._met: dict[str, AnyType] = {}
+        """Types that were enqueued and are not registered: their results can be read as declared."""
+        self.on_stranger: Callable[[AnyType], None] | None = None
+        """Told of each of them, once."""
 
     @property
     def types(self) -> Mapping[str, AnyType]:
@@ -43,18 +47,27 @@ class Registry:
         """The type of a Work that is being enqueued. A type need not be registered to be enqueued, but a
         name means one type only."""
         known = self._types.get(work.type)
-        if known is None or known is work.definition:
-            return work.definition
+        if known is None:
+            return self._remember(work.definition)
+        if known is work.definition:
+            return known
         if known.has_handler and work.definition.has_handler:
             raise DuplicateWorkError(work.type)
         # A declaration and the type it declares are one type, seen from two sides.
         return known
 
+    def _remember(self, type: AnyType) -> AnyType:
+        if self._met.get(type.name) is not type:
+            self._met[type.name] = type
+            if self.on_stranger is not None:
+                self.on_stranger(type)
+        return type
+
     def read_result(self, type: str, data: bytes | None) -> Any:
         """A stored result, as the type declares it; by the app's codec alone if the type is not known."""
         if data is None:
             return None
-        known = self._types.get(type)
+        known = self._types.get(type) or self._met.get(type)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
 
