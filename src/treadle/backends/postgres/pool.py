@@ -10,12 +10,16 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
+
+
+PATIENCE: Final = 2.0
+"""Seconds that saying goodbye may take."""
 
 
 class Pool:
@@ -27,6 +31,7 @@ class Pool:
         self._used: set[Connection] = set()
         self._all = asyncio.Semaphore(size)
         self._ordinary = asyncio.Semaphore(size - reserved)
+        self._closing: set[asyncio.Future[None]] = set()
         self._pid = os.getpid()
         self._closed = False
 
@@ -51,8 +56,7 @@ class Pool:
             self._put_back(connection)
             raise
         except BaseException:
-            self._used.discard(connection)
-            connection.terminate()
+            self._discard(connection)
             raise
         else:
             self._put_back(connection)
@@ -75,11 +79,18 @@ class Pool:
         else:
             self._idle.append(connection)
 
-    async def close(self, patience: float = 2.0) -> None:
+    def _discard(self, connection: Connection) -> None:
+        """Close it behind the caller's back: the driver may be telling the server to stop."""
+        self._used.discard(connection)
+        closing = asyncio.ensure_future(_close(connection, PATIENCE))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
         """Close what is idle, and end what is still used."""
         self._closed = True
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(_close(connection, patience) for connection in idle))
+        await asyncio.gather(*self._closing, *(_close(connection, PATIENCE) for connection in idle))
         for connection in list(self._used):
             connection.terminate()
 

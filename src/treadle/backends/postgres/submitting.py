@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import asyncpg
@@ -35,7 +35,7 @@ class Submitting(Verbs):
     def __init__(self) -> None:
         super().__init__()
         self._random = random.Random()
-        self._unsure: dict[int, tuple[Submission, int]] = {}
+        self._unsure: dict[int, tuple[Submission | Fire, int]] = {}
 
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         if tx is not None:
@@ -78,9 +78,7 @@ class Submitting(Verbs):
             except asyncpg.PostgresError as error:
                 wave = request.without(error, answers)
             except BaseException:
-                self._unsure.update((id(submissions[n]), (submissions[n], nonces[n])) for n in wave)
-                for known in list(self._unsure)[:-UNSURE]:
-                    del self._unsure[known]
+                self._remember((submissions[n], nonces[n]) for n in wave)
                 raise
             else:
                 await self._answer(request, record, answers)
@@ -88,10 +86,16 @@ class Submitting(Verbs):
         for n in nonces:
             self._unsure.pop(id(submissions[n]), None)
 
-    def _nonce(self, submission: Submission) -> int:
-        """A number for this submission, the same when it is tried again after its outcome was unknown."""
-        unsure = self._unsure.get(id(submission))
+    def _nonce(self, request: Submission | Fire) -> int:
+        """A number for this request, the same when it is tried again after its outcome was unknown."""
+        unsure = self._unsure.get(id(request))
         return self._random.getrandbits(62) if unsure is None else unsure[1]
+
+    def _remember(self, requests: Iterable[tuple[Submission | Fire, int]]) -> None:
+        """Nobody knows what became of these."""
+        self._unsure.update((id(request), (request, nonce)) for request, nonce in requests)
+        for known in list(self._unsure)[:-UNSURE]:
+            del self._unsure[known]
 
     async def _answer(self, request: Request, record: Fields, answers: dict[int, Answer]) -> None:
         stored = request.answers(record)
@@ -111,18 +115,21 @@ class Submitting(Verbs):
         raise NotImplementedError
 
     async def fire(self, fire: Fire) -> Answer | None:
-        submission = Submission(fire.items)
+        nonce = self._nonce(fire)
+        request = Request([Submission(fire.items)], [0], {0: nonce})
         answers: dict[int, Answer] = {}
-        request = Request([submission], [0], {0: self._random.getrandbits(62)})
         try:
             record = await self._calls.row(FIRE, fire.name, fire.at, fire.next_at, *request.arguments)
         except asyncpg.PostgresError as error:
             request.without(error, answers)
-            return answers[0]
-        if not record["fired"]:
-            return None
-        await self._answer(request, record, answers)
-        return answers[0]
+        except BaseException:
+            self._remember([(fire, nonce)])
+            raise
+        else:
+            if record["fired"]:
+                await self._answer(request, record, answers)
+        self._unsure.pop(id(fire), None)
+        return answers.get(0)
 
 
 class Request:

@@ -40,7 +40,12 @@ begin
   perform 1 from treadle.schedule s where s.name = p_name and s.next_at = p_at and not s.paused for update;
   fired := found;
   if not fired then
-    return;
+    -- Unless it was this very call that did, and its answer was lost.
+    fired := exists (select 1 from treadle.item i
+                     where i.id = i_id[1] and i.tenant = i_tenant[1] and i.nonce = i_nonce[1]);
+    if not fired then
+      return;
+    end if;
   end if;
   if cardinality(i_id) > 0 then
     select s.now, s.nos, s.states, s.tokens, s.e_row, s.e_id, s.e_state, s.e_group, s.e_own
@@ -50,5 +55,5 @@ begin
           i_counting, i_key, i_scope, i_keep, i_keep_dead, i_input, i_options, i_skip, i_nonce, i_lease_to,
           i_grp, i_group_id, p_plain, p_check) s;
   end if;
-  update treadle.schedule s set last_at = p_at, next_at = p_next_at where s.name = p_name;
+  update treadle.schedule s set last_at = p_at, next_at = p_next_at where s.name = p_name and s.next_at = p_at;
 end $$;

@@ -1,0 +1,347 @@
+"""PostgreSQL: connections that are lost, answers that are lost, callers that give up."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+
+from tests.backends.postgres_store import connected, opened
+from treadle.backends.postgres import PostgresBackend
+from treadle.errors import NotStarted, StoreUnavailable
+from treadle.item import Beat, Demand, Fire, Rejected, Schedule, Signal, Submission
+from treadle.testing.contract.build import (
+    apply,
+    beat,
+    claim,
+    claim_ids,
+    die,
+    item,
+    items,
+    only,
+    settle_one,
+    start_one,
+    state,
+    status,
+    submit,
+    submit_one,
+    succeed,
+)
+from treadle.testing.contract.check import consistent
+from treadle.testing.contract.signals import Ear
+
+READY_FOR_QUERY = b"Z\x00\x00\x00\x05I"
+"""How the server says that a transaction is over."""
+
+
+class Proxy:
+    """Stands between the backend and the server, and can lose an answer after the server has committed."""
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        where = parse_qs(self._parts.query)
+        self._socket = f"{where['host'][0]}/.s.PGSQL.{where['port'][0]}"
+        self._lose = 0
+        self.lost = 0
+
+    @property
+    def url(self) -> str:
+        port = self._server.sockets[0].getsockname()[1]
+        user = quote(self._parts.username or "postgres")
+        return f"postgresql://{user}@127.0.0.1:{port}{self._parts.path}?sslmode=disable"
+
+    async def __aenter__(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    def lose_answers(self, count: int = 1) -> None:
+        """The next so many answers, on whatever connection, do not arrive: the connection breaks instead."""
+        self._lose = count
+
+    async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        server, forth = await asyncio.open_unix_connection(self._socket)
+        pumps = [
+            asyncio.create_task(self._pump(client, forth)),
+            asyncio.create_task(self._pump(server, back, answers=True)),
+        ]
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        for writer in (forth, back):
+            writer.close()
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool = False
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(1 << 16):
+                if answers and self._lose and data.endswith(READY_FOR_QUERY):
+                    self._lose -= 1
+                    self.lost += 1
+                    return
+                target.write(data)
+                await target.drain()
+
+
+@asynccontextmanager
+async def behind_proxy(url: str) -> AsyncGenerator[tuple[PostgresBackend, Proxy]]:
+    """A backend whose answers can be lost, with everything it will say prepared."""
+    async with Proxy(url) as proxy, opened(proxy.url) as backend:
+        await beat(backend)
+        await submit(backend, item())
+        await apply(backend, *[succeed(lease) for lease in await claim(backend)])
+        yield backend, proxy
+
+
+class TestLostAnswers:
+    async def test_of_a_settle(self, postgres_url: str) -> None:
+        """It is repeated by itself, and finds that it has happened."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            lease = await start_one(backend, item("a"))
+            proxy.lose_answers()
+            outcome = await settle_one(backend, succeed(lease, item("child")))
+            assert (outcome.verb, outcome.again, proxy.lost) == ("applied", True, 1)
+            assert await claim_ids(backend) == ["child"]
+            await consistent(backend)
+
+    async def test_of_a_submit(self, postgres_url: str) -> None:
+        """Stored once, and answered as if nothing had been: not as a duplicate, not as existing."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            proxy.lose_answers()
+            plain, keyed = await submit(backend, item("a"), item("b", key="k"))
+            assert [(one.id, one.existing, one.status) for one in (plain, keyed)] == [
+                ("a", False, "ready"),
+                ("b", False, "ready"),
+            ]
+            assert proxy.lost == 1
+            assert sorted(await claim_ids(backend)) == ["a", "b"]
+
+    async def test_of_a_submit_that_leases(self, postgres_url: str) -> None:
+        """The lease is found again."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            proxy.lose_answers()
+            answer = await submit_one(backend, item("a", lease_to="w"))
+            assert answer.lease is not None
+            assert proxy.lost == 1
+            await apply(backend, succeed(answer.lease))
+
+    async def test_of_every_try_of_a_submit(self, postgres_url: str) -> None:
+        """The caller is told, tries the same again, and is answered as if it had been the first time."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            submission = Submission((item("a"),))
+            proxy.lose_answers(50)
+            with pytest.raises(StoreUnavailable):
+                await backend.submit([submission])
+            proxy.lose_answers(0)
+            answer = only(await backend.submit([submission]))
+            assert not isinstance(answer, Rejected)
+            assert (answer[0].id, answer[0].existing) == ("a", False)
+            assert isinstance(only(await backend.submit([submission])), Rejected)
+
+    async def test_of_a_claim(self, postgres_url: str) -> None:
+        """It is not repeated: the leases that nobody heard of are found through `orphans`."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            await submit(backend, item("a"))
+            proxy.lose_answers()
+            with pytest.raises(StoreUnavailable):
+                await backend.claim(Demand(worker="w", limit=5))
+            lease = only(await backend.orphans("w", []))
+            await apply(backend, succeed(lease))
+
+    async def test_of_a_fire(self, postgres_url: str) -> None:
+        """Fired once, and answered as fired."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            await backend.put_schedule(Schedule(name="s", next_at=1000.0))
+            await backend.fire(Fire(name="s", at=1.0, next_at=2.0, items=(item("warm"),)))
+            proxy.lose_answers()
+            answer = await backend.fire(Fire(name="s", at=1000.0, next_at=2000.0, items=(item("a"),)))
+            assert answer is not None
+            assert not isinstance(answer, Rejected)
+            assert [(one.id, one.existing) for one in answer] == [("a", False)]
+            assert (proxy.lost, await claim_ids(backend)) == (1, ["a"])
+
+    async def test_of_a_beat(self, postgres_url: str) -> None:
+        """A first beat that is repeated is still the worker's first to the caller's mind: it is alive."""
+        async with behind_proxy(postgres_url) as (backend, proxy):
+            proxy.lose_answers()
+            await backend.beat(Beat(worker="w", lease=100))
+            assert proxy.lost == 1
+            assert (await backend.claim(Demand(worker="w", limit=1))).alive
+
+
+KILL = """
+select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and application_name = 'treadle'
+"""
+
+
+class TestLostConnections:
+    async def test_every_connection_is_ended(self, postgres_url: str) -> None:
+        """The next call makes new ones; nothing is lost, and no caller hears of it."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await beat(backend)
+            for n in range(5):
+                await submit(backend, item(f"a{n}"))
+                await admin.execute(KILL)
+                lease = only(await claim(backend))
+                await admin.execute(KILL)
+                await apply(backend, succeed(lease))
+                assert await status(backend, f"a{n}") == "success"
+
+    async def test_connections_are_ended_all_the_time(self, postgres_url: str) -> None:
+        """Under load: every item ends exactly once."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await beat(backend)
+            stop = asyncio.Event()
+
+            async def kill() -> None:
+                while not stop.is_set():
+                    await admin.execute(KILL)
+                    await asyncio.sleep(0.02)
+
+            async def produce(n: int) -> None:
+                await patiently(backend.submit, [Submission(tuple(item(f"i{n}-{k}") for k in range(10)))])
+
+            async with asyncio.TaskGroup() as group:
+                killing = group.create_task(kill())
+                await asyncio.gather(*(produce(n) for n in range(10)))
+                await self._drain(backend, 100)
+                stop.set()
+                await killing
+            await consistent(backend)
+            assert sum(count.count for count in await backend.counts(ended=True)) == 100
+
+    async def _drain(self, backend: PostgresBackend, wanted: int) -> None:
+        done: set[str] = set()
+        while len(done) < wanted:
+            with suppress(StoreUnavailable):
+                await backend.claim(Demand(worker="w", limit=20))
+            for lease in await patiently(backend.orphans, "w", []):
+                outcome = only((await patiently(backend.settle, [succeed(lease)])).outcomes)
+                assert outcome.verb == "applied"
+                done.add(lease.id)
+
+    async def test_the_listener_comes_back(self, postgres_url: str) -> None:
+        """After a lost connection it listens again, and says that it may have missed something."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            ear = Ear()
+            await backend.subscribe(ear)
+            await admin.execute(KILL)
+            await ear.until(lambda: any(signal.everything for signal in ear.signals))
+            await backend.publish(Signal(items=(("t", "after"),)))
+            await ear.hear({("t", "after")})
+
+    async def test_a_transaction_whose_connection_is_lost(self, postgres_url: str) -> None:
+        """`StoreUnavailable`, and nothing of it happened."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            lease = await start_one(backend, item("a"))
+
+            async def settle_and_die() -> None:
+                async with backend.transaction() as transaction:
+                    await transaction.settle([succeed(lease)])
+                    await admin.execute(KILL)
+
+            with pytest.raises(StoreUnavailable):
+                await settle_and_die()
+            assert await status(backend, "a") == "running"
+            await apply(backend, die(lease))
+
+
+async def patiently(call, *arguments):  # type: ignore[no-untyped-def]
+    """Repeat a call that may be repeated until it is answered."""
+    while True:
+        with suppress(StoreUnavailable):
+            return await call(*arguments)
+
+
+class TestPool:
+    async def test_claims_cannot_starve_settling(self, postgres_url: str) -> None:
+        """Some connections are only for settling and beating, however many others are held."""
+        async with opened(postgres_url, pool_size=4, reserved=2) as backend:
+            lease = await start_one(backend, item("a"))
+            async with backend.transaction(), backend.transaction():
+                waiting = asyncio.create_task(claim_ids(backend, worker="other"))
+                async with asyncio.timeout(10):
+                    await backend.beat(Beat(worker="w", lease=100))
+                    await apply(backend, succeed(lease))
+                assert not waiting.done()
+                waiting.cancel()
+                await asyncio.wait([waiting])
+
+    async def test_no_more_connections_than_allowed(self, postgres_url: str) -> None:
+        """However many call at once."""
+        async with opened(postgres_url, pool_size=3, reserved=1) as backend, connected(postgres_url) as admin:
+            await asyncio.gather(*(submit(backend, *items(5)) for _ in range(40)))
+            count = "select count(*) from pg_stat_activity where application_name = 'treadle'"
+            assert await admin.fetchval(f"{count} and datname = current_database()") <= 3
+
+    async def test_a_cancelled_call_leaves_a_clean_pool(self, postgres_url: str) -> None:
+        """Nobody gets a connection that is in the middle of something."""
+        async with opened(postgres_url, pool_size=2, reserved=1) as backend, connected(postgres_url) as admin:
+            await submit(backend, item("a"))
+            for turns in range(40):
+                task = asyncio.create_task(backend.get(["a"]))
+                for _ in range(turns % 8):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert (await state(backend, "a")).id == "a"
+            idle = "select count(*) from pg_stat_activity where state like 'idle in%'"
+            assert await admin.fetchval(f"{idle} and datname = current_database()") == 0
+
+    async def test_a_closed_backend_says_so(self, postgres_url: str) -> None:
+        """Not something about pools or loops."""
+        backend = PostgresBackend(postgres_url)
+        with pytest.raises(NotStarted):
+            await backend.now()
+
+
+async def test_without_notifications_everything_works(postgres_url: str) -> None:
+    """Signals stay in the process then; the rest does not depend on them."""
+    async with opened(postgres_url, notify=False) as backend, opened(postgres_url, notify=False) as other:
+        near, far = Ear(), Ear()
+        await backend.subscribe(near)
+        await other.subscribe(far)
+        await backend.publish(Signal(ready=True))
+        await submit(backend, item("a"))
+        assert await claim_ids(other) == ["a"]
+        assert (len(near.signals), far.signals) == (1, [])
+
+
+async def test_behind_a_pooler(postgres_url: str) -> None:
+    """In transaction mode the server changes between calls: nothing may be expected of the session. Here each
+    call finds that all the session knew was thrown away."""
+    async with opened(postgres_url, prepare=False, notify=False, pool_size=2, reserved=1) as backend:
+        await beat(backend)
+        for n in range(3):
+            await submit(backend, item(f"a{n}"), item(f"k{n}", key=f"{n}"))
+            await discard(backend)
+            leases = await claim(backend)
+            await discard(backend)
+            await apply(backend, *(succeed(lease, item(f"c{lease.id}")) for lease in leases))
+            await discard(backend)
+        await consistent(backend)
+
+
+async def discard(backend: PostgresBackend) -> None:
+    """Make the pool's connections forget everything."""
+    pool = backend._calls.pool
+    async with pool.connection() as first, pool.connection(vital=True) as second:
+        await first.execute("discard all")
+        await second.execute("discard all")
+
+
+async def test_signals_are_merged(postgres_url: str) -> None:
+    """A thousand in a row are a few notifications, and nothing of them is left out."""
+    async with opened(postgres_url) as backend, opened(postgres_url) as other:
+        ear = Ear()
+        await other.subscribe(ear)
+        for n in range(1000):
+            await backend.publish(Signal(items=(("t", f"i{n}"),)))
+        await ear.hear({("t", f"i{n}") for n in range(1000)})
+        assert len(ear.signals) < 20

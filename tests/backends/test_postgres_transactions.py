@@ -1,0 +1,352 @@
+"""PostgreSQL: our items in the user's transaction, with every driver; the user's writes in ours."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from tests.backends.postgres_store import connected, opened
+from treadle.backends.postgres import PostgresBackend
+from treadle.errors import CycleError, DuplicateIdError, InputError
+from treadle.item import Rejected, Signal, Submission
+from treadle.testing.contract.build import (
+    apply,
+    claim_ids,
+    contribute,
+    exists,
+    gate,
+    group,
+    item,
+    items,
+    only,
+    start_one,
+    state,
+    status,
+    statuses,
+    submit,
+    submit_one,
+    succeed,
+)
+from treadle.testing.contract.check import consistent
+from treadle.testing.contract.signals import Ear
+
+Execute = Callable[[str], Awaitable[object]]
+User = Callable[[str, bool], AbstractAsyncContextManager[tuple[object, Execute]]]
+"""A transaction of a user's own, committed or not: what is handed to `tx=`, and how to execute in it."""
+
+
+class Undo(Exception):
+    """Rolls a transaction back."""
+
+
+@asynccontextmanager
+async def by_asyncpg(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
+    yield connection, connection.execute
+    await (transaction.commit() if commit else transaction.rollback())
+    await connection.close()
+
+
+@asynccontextmanager
+async def by_asyncpg_pool(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        yield connection, connection.execute
+        await (transaction.commit() if commit else transaction.rollback())
+
+
+@asynccontextmanager
+async def by_psycopg(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    with psycopg.connect(url) as connection:
+        yield connection, later(connection.execute)
+        if not commit:
+            connection.rollback()
+
+
+@asynccontextmanager
+async def by_psycopg_async(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        yield connection, connection.execute  # type: ignore[misc]
+        if not commit:
+            await connection.rollback()
+
+
+@asynccontextmanager
+async def by_sqlalchemy(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    engine = sqlalchemy.create_engine(dialect(url, "psycopg"))
+    with engine.connect() as connection:
+        yield connection, later(connection.exec_driver_sql)
+        if commit:
+            connection.commit()
+    engine.dispose()
+
+
+@asynccontextmanager
+async def by_sqlalchemy_session(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    engine = sqlalchemy.create_engine(dialect(url, "psycopg"))
+    with Session(engine) as session:
+        yield session, later(lambda text: session.execute(sqlalchemy.text(text)))
+        if commit:
+            session.commit()
+    engine.dispose()
+
+
+def by_async_sqlalchemy(driver: str) -> User:
+    @asynccontextmanager
+    async def user(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+        engine = create_async_engine(dialect(url, driver))
+        async with engine.connect() as connection:
+            yield connection, connection.exec_driver_sql
+            if commit:
+                await connection.commit()
+        await engine.dispose()
+
+    return user
+
+
+def by_async_session(driver: str) -> User:
+    @asynccontextmanager
+    async def user(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+        engine = create_async_engine(dialect(url, driver))
+        async with AsyncSession(engine) as session:
+            yield session, lambda text: session.execute(sqlalchemy.text(text))
+            if commit:
+                await session.commit()
+        await engine.dispose()
+
+    return user
+
+
+class DjangoLike:
+    """As much of Django's connection as code outside Django uses: a cursor, and its own transaction."""
+
+    vendor = "postgresql"
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self) -> Any:
+        return self._connection.cursor()
+
+
+@asynccontextmanager
+async def by_django(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
+    with psycopg.connect(url) as connection:
+        yield DjangoLike(connection), later(connection.execute)
+        if not commit:
+            connection.rollback()
+
+
+def dialect(url: str, driver: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(scheme=f"postgresql+{driver}"))
+
+
+def later(call: Callable[[str], object]) -> Execute:
+    async def execute(text: str) -> object:
+        return call(text)
+
+    return execute
+
+
+USERS: dict[str, User] = {
+    "asyncpg": by_asyncpg,
+    "asyncpg pool": by_asyncpg_pool,
+    "psycopg": by_psycopg,
+    "psycopg async": by_psycopg_async,
+    "sqlalchemy": by_sqlalchemy,
+    "sqlalchemy session": by_sqlalchemy_session,
+    "sqlalchemy async, asyncpg": by_async_sqlalchemy("asyncpg"),
+    "sqlalchemy async, psycopg": by_async_sqlalchemy("psycopg_async"),
+    "sqlalchemy async session, asyncpg": by_async_session("asyncpg"),
+    "sqlalchemy async session, psycopg": by_async_session("psycopg_async"),
+    "django": by_django,
+}
+every_driver = pytest.mark.parametrize("user", USERS.values(), ids=USERS)
+
+
+class TestSubmitWithin:
+    @every_driver
+    async def test_it_exists_if_the_transaction_commits(self, postgres_url: str, user: User) -> None:
+        """Together with what the user wrote; not before."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await admin.execute("create table mine (id text)")
+            async with user(postgres_url, True) as (tx, execute):
+                await execute("insert into mine values ('a')")
+                answer = only(await backend.submit([Submission((item("a"), gate("a", id="b")))], tx=tx))
+                assert not isinstance(answer, Rejected)
+                assert [(one.id, one.status) for one in answer] == [("a", "ready"), ("b", "blocked")]
+                assert not await exists(backend, "a")
+            assert await admin.fetchval("select count(*) from mine") == 1
+            assert await claim_ids(backend) == ["a"]
+            await consistent(backend)
+
+    @every_driver
+    async def test_nothing_is_left_if_it_rolls_back(self, postgres_url: str, user: User) -> None:
+        """Not the items, nor their keys."""
+        async with opened(postgres_url) as backend:
+            async with user(postgres_url, False) as (tx, _):
+                await backend.submit([Submission((item("a", key="k"),))], tx=tx)
+            assert await statuses(backend, "a") == [None]
+            assert not (await submit_one(backend, item("b", key="k"))).existing
+            await consistent(backend)
+
+    @every_driver
+    async def test_a_refusal_raises_and_spoils_nothing(self, postgres_url: str, user: User) -> None:
+        """The error itself; the user's transaction goes on as if it had not been tried."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await admin.execute("create table mine (id text)")
+            await submit(backend, item("taken"))
+            async with user(postgres_url, True) as (tx, execute):
+                await execute("insert into mine values ('a')")
+                with pytest.raises(DuplicateIdError):
+                    await backend.submit([Submission((item("a"), item("taken")))], tx=tx)
+                with pytest.raises(CycleError):
+                    await backend.submit([Submission((gate("y", id="x"), gate("x", id="y")))], tx=tx)
+                await backend.submit([Submission((item("b"),))], tx=tx)
+            assert await admin.fetchval("select count(*) from mine") == 1
+            assert await statuses(backend, "a", "x", "b") == [None, None, "ready"]
+
+    async def test_the_wake_comes_with_the_commit(self, postgres_url: str) -> None:
+        """Nobody is woken for what may never be."""
+        async with opened(postgres_url) as backend, opened(postgres_url) as other:
+            ear = Ear()
+            await other.subscribe(ear)
+            async with by_asyncpg(postgres_url, False) as (tx, _):
+                await backend.submit([Submission((item("never"),))], tx=tx)
+            async with by_asyncpg(postgres_url, True) as (tx, _):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+                await other.publish(Signal(items=(("t", "before"),)))
+                await ear.hear({("t", "before")})
+                assert not any(signal.ready for signal in ear.signals)
+            await ear.until(lambda: any(signal.ready for signal in ear.signals))
+            assert await claim_ids(other) == ["a"]
+
+    async def test_savepoints(self, postgres_url: str) -> None:
+        """What is rolled back to a savepoint was not submitted."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as connection:
+            async with connection.transaction():
+                await backend.submit([Submission((item("a"),))], tx=connection)
+                with pytest.raises(Undo):
+                    await self._undone(backend, connection)
+            assert await statuses(backend, "a", "b") == ["ready", None]
+
+    async def _undone(self, backend: PostgresBackend, connection: "asyncpg.Connection") -> None:
+        async with connection.transaction():
+            await backend.submit([Submission((item("b"),))], tx=connection)
+            raise Undo
+
+    async def test_keys_are_held_until_the_end(self, postgres_url: str) -> None:
+        """Somebody else with the same key waits to hear whether there is one."""
+        async with opened(postgres_url) as backend:
+            async with by_asyncpg(postgres_url, True) as (tx, _):
+                await backend.submit([Submission((item("a", key="k"),))], tx=tx)
+                waiting = asyncio.create_task(submit_one(backend, item("b", key="k")))
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+            answer = await waiting
+            assert (answer.id, answer.existing) == ("a", True)
+
+    async def test_many_at_once(self, postgres_url: str) -> None:
+        """Several submissions, in order."""
+        async with opened(postgres_url) as backend:
+            async with by_asyncpg(postgres_url, True) as (tx, _):
+                answers = await backend.submit([Submission(tuple(items(50))), Submission(())], tx=tx)
+                assert [len(answer) for answer in answers if not isinstance(answer, Rejected)] == [50, 0]
+            assert len(await claim_ids(backend)) == 50
+
+    @pytest.mark.parametrize("tx", [object(), 5, "connection"])
+    async def test_something_else_is_refused(self, postgres_url: str, tx: object) -> None:
+        """`InputError`: it is no connection."""
+        async with opened(postgres_url) as backend:
+            with pytest.raises(InputError):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+
+
+class TestTransaction:
+    async def test_writes_and_settlement_commit_together(self, postgres_url: str) -> None:
+        """Exactly once, the item's end and what it did."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await admin.execute("create table mine (id text)")
+            lease = await start_one(backend, item("a"))
+            async with backend.transaction() as transaction:
+                await transaction.connection.execute("insert into mine values ('a')")
+                settled = await transaction.settle([succeed(lease, item("child"))])
+                assert settled.outcomes[0].verb == "applied"
+                assert await status(backend, "a") == "running"
+            assert await admin.fetchval("select count(*) from mine") == 1
+            assert await statuses(backend, "a", "child") == ["success", "ready"]
+            await consistent(backend)
+
+    async def test_a_raise_undoes_all_of_it(self, postgres_url: str) -> None:
+        """The user's error comes out as it is; the lease stands."""
+        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+            await admin.execute("create table mine (id text)")
+            lease = await start_one(backend, item("a"))
+
+            async def write_and_raise() -> None:
+                async with backend.transaction() as transaction:
+                    await transaction.connection.execute("insert into mine values ('a')")
+                    await transaction.settle([contribute(lease, b"x")])
+                    raise Undo
+
+            with pytest.raises(Undo):
+                await write_and_raise()
+            assert await admin.fetchval("select count(*) from mine") == 0
+            assert not (await group(backend, "a")).contributed
+            await apply(backend, succeed(lease))
+
+    async def test_a_stale_token_is_told_so(self, postgres_url: str) -> None:
+        """The caller rolls back then."""
+        async with opened(postgres_url) as backend:
+            lease = await start_one(backend, item("a"), "w1")
+            await backend.bury("w1")
+            async with backend.transaction() as transaction:
+                outcome = (await transaction.settle([succeed(lease)])).outcomes[0]
+            assert (outcome.verb, outcome.loss) == ("stale", "taken")
+
+    async def test_refused_children_spoil_nothing(self, postgres_url: str) -> None:
+        """The user may settle otherwise, in the same transaction."""
+        async with opened(postgres_url) as backend:
+            await submit(backend, item("taken"))
+            lease = await start_one(backend, item("a"))
+            async with backend.transaction() as transaction:
+                await transaction.connection.execute("create table mine (id text)")
+                refused = (await transaction.settle([succeed(lease, item("taken"))])).outcomes[0]
+                assert refused.verb == "rejected"
+                settled = (await transaction.settle([succeed(lease, item("free"))])).outcomes[0]
+                assert settled.verb == "applied"
+            assert (await state(backend, "a")).status == "success"
+
+    async def test_what_the_users_statements_raise_is_the_users(self, postgres_url: str) -> None:
+        """Not translated: handlers expect their driver's errors."""
+        async with opened(postgres_url) as backend:
+
+            async def fail() -> None:
+                async with backend.transaction() as transaction:
+                    await transaction.connection.execute("select 1 / 0")
+
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await fail()
+
+    async def test_renewals_are_not_blocked(self, postgres_url: str) -> None:
+        """An open transaction of a handler holds nothing that a beat, a claim or another settle needs."""
+        async with opened(postgres_url) as backend:
+            lease = await start_one(backend, item("a"))
+            other = await start_one(backend, item("b"))
+            async with backend.transaction() as transaction:
+                await transaction.connection.execute("create table mine (id text)")
+                async with asyncio.timeout(10):
+                    await apply(backend, succeed(other))
+                    assert await claim_ids(backend) == []
+                await transaction.settle([succeed(lease)])
