@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from treadle.context import Context
@@ -26,6 +27,7 @@ class Active:
         "ctx",
         "input",
         "lease",
+        "members",
         "over",
         "received",
         "started",
@@ -54,6 +56,8 @@ class Active:
         self.transaction: Any = None
         self.carrier: Active | None = None
         """For a member of a batch: the attempt that stands for the whole call."""
+        self.members: Sequence[Active] = ()
+        """For such a one: the items of the batch. It is itself settled never."""
 
     def store_time(self, monotonic: float) -> float:
         """The store's clock, as well as this worker can tell."""

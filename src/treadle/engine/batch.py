@@ -51,6 +51,8 @@ class Batches:
         buffer = self._buffers.setdefault(bound.name, [])
         buffer.append(active)
         if len(buffer) >= batch.size:
+            buffer[:] = _live(buffer)
+        if len(buffer) >= batch.size:
             self._flush(bound, buffer)
         elif len(buffer) == 1:
             self._runner.alarm.after(batch.max_wait, functools.partial(self._flush, bound, buffer))
@@ -71,15 +73,18 @@ class Batches:
         if self._buffers.get(bound.name) is not buffer:
             return  # it was full before its time was up
         del self._buffers[bound.name]
-        actives = [active for active in buffer if not active.over]
-        if actives:
+        if actives := _live(buffer):
             self._start(bound, actives, functools.partial(self._run, bound, actives))
 
-    async def _run(self, bound: Bound, actives: list[Active]) -> None:
+    async def _run(self, bound: Bound, collected: list[Active]) -> None:
+        actives = _live(collected)
+        if not actives:
+            return
         # The call is one attempt for all of them. It can be stopped as a whole only: by its timeout, or when
         # the worker stops. What stops one item (a cancel, a deadline) takes its share of the outcome away.
         carrier = Active(actives[0].lease, bound, {}, PLAIN, actives[0].received)
         carrier.task = asyncio.current_task()
+        carrier.members = actives
         for active in actives:
             self._runner.begin(active)
             active.carrier = carrier
@@ -96,6 +101,11 @@ class Batches:
         if decision is not None:
             active.over = True
             self._desk.decided(active, decision)
+
+
+def _live(actives: list[Active]) -> list[Active]:
+    """Those that nobody has settled, or taken away, while they waited."""
+    return [active for active in actives if not active.over]
 
 
 def _outputs(bound: Bound, count: int, value: object, error: BaseException | None) -> Sequence[object]:

@@ -267,12 +267,11 @@ class Crew:
         """Release what did not start, and what did not end in time."""
         self.dispatcher.give_back()
         unfinished = [active for active in self.desk.held.values() if not active.over]
-        for active in unfinished:
-            if active.task is not None:
-                active.task.cancel()
-        tasks = {active.task for active in unfinished if active.task is not None and not active.task.done()}
-        if tasks:
-            await asyncio.wait(tasks, timeout=CANCEL_GRACE)
+        running = {task for active in unfinished if (task := (active.carrier or active).task) is not None}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=CANCEL_GRACE)
         for active in unfinished:
             if not active.over:
                 active.over = True

@@ -254,14 +254,24 @@ class Runner:
 
     def cancel(self, active: Active) -> None:
         """Cancel the handler's task, and give it up if it will not end."""
-        if active.over or active.task is None:
+        if active.over:
             return
-        active.task.cancel()
+        # One of a batch ends by itself; only a timeout is the whole call's.
+        running = active.carrier if active.carrier is not None and active.stop == "timeout" else active
+        if running.task is None:
+            self._stopped(active)
+            return
+        if running is active or running.stop is None:
+            running.stop = active.stop
+            running.task.cancel()
         self.alarm.after(CANCEL_GRACE, functools.partial(self._stopped, active))
 
     def _stopped(self, active: Active) -> None:
         """Settle an attempt that is being stopped, whatever its handler still does."""
-        if active.over or active.transaction is not None:
+        for member in active.members:
+            member.stop = member.stop or active.stop
+            self._stopped(member)
+        if active.over or active.transaction is not None or active.members:
             return
         decision = self._interrupted(active)
         active.over = True
