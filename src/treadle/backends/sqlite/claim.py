@@ -24,8 +24,10 @@ def claim(tx: Tx, demand: Demand, beside: Beside) -> Claim:
     worker = claiming(tx, demand.worker, beside.lock)
     if worker is None:
         return Claim(alive=False)
-    _expire(tx)
     _promote(tx)
+    _expire(tx)
+    if demand.unknown_grace is not None:
+        _doom_unknown(tx, demand.unknown_grace)
     rotation = demand.rotation if isinstance(demand.rotation, Rotation) else Rotation()
     picking = Picking(tx, demand)
     taken = _pick(tx, demand, picking, rotation)
@@ -50,6 +52,22 @@ def _promote(tx: Tx) -> None:
     if due:
         first = tx.numbers(seq=len(due)).seq
         tx.run(_SQL["promote"], tx.now, first, array(no for (no,) in due))
+
+
+def _doom_unknown(tx: Tx, grace: float) -> None:
+    """What waited for too long under a type that no live worker has, counted from when the last worker that
+    had it was gone."""
+    known = known_types(tx)
+    if known.every:
+        return
+    forgotten: dict[str, float] = dict(tx.rows(_SQL["forgotten"]))
+    for type in _walk(tx, "next_waiting_type"):
+        since = max(forgotten.get(type, 0.0), forgotten.get("", 0.0))
+        if known.has(type) or tx.now - since <= grace:
+            continue
+        late = tx.rows(_SQL["waited"], type, tx.now - grace, PORTION)
+        if late:
+            tx.run(_SQL["doom"], "unknown_type", array(no for (no,) in late))
 
 
 def _next_due(tx: Tx, demand: Demand) -> float | None:
@@ -81,10 +99,6 @@ def _pick(tx: Tx, demand: Demand, picking: Picking, rotation: Rotation) -> list[
             taken = Turns(parked, demand, picking, rotation).take(picking.left)
     if len(taken) < picking.left:
         taken += Turns([Source(tx)], demand, picking, rotation).take(picking.left - len(taken))
-    elif demand.unknown_grace is not None:
-        # Without room, too, it is to be found what nobody has the type for.
-        picking.peek()
-        Turns([Source(tx)], demand, picking, Rotation()).take(MOST_DOOMED)
     return taken
 
 
@@ -119,9 +133,6 @@ def _hand_out(tx: Tx, taken: Sequence[int], doomed: Sequence[int], worker: int) 
 def _doomed(tx: Tx, demand: Demand) -> list[int]:
     """Doomed items for a worker that has their type, or whose type nobody has."""
     known: Known | None = None
-    if demand.unknown_grace is not None:
-        known = known_types(tx)
-        _doom_unknown(tx, known, demand.unknown_grace)
     found: list[int] = []
     for type in _walk(tx, "next_doomed_type"):
         if demand.types is not None and type not in demand.types:
@@ -146,18 +157,3 @@ def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
             rows = tx.rows(_SQL["doomed_in_tenant"], type, queue, tenant, most - len(found))
             found += [no for (no,) in rows]
     return found
-
-
-def _doom_unknown(tx: Tx, known: Known, grace: float) -> None:
-    """What is parked under a type that no live worker has, and waited for too long, counted from when the
-    last worker that had it was gone."""
-    if known.every:
-        return
-    forgotten: dict[str, float] = dict(tx.rows(_SQL["forgotten"]))
-    for type in _walk(tx, "next_parked_type"):
-        since = max(forgotten.get(type, 0.0), forgotten.get("", 0.0))
-        if known.has(type) or tx.now - since <= grace:
-            continue
-        late = tx.rows(_SQL["waited_parked"], type, tx.now - grace, PORTION)
-        if late:
-            tx.run(_SQL["doom"], "unknown_type", array(no for (no,) in late))

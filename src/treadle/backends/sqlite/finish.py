@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from treadle.item import Closed, Effects, Reason, Released
+from treadle.item import Closed, Effects, Reason, Released, Verdict
 from treadle.rules import gate
 
 from .codes import BLOCKED, DEAD, READY, SCHEDULED, SUCCESS, doomed
@@ -31,7 +31,7 @@ class Live(NamedTuple):
     type: str
     status: int
     token: int | None
-    last_token: int | None
+    settled: str | None
     worker: int | None
     attempt: int
     group: int | None
@@ -43,7 +43,7 @@ class Live(NamedTuple):
     redrives: int
     keep: float
     keep_dead: float | None
-    verdict: str | None
+    verdict: Verdict | None
 
     def shortest_keep(self) -> float:
         return self.keep if self.keep_dead is None else min(self.keep, self.keep_dead)
@@ -120,7 +120,7 @@ class Finish:
                 outcome,
                 reason or NULL,
                 token or NULL,
-                item.last_token or NULL,
+                item.settled or NULL,
                 item.attempt,
                 item.redrives,
                 item.due,
@@ -181,11 +181,12 @@ class _Waiting:
 
     def __init__(self, row: Row) -> None:
         self.no: int = row[1]
-        self._need, self._met, self._open, self._any_end, self._due = row[2:]
+        self._need, self._met, self._open, self._any_end, self._due = row[3:]
 
-    def count(self, outcome: int) -> None:
-        self._open -= 1
-        self._met += outcome == SUCCESS or bool(self._any_end)
+    def count(self, outcome: int, weight: int) -> None:
+        self._open -= weight
+        if outcome == SUCCESS or self._any_end:
+            self._met += weight
 
     def is_released(self) -> bool:
         return gate(self._need, self._met, self._open) == "released"
@@ -206,7 +207,7 @@ class _Waiting:
 def _counted(rows: Sequence[Row], outcomes: dict[int, int]) -> list[_Waiting]:
     found: dict[int, _Waiting] = {}
     for row in rows:
-        found.setdefault(row[1], _Waiting(row)).count(outcomes[row[0]])
+        found.setdefault(row[1], _Waiting(row)).count(outcomes[row[0]], row[2])
     return list(found.values())
 
 

@@ -31,11 +31,6 @@ class Picking:
         """It has set aside as many as one claim may. The next goes on."""
         self._given_up = 0
 
-    def peek(self) -> None:
-        """Nothing is handed out any more: only what is not for this worker at all is set aside."""
-        if self._room is not None:
-            self._room = dict.fromkeys(self._room, PORTION)
-
     def has_room(self, type: str) -> bool:
         return self._room is None or self._room.get(type, 0) > 0
 

@@ -11,6 +11,7 @@ from treadle.item import Item, Ref, Rejected, Submitted
 from treadle.rules import find_cycle, key_answers
 
 from .codes import STATUS
+from .gates import assess, prerequisites
 from .statements import Statements
 from .tx import Tx, array
 
@@ -50,12 +51,11 @@ def is_plain(items: Iterable[Item]) -> bool:
 
 
 def plan_plain(items: Sequence[Item], ids: Ids, tenant: str | None = None) -> Plan | Rejected:
-    """Plan one batch of plain items. `tenant`: theirs is not what they say."""
+    """Plan one batch of plain items. `tenant`: theirs is not what they say. The ids are still to be taken."""
     refs = [(tenant or item.tenant, item.id) for item in items]
     clash = ids.clash(refs)
     if clash:
         return Rejected("duplicate_id", clash)
-    ids.take(refs)
     return Plan(list(items), [None] * len(items))
 
 
@@ -95,8 +95,9 @@ class Ids:
         seen = Counter(refs)
         return tuple(dict.fromkeys(ref[1] for ref in refs if ref in self._taken or seen[ref] > 1))
 
-    def take(self, refs: Iterable[Ref]) -> None:
-        self._taken.update(refs)
+    def take(self, items: Iterable[Item], tenant: str | None = None) -> None:
+        """These are about to be stored."""
+        self._taken.update((tenant or item.tenant, item.id) for item in items)
 
 
 # -- keys ----------------------------------------------------------------------------------------------
@@ -138,11 +139,8 @@ def _key_answer(
 
 
 def _renamed(item: Item, owner: str, renamed: dict[Ref, str]) -> Item:
-    after = tuple(dict.fromkeys(renamed.get((owner, id), id) for id in item.after))
-    if after == item.after:
-        return item
-    # Two ids may have become one: it cannot count twice.
-    return replace(item, after=after, need=min(item.need, len(after)))
+    after = tuple(renamed.get((owner, id), id) for id in item.after)
+    return item if after == item.after else replace(item, after=after)
 
 
 # -- cycles --------------------------------------------------------------------------------------------
@@ -151,16 +149,19 @@ def _renamed(item: Item, owner: str, renamed: dict[Ref, str]) -> Item:
 def _cycle(tx: Tx, fresh: Sequence[Item], tenant: str | None) -> tuple[str, ...] | None:
     """Ids that would wait for each other. A cycle goes through one of the fresh items; it leaves them only if
     a stored item waits for one of their ids."""
-    after = {(tenant or item.tenant, item.id): item.after for item in fresh}
-    awaited = tx.rows(_SQL["awaiting"], array(item.id for item in fresh))
-    deep = any((owner, id) in after for id, owner, _ in awaited)
+    gated = {(tenant or item.tenant, item.id): item for item in fresh if item.after}
+    known = prerequisites(tx, ((owner, item) for (owner, _), item in gated.items()))
+    known.update({(tenant or item.tenant, item.id): (0, None) for item in fresh})
+    awaited = tx.rows(_SQL["awaiting"], array(id for _, id in gated))
+    deep = any((owner, id) in gated for id, owner, _ in awaited)
 
     def waits_for(node: Ref) -> list[Ref]:
-        if node in after:
-            return [(node[0], id) for id in after[node]]
+        if node in gated:
+            gate = assess(gated[node], node[0], known)
+            return [(node[0], id) for id in gate.pending] if gate.standing == "waiting" else []
         if not deep:
             return []
         return [(node[0], id) for (id,) in tx.rows(_SQL["waits_for"], node[1], node[0], node[1], node[0])]
 
-    found = find_cycle(after, waits_for)
+    found = find_cycle(gated, waits_for)
     return None if found is None else tuple(id for _, id in found)

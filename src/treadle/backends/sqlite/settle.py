@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Failure, Item, Lease, Loss, Outcome, Rejected, Settled, Settlement
-from treadle.rules import due_at, failed_attempt
+from treadle.item import Item, Lease, Loss, Outcome, Reason, Ref, Rejected, Settled, Settlement
+from treadle.rules import KEPT_ATTEMPTS, due_at, failed_attempt
 
 from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, leased
 from .finish import Finish, Live, live
@@ -16,10 +17,11 @@ from .history import record
 from .plan import Ids, Plan, is_plain, plan, plan_plain
 from .statements import Statements
 from .store import Home, Placed, store
-from .tx import Tx
+from .tx import Tx, array
 
 _SQL = Statements("settle")
 
+_decoder = msgspec.json.Decoder(list[int])
 _APPLIED = Outcome(verb="applied")
 _AGAIN = Outcome(verb="applied", again=True)
 
@@ -36,7 +38,7 @@ class _Settling:
         self._owned = owned(tx, [settlement.lease for settlement in settlements])
         self._workers: dict[int, str] = dict(tx.rows(_SQL["worker_ids"]))
         self._finish.groups.load(item.group for item in self._owned.values() if item.group is not None)
-        self._folded_wrong: set[int] = set()
+        self._refused: set[Ref] = set()
         self._ids = Ids(tx, [(one.lease.tenant, child.id) for one in settlements for child in one.children])
         self._children: list[Placed] = []
 
@@ -53,16 +55,25 @@ class _Settling:
         self._children = []
 
     def _settle(self, settlement: Settlement) -> Outcome:
-        item = self._owned.get(settlement.lease.token)
+        lease = settlement.lease
+        item = self._owned.get(lease.token)
         if item is None:
             self._flush()
-            return _not_owned(self._tx, settlement.lease)
-        outcome = self._apply(settlement, item)
-        if outcome.verb == "applied":
-            del self._owned[settlement.lease.token]
-            if settlement.failure is not None:
-                self._record(settlement.failure, item)
+            outcome = _not_owned(self._tx, lease)
+        else:
+            outcome = self._apply(settlement, item)
+        if outcome.verb != "applied":
+            self._note_refused_fold(settlement)
+        elif item is not None:
+            del self._owned[lease.token]
+            self._record(settlement, item)
         return outcome
+
+    def _note_refused_fold(self, settlement: Settlement) -> None:
+        """Folds after it in this call were computed from it: they are refused too, though their version may
+        be right by accident."""
+        if settlement.contribution is not None and settlement.contribution.version is not None:
+            self._refused.add((settlement.lease.tenant, settlement.lease.group_id))
 
     def _apply(self, settlement: Settlement, item: Live) -> Outcome:
         kind = settlement.kind
@@ -73,26 +84,33 @@ class _Settling:
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
 
-    def _record(self, failure: Failure, item: Live) -> None:
-        worker = self._workers.get(item.worker or 0, "")
-        record(self._tx, [(item.no, failed_attempt(failure, item.attempt, self._tx.now, worker))])
+    def _record(self, settlement: Settlement, item: Live) -> None:
+        """Add the failure to the history, unless the item was only given back with its verdict."""
+        failure = settlement.failure
+        if failure is not None and (item.verdict is None or settlement.kind == "dead"):
+            worker = self._workers.get(item.worker or 0, "")
+            record(self._tx, [(item.no, failed_attempt(failure, item.attempt, self._tx.now, worker))])
 
     # -- back into the line ----------------------------------------------------------------------------
 
     def _put_back(self, settlement: Settlement, item: Live) -> None:
         now = self._tx.now
+        settled = array([*_tokens(item.settled), item.token][-KEPT_ATTEMPTS:])
         if item.verdict is not None:
             # It can still only end: nothing of what the settlement says about when matters.
-            self._tx.run(_SQL["put_back"], leased(item.status), item.attempt, item.due, None, 0, 0, item.no)
+            status = leased(item.status)
+            self._tx.run(_SQL["put_back"], status, item.attempt, item.due, None, 0, settled, item.no)
             return
         due = due_at(settlement, now)
+        if settlement.kind == "release" and not settlement.delay and settlement.run_at is None:
+            due = item.due
         status = SCHEDULED if due > now else READY
         attempt = item.attempt if settlement.kind == "retry" else item.attempt - 1
         seq = item.seq if settlement.kind == "release" else 0
         if status == READY and seq == 0:
             seq = self._tx.numbers(seq=1).seq
         since = now if status == READY else None
-        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, 0, item.no)
+        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, settled, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -101,18 +119,18 @@ class _Settling:
         given = settlement.contribution if success else None
         result = settlement.result if success else None
         worker = self._workers.get(item.worker or 0)
-        reason = settlement.reason if outcome == DEAD else None
+        reason = _reason(settlement, item) if outcome == DEAD else None
         gave = 0 if given is None else 3 if given.final else 1
         self._finish.end_alone(item, outcome, reason, result, settlement.lease.token, worker, gave)
         return Outcome(verb="applied", version=1, value=result) if gave else _APPLIED
 
     def _end(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
-        moved = self._moved(settlement, item)
-        if moved is not None:
-            return moved
         planned = self._plan(settlement, item)
         if isinstance(planned, Rejected):
             return Outcome(verb="rejected", rejected=planned)
+        moved = self._moved(settlement, item)
+        if moved is not None:
+            return moved
         group = self._group(item)
         answer = self._contribute(settlement, group)
         if planned is not None and planned.fresh:
@@ -120,7 +138,7 @@ class _Settling:
         self._finish.end(
             item,
             outcome,
-            reason=settlement.reason if outcome == DEAD else None,
+            reason=_reason(settlement, item) if outcome == DEAD else None,
             result=settlement.result if outcome == SUCCESS else None,
             token=settlement.lease.token,
             worker=self._workers.get(item.worker or 0),
@@ -147,17 +165,15 @@ class _Settling:
         return groups.begin(item.no, item.id, item.tenant, item.type, item.shortest_keep())
 
     def _moved(self, settlement: Settlement, item: Live) -> Outcome | None:
-        """The refusal of a fold that was not computed from the group's value. Those after it in this call
-        were computed from it: they are refused too, though their version may be right by accident."""
+        """The refusal of a fold that was not computed from the group's value."""
         given = settlement.contribution
         if given is None or given.version is None or settlement.kind != "success":
             return None
         if item.group is None:
             return None if given.version == 0 else Outcome(verb="moved")
         group = self._finish.groups.of(item.group)
-        if given.version == group.version and not group.final and group.no not in self._folded_wrong:
+        if given.version == group.version and (item.tenant, group.id) not in self._refused:
             return None
-        self._folded_wrong.add(group.no)
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
 
     def _contribute(self, settlement: Settlement, group: Group) -> Outcome:
@@ -173,9 +189,17 @@ class _Settling:
         """The children are stored after the item has ended, since they may wait for it. Plain ones wait for
         nothing, and so may wait for those of other settlements, to be stored all at once."""
         self._children += [(child, home) for child in planned.fresh]
+        self._ids.take(planned.fresh, home.tenant)
         if not is_plain(planned.fresh):
             self._flush()
-            self._ids.take((home.tenant, child.id) for child in planned.fresh)
+
+
+def _tokens(stored: str | None) -> list[int]:
+    return [] if stored is None else _decoder.decode(stored)
+
+
+def _reason(settlement: Settlement, item: Live) -> Reason:
+    return settlement.reason or item.verdict or "aborted"
 
 
 def _stays_alone(settlement: Settlement) -> bool:
@@ -222,9 +246,9 @@ def loss(tx: Tx, lease: Lease) -> Loss | None:
         return "not_found"
     item = live(tx, [no]).get(no)
     if item is not None:
-        return None if item.last_token == lease.token else "taken"
-    outcome, token, last_token = tx.rows(_SQL["ended"], no)[0]
-    if lease.token in (token, last_token):
+        return None if lease.token in _tokens(item.settled) else "taken"
+    outcome, token, settled = tx.rows(_SQL["ended"], no)[0]
+    if lease.token == token or lease.token in _tokens(settled):
         return None
     if token is not None:
         return "taken"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import Item, Lease, Ref, Submitted
-from treadle.rules import counts, deadline_at, due_at, gate
+from treadle.rules import deadline_at, due_at
 
 from .codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+from .gates import FREE, Gate, assess, prerequisites
 from .rows import stored_ids
 from .statements import Statements
 from .tx import NULL, Tx, array, blob
@@ -24,18 +25,6 @@ class Home(NamedTuple):
     group_id: str
     origin: int
     parent: str
-
-
-class _Gate(NamedTuple):
-    """What an item waits for, as counted when it is stored."""
-
-    met: int
-    open: int
-    edges: list[tuple[int, int, int]]
-    awaited: list[tuple[str, str, int]]
-
-
-_FREE = _Gate(0, 0, [], [])
 
 
 Placed: TypeAlias = "tuple[Item, Home | None]"
@@ -70,11 +59,19 @@ class _Storing:
         self._tx.run_rows(_SQL["insert_item"], rows)
         answers = [self._job(place, item, home) for place, (item, home) in enumerate(self._placed)]
         self._tx.run_rows(_SQL["insert_job"], self._job_rows)
-        for gate_of in self._gates.values():
-            self._tx.run_rows(_SQL["insert_edge"], gate_of.edges)
-            self._tx.run_rows(_SQL["insert_awaited"], gate_of.awaited)
+        self._insert_edges()
         self._tell_waiting()
         return answers
+
+    def _insert_edges(self) -> None:
+        edges: list[tuple[int, int, int, int]] = []
+        awaited: list[tuple[str, str, int]] = []
+        for place, gate in self._gates.items():
+            no, tenant = self._next.no + place, _tenant(*self._placed[place])
+            edges += [(edge.src, no, int(edge.counted), edge.weight) for edge in gate.edges]
+            awaited += [(id, tenant, no) for id in gate.awaited]
+        self._tx.run_rows(_SQL["insert_edge"], edges)
+        self._tx.run_rows(_SQL["insert_awaited"], awaited)
 
     def _item_row(self, place: int, item: Item, home: Home | None) -> tuple[Any, ...]:
         no = self._next.no + place
@@ -105,8 +102,8 @@ class _Storing:
         """Note the job's row; answer what the item has become."""
         now, no = self._tx.now, self._next.no + place
         due, deadline = due_at(item, now), deadline_at(item, now)
-        gate_of = self._gates.get(place, _FREE)
-        status, verdict = _status(item, gate_of, due, now)
+        gate = self._gates.get(place, FREE)
+        status, verdict = _status(gate, due, now)
         worker = self._workers.get(item.lease_to or "") if status == READY else None
         lease = None
         if worker is not None and not (deadline is not None and deadline <= now):
@@ -131,8 +128,8 @@ class _Storing:
                 home.group if home else NULL,
                 1 if item.after else 0,
                 item.need,
-                gate_of.met,
-                gate_of.open,
+                gate.met,
+                gate.open,
                 1 if item.counting == "done" else 0,
                 verdict,
                 lease.token if lease else NULL,
@@ -179,13 +176,13 @@ class _Storing:
         }
         for id, tenant, dst in tx.rows(_SQL["awaiting"], array(id for _, id in stored)):
             if (tenant, id) in stored:
-                tx.run(_SQL["insert_edge"], stored[tenant, id], dst, 0)
+                tx.run(_SQL["insert_edge"], stored[tenant, id], dst, 0, 1)
                 tx.run(_SQL["drop_awaited"], id, tenant)
 
 
-def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, str]:
+def _status(gate: Gate, due: float, now: float) -> tuple[int, str]:
     """The state it begins in, and its verdict."""
-    match gate(item.need, gate_of.met, gate_of.open):
+    match gate.standing:
         case "waiting":
             return BLOCKED, NULL
         case "doomed":
@@ -194,38 +191,12 @@ def _status(item: Item, gate_of: _Gate, due: float, now: float) -> tuple[int, st
             return (SCHEDULED if due > now else READY), NULL
 
 
-def _gates(tx: Tx, placed: Sequence[Placed], first: int) -> dict[int, _Gate]:
+def _gates(tx: Tx, placed: Sequence[Placed], first: int) -> dict[int, Gate]:
     """For each place whose item waits: what it waits for."""
-    wanted: dict[str, set[str]] = {}
-    for item, home in placed:
-        if item.after:
-            wanted.setdefault(_tenant(item, home), set()).update(item.after)
-    if not wanted:
+    gated = {place: (_tenant(item, home), item) for place, (item, home) in enumerate(placed) if item.after}
+    if not gated:
         return {}
-    stored: dict[Ref, tuple[int, int | None]] = {}
-    for tenant, ids in wanted.items():
-        for id, no, outcome in tx.rows(_SQL["prerequisites"], array(ids), tenant):
-            stored[tenant, id] = no, outcome
+    known = prerequisites(tx, gated.values())
     for place, (item, home) in enumerate(placed):
-        stored[_tenant(item, home), item.id] = first + place, None
-    return {
-        place: _gate(item, first + place, _tenant(item, home), stored)
-        for place, (item, home) in enumerate(placed)
-        if item.after
-    }
-
-
-def _gate(item: Item, no: int, tenant: str, stored: dict[Ref, tuple[int, int | None]]) -> _Gate:
-    met = ended = 0
-    edges: list[tuple[int, int, int]] = []
-    awaited: list[tuple[str, str, int]] = []
-    for id in item.after:
-        src, outcome = stored.get((tenant, id), (None, None))
-        if src is None:
-            awaited.append((id, tenant, no))
-            continue
-        edges.append((src, no, 0 if outcome is None else 1))
-        if outcome is not None:
-            ended += 1
-            met += counts(item.counting, STATUS[outcome])
-    return _Gate(met, len(item.after) - ended, edges, awaited)
+        known[_tenant(item, home), item.id] = first + place, None
+    return {place: assess(item, tenant, known) for place, (tenant, item) in gated.items()}

@@ -29,9 +29,16 @@ def _submit_plain(tx: Tx, run: Sequence[Submission]) -> list[tuple[Submitted, ..
     if not run:
         return []
     ids = Ids(tx, [(item.tenant, item.id) for submission in run for item in submission.items])
-    plans = [plan_plain(submission.items, ids) for submission in run]
+    plans = [_planned(submission, ids) for submission in run]
     stored = iter(store(tx, [(item, None) for one in plans if isinstance(one, Plan) for item in one.fresh]))
     return [tuple(next(stored) for _ in one.fresh) if isinstance(one, Plan) else one for one in plans]
+
+
+def _planned(submission: Submission, ids: Ids) -> Plan | Rejected:
+    planned = plan_plain(submission.items, ids)
+    if isinstance(planned, Plan):
+        ids.take(planned.fresh)
+    return planned
 
 
 def _submit_one(tx: Tx, submission: Submission) -> tuple[Submitted, ...] | Rejected:

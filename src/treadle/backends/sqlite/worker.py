@@ -166,13 +166,9 @@ def _freed(row: Row, now: float) -> tuple[Any, ...]:
     if verdict is not None:
         return no, leased(status), losses, NULL, NULL, 0, verdict
     losses += 1
-    delay = loss_delay(losses)
-    due: float | str = NULL
-    since: float | str = NULL
-    if delay:
-        status, due, seq = SCHEDULED, now + delay, 0
-    else:
-        status, since = READY, now
     if budget_spent(attempt, attempts):
-        return no, doomed(status), losses, due, since, seq, "lease_lost"
-    return no, status, losses, due, since, seq, NULL
+        return no, doomed(READY), losses, NULL, now, seq, "lease_lost"
+    delay = loss_delay(losses)
+    if delay:
+        return no, SCHEDULED, losses, now + delay, NULL, 0, NULL
+    return no, READY, losses, NULL, now, seq, NULL

@@ -87,7 +87,7 @@ CREATE TABLE treadle_job (
     any_end INTEGER NOT NULL DEFAULT 0,-- every end of a prerequisite counts, not only success
     verdict TEXT,                      -- why it can only end dead
     token INTEGER,                     -- of the lease
-    last_token INTEGER,                -- of the last settlement that put it back
+    settled TEXT,                      -- a JSON array: the tokens of the last settlements that put it back
     worker INTEGER,                    -- who holds the lease
     started REAL                       -- when it was claimed last
 );
@@ -95,6 +95,8 @@ CREATE TABLE treadle_job (
 -- Only what can be claimed is in the claim index, in the order of the turns.
 CREATE INDEX treadle_job_ready ON treadle_job (queue, tenant, lane, rank, seq) WHERE status = 2;
 CREATE INDEX treadle_job_parked ON treadle_job (type, queue, tenant, lane, rank, seq) WHERE status = 3;
+-- By type: who waits for a worker that has it, and since when.
+CREATE INDEX treadle_job_waiting ON treadle_job (type, since) WHERE status >= 2 AND status < 4;
 CREATE INDEX treadle_job_scheduled ON treadle_job (due, queue, tenant) WHERE status = 1;
 CREATE INDEX treadle_job_deadline ON treadle_job (deadline)
     WHERE deadline IS NOT NULL AND status >= 0 AND status < 4;
@@ -107,7 +109,7 @@ CREATE TABLE treadle_done (
     outcome INTEGER NOT NULL,
     reason TEXT,
     token INTEGER,                -- that settled it; NULL: an operator did
-    last_token INTEGER,           -- of the settlement before that
+    settled TEXT,                 -- a JSON array: the tokens of the settlements before that
     attempt INTEGER NOT NULL,
     redrives INTEGER NOT NULL,
     due REAL NOT NULL,
@@ -137,11 +139,12 @@ CREATE TABLE treadle_attempt (
 
 CREATE UNIQUE INDEX treadle_attempt_place ON treadle_attempt (no, place);
 
--- counted: the end of src was counted by dst, or dst no longer cares.
+-- counted: the end of src was counted by dst, or dst no longer cares. weight: how often dst names src.
 CREATE TABLE treadle_edge (
     src INTEGER NOT NULL,
     dst INTEGER NOT NULL,
     counted INTEGER NOT NULL,
+    weight INTEGER NOT NULL,
     PRIMARY KEY (src, dst)
 ) WITHOUT ROWID;
 

@@ -101,8 +101,13 @@ WHERE status < 0 AND type = ? AND queue >= ? ORDER BY queue LIMIT 1
 -- :name forgotten
 SELECT type, since FROM treadle_forgotten
 
--- :name waited_parked
-SELECT no FROM treadle_job INDEXED BY treadle_job_parked WHERE status = 3 AND type = ? AND since <= ? LIMIT ?
+-- :name next_waiting_type
+SELECT type FROM treadle_job INDEXED BY treadle_job_waiting
+WHERE status >= 2 AND status < 4 AND type >= ? ORDER BY type LIMIT 1
+
+-- :name waited
+SELECT no FROM treadle_job INDEXED BY treadle_job_waiting
+WHERE status >= 2 AND status < 4 AND type = ? AND since < ? ORDER BY since LIMIT ?
 
 -- :name paused
 SELECT queue, tenant FROM treadle_pause

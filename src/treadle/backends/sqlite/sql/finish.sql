@@ -1,13 +1,13 @@
 -- The columns are those of finish.Live, in this order.
 -- :name live
-SELECT j.no, i.id, i.tenant, i.type, j.status, j.token, j.last_token, j.worker, j.attempt, j.grp, j.gated,
+SELECT j.no, i.id, i.tenant, i.type, j.status, j.token, j.settled, j.worker, j.attempt, j.grp, j.gated,
        j.due, j.deadline, j.started, j.seq, j.redrives, i.keep, i.keep_dead, j.verdict
 FROM json_each(?) AS e
 CROSS JOIN treadle_job AS j ON j.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = j.no
 
 -- :name insert_done
-INSERT INTO treadle_done (no, outcome, reason, token, last_token, attempt, redrives, due, deadline, started, ended, expires,
+INSERT INTO treadle_done (no, outcome, reason, token, settled, attempt, redrives, due, deadline, started, ended, expires,
     gave, worker, result)
 VALUES (?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?,
     nullif(?, ''), nullif(?, ''))
@@ -24,7 +24,7 @@ DELETE FROM treadle_awaited WHERE dst IN (SELECT value FROM json_each(?))
 
 -- Whom these ends concern. Only a blocked one still counts.
 -- :name dependents
-SELECT x.src, x.dst, j.need, j.met, j.open, j.any_end, j.due
+SELECT x.src, x.dst, x.weight, j.need, j.met, j.open, j.any_end, j.due
 FROM json_each(?) AS e
 CROSS JOIN treadle_edge AS x ON x.src = e.value AND x.counted = 0
 CROSS JOIN treadle_job AS j ON j.no = x.dst AND j.status = 0

@@ -17,9 +17,10 @@ LEFT JOIN treadle_grp AS g ON g.no = i.grp
 -- :name requeue
 WITH v (no, status, seq, due, since, redrives) AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?))
 INSERT INTO treadle_job (no, status, queue, tenant, type, lane, rank, seq, due, since, attempts, redrives, grp,
-    last_token)
+    settled)
 SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.since, i.attempts,
-    v.redrives, g.no, d.token
+    v.redrives, g.no,
+    CASE WHEN d.token IS NULL THEN d.settled ELSE json_insert(coalesce(d.settled, '[]'), '$[#]', d.token) END
 FROM v
 CROSS JOIN treadle_item AS i ON i.no = v.no
 CROSS JOIN treadle_done AS d ON d.no = i.no

@@ -68,8 +68,8 @@ WHERE expires IS NULL
 
 -- :name let_go_groups
 UPDATE treadle_grp SET look = ended + keep
-WHERE look IS NULL AND ended IS NOT NULL
-    AND no IN (SELECT i.grp FROM json_each(?) AS e CROSS JOIN treadle_edge AS x ON x.dst = e.value
+WHERE ended IS NOT NULL AND no IN
+    (SELECT i.grp FROM json_each(?) AS e CROSS JOIN treadle_edge AS x ON x.dst = e.value
         CROSS JOIN treadle_item AS i ON i.no = x.src)
 
 -- :name once

@@ -8,9 +8,8 @@ SELECT no, id FROM treadle_worker
 SELECT no FROM treadle_item WHERE id = ? AND tenant = ?
 
 -- :name ended
-SELECT outcome, token, last_token FROM treadle_done WHERE no = ?
+SELECT outcome, token, settled FROM treadle_done WHERE no = ?
 
 -- :name put_back
-UPDATE treadle_job SET status = ?, attempt = ?, due = ?, since = ?, seq = ?, losses = ?, last_token = token,
-    token = NULL, worker = NULL
+UPDATE treadle_job SET status = ?, attempt = ?, due = ?, since = ?, seq = ?, losses = 0, settled = ?, token = NULL, worker = NULL
 WHERE no = ?

@@ -13,7 +13,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), 
     nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- :name insert_edge
-INSERT INTO treadle_edge (src, dst, counted) VALUES (?, ?, ?)
+INSERT INTO treadle_edge (src, dst, counted, weight) VALUES (?, ?, ?, ?)
 
 -- :name insert_awaited
 INSERT INTO treadle_awaited (id, tenant, dst) VALUES (?, ?, ?)
