@@ -20,7 +20,6 @@ from tests.engine.kit import (
     MakeBackend,
     Seen,
     failure,
-    until_status,
 )
 from treadle import Context, Result, Retry, work
 from treadle.engine import prune

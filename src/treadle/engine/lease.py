@@ -20,8 +20,8 @@ from treadle.backend import Backend, Pacemaker
 from treadle.clock import Clock
 from treadle.item import Beat, Lease
 
+from . import patience
 from .hooks import LOGGER, Hooks
-from .patience import FAREWELL
 from .tasks import finish
 
 
@@ -132,7 +132,7 @@ class Watchdog:
 
     async def stop(self) -> None:
         self._over.set()
-        await asyncio.to_thread(self._thread.join, FAREWELL)
+        await asyncio.to_thread(self._thread.join, patience.FAREWELL)
 
     def _run(self) -> None:
         while not self._over.wait(self._heartbeat / 2):

@@ -28,13 +28,14 @@ def _is_away(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable)
 
 
-async def briefly(coroutine: Coroutine[Any, Any, object], seconds: float = FAREWELL) -> bool:
-    """Wait for it, but no longer than that, in real time: a shutdown must end, also where a test owns the
-    clock. What is not over by then is cancelled, and left behind. Whether it was over; raises what it does.
+async def briefly(coroutine: Coroutine[Any, Any, object]) -> bool:
+    """Wait for it, but no longer than `FAREWELL`, in real time: a shutdown must end, also where a test owns
+    the clock. What is not over by then is cancelled, and left behind. Whether it was over; raises what it
+    does.
     """
     task = asyncio.ensure_future(coroutine)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await asyncio.wait({task}, timeout=FAREWELL)
     finally:
         if not task.done():
             task.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
-from .patience import FAREWELL
+from . import patience
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Tasks:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=FAREWELL)
+            await asyncio.wait(tasks, timeout=patience.FAREWELL)
 
     async def join(self) -> None:
         while self._tasks:
