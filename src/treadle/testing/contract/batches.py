@@ -230,6 +230,7 @@ class SubmissionsTogether:
         await apply(backend, succeed(await claim_one(backend)))
         assert await claim_ids(backend) == ["a"]
 
+    @needs("batches")
     async def test_ids_of_a_refused_submission_are_free(self, backend: Backend) -> None:
         """Nothing of it was stored: the next submission of the call may use them."""
         await submit(backend, item("taken"))
@@ -238,6 +239,7 @@ class SubmissionsTogether:
         assert [isinstance(answer, Rejected) for answer in answers] == [True, False]
         assert sorted(await claim_ids(backend)) == ["a", "b", "taken"]
 
+    @needs("batches")
     async def test_edges_of_a_refused_submission_are_gone(self, backend: Backend) -> None:
         """It leaves no trace: no edge closes a cycle, no gate is released."""
         await submit(backend, item("taken"))

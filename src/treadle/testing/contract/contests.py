@@ -70,7 +70,7 @@ class SettleRaces:
         assert len(await claim_ids(subject.backend)) == 50
         await consistent(subject.backend)
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_an_operator_completes_while_the_worker_settles(self, subject: Subject) -> None:
         """One of them wins, and the other is told so."""
         backends = await connections(subject, 2)
@@ -98,6 +98,7 @@ class SettleRaces:
         await rounds(50, play)
         await consistent(subject.backend)
 
+    @needs("fencing")
     async def test_cancelled_while_the_worker_settles(self, subject: Subject) -> None:
         """Exactly one wins; and what the settlement queued is cancelled too, or never was."""
         backends = await connections(subject, 2)
@@ -120,6 +121,7 @@ class SettleRaces:
         assert await claim_ids(subject.backend) == []
         await consistent(subject.backend)
 
+    @needs("fencing")
     async def test_buried_while_it_settles(self, subject: Subject) -> None:
         """Settled or freed, not both."""
         backends = await connections(subject, 2)
@@ -136,7 +138,7 @@ class SettleRaces:
         await rounds(50, play)
         await consistent(subject.backend)
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_deleted_while_it_settles(self, subject: Subject) -> None:
         """Gone either way, and nothing of it is left: not the child, not the group."""
         backends = await connections(subject, 2)

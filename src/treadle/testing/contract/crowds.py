@@ -109,6 +109,7 @@ class Crowds:
         assert len(await claim_ids(subject.backend)) == len(names)
         await consistent(subject.backend)
 
+    @needs("fencing")
     async def test_a_child_settles_while_its_family_is_cancelled(self, subject: Subject) -> None:
         """Whoever is first: no descendant is left open."""
         backends = await connections(subject, 2)

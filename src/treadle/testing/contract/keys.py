@@ -193,6 +193,7 @@ class Keys:
         answer = await submit_one(backend, keyed("a"))
         assert (answer.id, answer.existing) == ("a", True)
 
+    @needs("batches")
     async def test_a_refused_submission_takes_no_key(self, backend: Backend) -> None:
         """Nothing of it was stored: whoever held the key still does, and an unused key is still free."""
         await end(backend, keyed("old"))
@@ -201,6 +202,7 @@ class Keys:
         assert (await submit_one(backend, keyed("later", "any"))).id == "old"
         assert not (await submit_one(backend, item("fresh", key="k2"))).existing
 
+    @needs("batches")
     async def test_a_refused_neighbour_takes_no_key(self, backend: Backend) -> None:
         """Nor does it answer for the next submission of the same call."""
         await submit(backend, item("taken"))

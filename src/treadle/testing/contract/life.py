@@ -30,7 +30,7 @@ from .build import (
     submit_one,
 )
 from .check import consistent
-from .subject import Subject
+from .subject import Subject, needs
 
 FIELDS: dict[str, Any] = {
     "tenant": "acme",
@@ -125,6 +125,7 @@ class Submitting:
         ]
         assert sorted(await claim_ids(backend)) == sorted(names)
 
+    @needs("order")
     async def test_the_whole_range_of_priorities(self, backend: Backend) -> None:
         """A priority fits in 32 bits, signed."""
         low, high = -(2**31), 2**31 - 1
@@ -223,6 +224,7 @@ class Scheduling:
 
 
 class Refusals:
+    @needs("batches")
     async def test_an_id_that_exists_is_refused(self, backend: Backend) -> None:
         """`duplicate_id`, and nothing of that submission is stored."""
         await submit(backend, item("a"))
@@ -231,6 +233,7 @@ class Refusals:
         assert not await exists(backend, "b")
         await consistent(backend)
 
+    @needs("batches")
     async def test_an_id_twice_in_one_submission_is_refused(self, backend: Backend) -> None:
         """An id that comes twice: `duplicate_id`, nothing stored."""
         answer = await refused(backend, item("a"), item("b"), item("a"))
@@ -265,6 +268,7 @@ class Refusals:
         assert (answer.why, answer.ids) == ("cycle", ("a",))
         assert not await exists(backend, "a")
 
+    @needs("batches")
     async def test_a_cycle_in_one_submission_is_refused(self, backend: Backend) -> None:
         """Items that would wait for each other: `cycle`, naming them; neighbours are stored."""
         cycle = Submission((gate("c", id="a"), item("free"), gate("a", id="b"), gate("b", "free", id="c")))
@@ -275,6 +279,7 @@ class Refusals:
         assert await claim_ids(backend) == ["d"]
         await consistent(backend)
 
+    @needs("batches")
     async def test_a_cycle_closed_later_is_refused(self, backend: Backend) -> None:
         """Also through items stored before, which named ids not yet submitted."""
         await submit(backend, gate("missing", id="a"))
@@ -292,6 +297,7 @@ class Refusals:
         assert [isinstance(answer, Rejected) for answer in answers] == [False, True]
         assert await status(backend, "a") == "blocked"
 
+    @needs("operating")
     async def test_what_has_ended_waits_for_nobody(self, backend: Backend) -> None:
         """An item that ended without its prerequisite closes no cycle."""
         await submit(backend, gate("missing", id="a"))

@@ -62,6 +62,7 @@ class Cancelling:
         assert await claim_ids(backend) == []
         await consistent(backend)
 
+    @needs("fencing")
     async def test_what_runs_is_cancelled(self, backend: Backend) -> None:
         """Its lease is lost."""
         lease = await start_one(backend, item("a"))
@@ -122,6 +123,7 @@ class Cancelling:
         assert await claim_ids(backend) == []
         await consistent(backend)
 
+    @needs("fencing")
     async def test_a_doomed_item_is_cancelled(self, backend: Backend) -> None:
         """Whoever has its verdict finds the lease lost."""
         await submit(backend, gate("x", id="a", need=2))
@@ -151,7 +153,7 @@ class Completing:
         assert (await ask(backend)).leases == ()
         await consistent(backend)
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_a_running_item_is_completed(self, backend: Backend) -> None:
         """Its lease is lost; `worker` is None from then on."""
         lease = await start_one(backend, item("a"))

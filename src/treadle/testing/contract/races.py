@@ -26,7 +26,7 @@ from .build import (
     verdicts,
 )
 from .check import consistent
-from .subject import Subject
+from .subject import Subject, needs
 
 T = TypeVar("T")
 Answers: TypeAlias = Sequence[tuple[Submitted, ...] | Rejected]
@@ -238,6 +238,7 @@ class SubmitRaces:
         assert await claim_ids(subject.backend) == ["a"]
         await consistent(subject.backend)
 
+    @needs("batches")
     async def test_overlapping_submissions_in_opposite_orders(self, subject: Subject) -> None:
         """Each is stored whole or not at all: no deadlock, no half."""
         backends = await connections(subject, 4)

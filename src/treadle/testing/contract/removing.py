@@ -57,7 +57,7 @@ class Deleting:
         assert await claim_ids(backend) == ["other"]
         await consistent(backend)
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_leases_are_lost(self, backend: Backend) -> None:
         """A settlement of what is gone is stale, and resurrects nothing."""
         lease = await start_one(backend, item("a"))
@@ -67,7 +67,7 @@ class Deleting:
         assert await statuses(backend, "a", "child") == [None, None]
         await consistent(backend)
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_ids_and_keys_are_free(self, backend: Backend) -> None:
         """As if they had never been used; and an old lease does not own the new item."""
         lease = await start_one(backend, item("a", key="k"))

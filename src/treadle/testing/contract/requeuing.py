@@ -154,7 +154,7 @@ class Requeuing:
         await backend.bury("w2")
         assert await status(backend, "a") == "ready"
 
-    @needs("operating")
+    @needs("operating", "fencing")
     async def test_an_old_token_does_not_come_back(self, backend: Backend) -> None:
         """The lease that killed it says nothing about its new life."""
         lease = await start_one(backend, item("a"))

@@ -157,7 +157,7 @@ class Schedules:
         assert await backend.fire(Fire(name="s", at=1000.0, next_at=None, items=(item("b"),))) is None
         assert not await exists(backend, "b")
 
-    @needs("schedules")
+    @needs("schedules", "batches")
     async def test_items_that_are_refused(self, backend: Backend) -> None:
         """As by submit: the answer says why, and nothing is stored."""
         await submit(backend, item("taken"))

@@ -182,6 +182,7 @@ class Kinds:
         found = await state(backend, "a")
         assert (found.error, found.error_type) == ("Boom", "Boom")
 
+    @needs("fencing")
     async def test_outcomes_come_in_order(self, backend: Backend) -> None:
         """An outcome per settlement, in order; none for none."""
         await submit(backend, item("a"), item("b"))
@@ -343,6 +344,7 @@ class Poison:
         assert len(settled.effects.closed) == 49
         await consistent(backend)
 
+    @needs("fencing")
     async def test_every_kind_of_refusal_in_one_call(self, backend: Backend) -> None:
         """Stale, rejected, repeated and good ones side by side, each answered in its place."""
         await submit(backend, item("taken"))

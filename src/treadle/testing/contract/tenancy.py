@@ -108,6 +108,7 @@ class Tenants:
         assert await status(backend, "next", "y") == "ready"
         await consistent(backend)
 
+    @needs("batches")
     async def test_a_submission_may_hold_items_of_several_tenants(self, backend: Backend) -> None:
         """Stored together or not at all, each in its own tenant."""
         answers = await submit(backend, item("a", tenant="x"), item("a", tenant="y"))
@@ -253,6 +254,7 @@ class Tenants:
         assert await backend.claim_key("k", "you", 100, tenant="y")
         assert not await backend.claim_key("k", "you", 100, tenant="x")
 
+    @needs("fencing")
     async def test_a_lease_is_of_its_tenant(self, backend: Backend) -> None:
         """Settling one does nothing to the other, nor does a token with the wrong tenant."""
         first, second = await running_twins(backend)

@@ -236,7 +236,7 @@ async def persist(backend: Backend, wanted: int, **demand: Any) -> list[Lease]:
 
 
 class Parking:
-    @needs("parking")
+    @needs("parking", "listing")
     async def test_foreign_types_do_not_stand_in_the_way(self, backend: Backend) -> None:
         """3,000 items of a type the worker does not have, and one it has behind them."""
         await submit(backend, *items(3000, type="foreign", priority=5))
