@@ -26,7 +26,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 # Parts of what is public that are for the engine, or for those who extend it.
 INTERNAL = {
-    "treadle": {"BacklogInfo", "__version__"},
+    "treadle": {"__version__"},
     "Client": {"bound", "submit_within", "submits_to"},
     "Context": {"created"},
     "Handle": {"tenant", "until_group", "until_item"},
@@ -37,7 +37,7 @@ INTERNAL = {
     "SyncApp": {"call"},
     "doers": {"BaseDoer", "Permits", "Task", "managed"},
     "events": {"E", "ItemEvent", "from_lease"},
-    "flow": {"AdaptiveDelay", "BacklogInfo", "BacklogWatch"},
+    "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
     | {"Value", metrics.OTHER},
 }
@@ -111,11 +111,6 @@ def test_every_name_is_explained(where: str) -> None:
 def test_names_are_found() -> None:
     assert {"Treadle", "enqueue", "durability"} <= words_in_code()
     assert "fairness" not in words_in_code(), "a word of prose"
-
-
-def test_nothing_hands_out_backlog_infos() -> None:
-    """Once something does, they are to be explained too."""
-    assert "on_backlog" not in NAMES["Worker(...)"] | NAMES["ClientSettings"]
 
 
 @pytest.mark.parametrize("where", INTERNAL)
