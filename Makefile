@@ -63,7 +63,7 @@ clean:  ## remove caches and build output (the environment stays)
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500))
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
 chaos: $(READY)  ## kill -9, many times, on SQLite and PostgreSQL, and count everything: KILLS=200
 	TREADLE_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/chaos -n 2 --timeout 1800 -s

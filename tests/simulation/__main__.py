@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 from collections import Counter
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from tests.simulation.expect import missing
+from tests.simulation.shrink import attempt, shrink, story
 from tests.simulation.world import World
 
 console = Console()
@@ -21,48 +25,63 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="replay one, and show what happened")
+    parser.add_argument("--without", nargs="*", default=[], help="deeds, or weather, to leave out of it")
+    parser.add_argument("--history", action="store_true", help="say only what it comes to, in one number")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.seed is not None:
-        sys.exit(not replay(given.seed))
+        without = frozenset[Any](int(one) if one.isdigit() else one for one in given.without)
+        sys.exit(not replay(given.seed, without, brief=given.history))
     sys.exit(not simulate(range(given.first, given.first + given.seeds)))
 
 
-def replay(seed: int) -> bool:
-    world = World(seed)
-    try:
-        world.run()
-    except Exception as error:  # noqa: BLE001  whatever it is, it is what we are looking for
-        console.print("\n".join(world.watch.timeline), markup=False)
-        console.print(f"[red]seed {seed}: {type(error).__name__}:[/] {error}")
+def replay(seed: int, without: frozenset[Any], *, brief: bool) -> bool:
+    failing = attempt(seed, without)
+    if failing is not None:
+        console.print(story(failing), markup=False, highlight=False, soft_wrap=True)
         return False
-    console.print("\n".join(world.watch.timeline), markup=False)
-    console.print(f"[green]seed {seed}: nothing wrong;[/] history {world.history}")
+    world = World(seed, without)
+    world.run()
+    if not brief:
+        console.print("\n".join(world.watch.timeline), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"seed {seed}: nothing wrong; history {world.history}", highlight=False)
     return True
 
 
 def simulate(seeds: range) -> bool:
     coverage: Counter[str] = Counter()
-    hours = kills = steps = 0.0
+    total: Counter[str] = Counter()
+    began = time.process_time()
     for seed in track(seeds, "seeds", console=console):
         world = World(seed)
         try:
             coverage.update(world.run().coverage)
-        except Exception as error:  # noqa: BLE001  as above
-            console.print(f"[red]seed {seed}: {type(error).__name__}:[/] {error}")
-            console.print(f"see it again: make simulate SEED={seed}")
-            return False
-        hours += world.loop.now / 3600
-        kills += world.kills
-        steps += world.watch.steps
+        except Exception:  # noqa: BLE001  whatever it is, it is what we are looking for
+            return _failed(seed)
+        total.update(world.figures())
+    _show(seeds, total, coverage, time.process_time() - began)
+    if absent := missing(coverage, len(seeds)):
+        console.print(f"[red]never happened in {len(seeds):,} seeds:[/] {', '.join(absent)}")
+    return not absent
+
+
+def _failed(seed: int) -> bool:
+    console.print(f"[red]seed {seed} fails[/]; making it smaller")
+    failing = attempt(seed)
+    if failing is None:
+        console.print("it does not fail when run again: it is not deterministic")
+        return False
+    console.print(story(shrink(failing)), markup=False, highlight=False, soft_wrap=True)
+    return False
+
+
+def _show(seeds: range, total: Counter[str], coverage: Counter[str], seconds: float) -> None:
     table = Table("what happened", "times", title=f"{len(seeds):,} seeds, nothing wrong")
-    table.add_row("simulated hours", f"{hours:,.1f}")
-    table.add_row("workers killed", f"{kills:,.0f}")
-    table.add_row("steps of the store", f"{steps:,.0f}")
-    for what, times in sorted(coverage.items()):
-        table.add_row(what, f"{times:,}")
+    table.add_row("simulated hours", f"{total.pop('seconds') / 3600:,.1f}")
+    table.add_row("seeds per second of one core", f"{len(seeds) / max(seconds, 0.001):,.1f}")
+    for what, times in (*total.items(), *sorted(coverage.items())):
+        table.add_row(what, f"{times:,.0f}")
     console.print(table)
-    return True
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from heapq import heappop
 from typing import Any
 
 STEPS = 400_000
@@ -24,6 +26,10 @@ class Process:
         self.name = name
         self.dead = False
         self.paused_until = 0.0
+        self.was_paused = False
+        self.stopping = False
+        """It was asked to stop, and does so by itself."""
+        self.stopped = False
         self.skew = 0.0
         """By how much its wall clock is wrong."""
 
@@ -38,11 +44,10 @@ class Stuck(Exception):
     """Nothing can happen any more, or far too much does."""
 
 
-class _Selector(selectors.BaseSelector):
-    """No files: to select is to let time pass."""
+class _NoFiles(selectors.BaseSelector):
+    """The loop's own pipe is registered, and never looked at."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -55,10 +60,6 @@ class _Selector(selectors.BaseSelector):
         return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise Stuck("nothing is ready, and no timer is set")
-        if timeout > 0:
-            self._loop.now += timeout
         return []
 
     def get_map(self) -> Any:
@@ -69,13 +70,19 @@ class _Selector(selectors.BaseSelector):
 
 
 class SimLoop(asyncio.SelectorEventLoop):
+    _ready: Any
+    _scheduled: list[Any]
+    _stopping: bool
+
     def __init__(self, rng: random.Random) -> None:
         self.now = 0.0
         self.steps = 0
-        self._rng = rng
-        self._kept: list[asyncio.Task[Any]] = []
+        self._draw = rng.random
+        self.broken: Callable[[], BaseException | None] = lambda: None
+        """Asked after every turn: what ends it all."""
+        self._kept: list[tuple[asyncio.Task[Any], Process | None]] = []
         super().__init__()
-        real, self._selector = self._selector, _Selector(self)  # type: ignore[has-type]
+        real, self._selector = self._selector, _NoFiles()  # type: ignore[has-type]
         for key in list(real.get_map().values()):
             self._selector.register(key.fileobj, key.events, key.data)
         real.close()
@@ -86,30 +93,51 @@ class SimLoop(asyncio.SelectorEventLoop):
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task = super().create_task(coro, **kwargs)
         # A task of a dead process never ends. The garbage collector would end it, at a moment of its own.
-        self._kept.append(task)
+        context = kwargs.get("context") or copy_context()
+        self._kept.append((task, context.get(PROCESS)))
         if len(self._kept) > 5000:
-            self._kept = [task for task in self._kept if not task.done()]
+            self._kept = [(task, process) for task, process in self._kept if not task.done()]
         return task
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
-        return [task for task in self._kept if not task.done()]
+        return [task for task, _ in self._kept if not task.done()]
+
+    def left_by(self, process: Process) -> list[asyncio.Task[Any]]:
+        """The tasks of a process that have not ended."""
+        return [task for task, owner in self._kept if owner is process and not task.done()]
 
     def _run_once(self) -> None:
+        """One turn: what is ready now, in an order of chance. There is nothing to wait for but timers."""
         self.steps += 1
         if self.steps > STEPS:
             raise Stuck(f"more than {STEPS} steps")
-        ready: Any = self._ready  # type: ignore[attr-defined]
-        if ready:
-            handles = [handle for handle in ready if self._may_run(handle)]
-            if len(handles) > 1:
-                self._rng.shuffle(handles)
-            ready.clear()
-            ready.extend(handles)
-        super()._run_once()  # type: ignore[misc]
+        self._let_time_pass()
+        ready = self._ready
+        handles = [handle for handle in ready if not handle._cancelled and self._may_run(handle)]
+        ready.clear()
+        if len(handles) > 1:
+            draw = self._draw
+            handles.sort(key=lambda _: draw())
+        for handle in handles:
+            if not handle._cancelled:
+                handle._run()
+        if (violation := self.broken()) is not None:
+            raise violation
+
+    def _let_time_pass(self) -> None:
+        timers, ready = self._scheduled, self._ready
+        while timers and timers[0]._cancelled:
+            heappop(timers)._scheduled = False
+        if not ready and not self._stopping:
+            if not timers:
+                raise Stuck("nothing is ready, and no timer is set")
+            self.now = max(self.now, timers[0]._when)
+        while timers and timers[0]._when <= self.now:
+            timer = heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
 
     def _may_run(self, handle: Any) -> bool:
-        if handle._cancelled:
-            return True
         process = handle._context.get(PROCESS)
         if process is None:
             return True

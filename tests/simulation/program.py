@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -56,6 +57,53 @@ async def deferring(ctx: Context, n: int) -> int:
     if _rng().random() < 0.5:
         raise Defer(delay=_rng().uniform(0.1, 5))
     return n
+
+
+@work(name="endless", retry=QUICK)
+async def endless(n: int) -> int:
+    """Ends by its deadline only, or when somebody ends it."""
+    await asyncio.sleep(60)
+    return n
+
+
+@work(name="local", skip_queue=True, retry=QUICK)
+async def local(n: int) -> int:
+    await asyncio.sleep(_rng().expovariate(10))
+    if _rng().random() < 0.2:
+        raise RuntimeError(f"local {n} failed")
+    return n
+
+
+@work(name="parent", retry=QUICK)
+async def parent(ctx: Context, n: int) -> Result[None, int]:
+    """Queues keyed children, and runs what skips the queue in the process that it is in."""
+    keyed = leaf(n, 0.1)
+    return ctx.queue(keyed, key=f"child{n % 3}").next(ending(n), when="all_done")
+
+
+@work(name="ending", retry=QUICK)
+async def ending(ctx: Context, n: int) -> Result[int, int]:
+    return ctx.result(n, final=_rng().random() < 0.5)
+
+
+@work(name="once", retry=QUICK)
+async def once(ctx: Context, n: int) -> bool:
+    """Claims a key. The watch knows who may have it."""
+    ours = await ctx.claim(f"key{n % 3}", ttl=_rng().choice((5, 1000)))
+    if _rng().random() < 0.3:
+        raise RuntimeError("after the claim")
+    return ours
+
+
+@work(name="brief", keep=3.0)
+async def brief(n: int) -> int:
+    """Forgotten soon after it has ended."""
+    return n
+
+
+@work(name="tick", retry=QUICK)
+async def tick() -> None:
+    await asyncio.sleep(_rng().expovariate(10))
 
 
 @work(name="hopeless")
@@ -112,38 +160,35 @@ async def fan(ctx: Context, n: int, depth: int, trouble: float) -> Result[None, 
 
 
 TYPES = [
-    leaf, quick, slow, stubborn, deferring, hopeless, undo, risky, batched, counted, counting, join, fan,
+    leaf, quick, slow, stubborn, deferring, endless, local, parent, ending, once, brief, tick,
+    hopeless, undo, risky, batched, counted, counting, join, fan,
 ]  # fmt: skip
 
-
-def some_work(rng: random.Random) -> Any:
-    """A Work, at random."""
-    n = rng.randint(0, 99)
-    trouble = rng.choice((0.0, 0.0, 0.2, 0.6))
-    make = rng.choice(
-        (
-            lambda: leaf(n, trouble),
-            lambda: leaf(n, trouble),
-            lambda: quick(n),
-            lambda: slow(n),
-            lambda: stubborn(n),
-            lambda: deferring(n),
-            lambda: hopeless(n),
-            lambda: risky(n),
-            lambda: batched(n),
-            lambda: counting(rng.randint(1, 8)),
-            lambda: fan(rng.randint(1, 5), rng.randint(0, 2), trouble),
-        )
-    )
-    return make()
+MAKERS: dict[str, Callable[[random.Random], Any]] = {
+    "leaf": lambda rng: leaf(rng.randint(0, 99), rng.choice((0.0, 0.0, 0.2, 0.6))),
+    "quick": lambda rng: quick(rng.randint(0, 99)),
+    "slow": lambda rng: slow(1),
+    "stubborn": lambda rng: stubborn(1),
+    "deferring": lambda rng: deferring(1),
+    "endless": lambda rng: endless(1),
+    "local": lambda rng: local(1),
+    "parent": lambda rng: parent(rng.randint(0, 5)),
+    "once": lambda rng: once(rng.randint(0, 5)),
+    "brief": lambda rng: brief(1),
+    "hopeless": lambda rng: hopeless(1),
+    "risky": lambda rng: risky(1),
+    "batched": lambda rng: batched(rng.randint(0, 99)),
+    "counting": lambda rng: counting(rng.randint(1, 8)),
+    "fan": lambda rng: fan(rng.randint(1, 5), rng.randint(0, 2), rng.choice((0.0, 0.2, 0.6))),
+}
 
 
-def some_options(rng: random.Random, known: list[str], to_come: list[str]) -> dict[str, Any]:
-    """Options for it, at random."""
+def some_options(rng: random.Random, type: str, known: list[str], to_come: list[str]) -> dict[str, Any]:
+    """Options for a work, at random."""
     options: dict[str, Any] = {}
     if rng.random() < 0.2:
         options["delay"] = rng.uniform(0, 10)
-    if rng.random() < 0.15:
+    if type == "endless" or rng.random() < 0.15:
         options["expires_in"] = rng.uniform(0, 20)
     if rng.random() < 0.2:
         options["priority"] = rng.randint(-5, 5)
@@ -153,11 +198,16 @@ def some_options(rng: random.Random, known: list[str], to_come: list[str]) -> di
         options["queue"] = rng.choice(("bulk", "mail"))
     if rng.random() < 0.15:
         options["key"] = f"key{rng.randint(0, 3)}"
-    if known and rng.random() < 0.25:
-        options["after"] = rng.sample(known, min(len(known), rng.randint(1, 3)))
-        if rng.random() < 0.2 and to_come:
-            options["after"] = [*options["after"], to_come[0]]
-        options["when"] = rng.choice(("all_success", "all_done", at_least(1)))
-    if rng.random() < 0.1:
+        options["key_scope"] = rng.choice(("open", "any", 8.0))
+    if rng.random() < 0.1 and type != "endless":
         options["retry"] = Retry(attempts=rng.randint(1, 3), base=0.1)
+    if known and rng.random() < 0.25:
+        _add_gate(rng, options, known, to_come)
     return options
+
+
+def _add_gate(rng: random.Random, options: dict[str, Any], known: list[str], to_come: list[str]) -> None:
+    options["after"] = rng.sample(known, min(len(known), rng.randint(1, 3)))
+    if rng.random() < 0.3 and to_come:
+        options["after"] = [*options["after"], to_come[0]]
+    options["when"] = rng.choice(("all_success", "all_done", at_least(1)))
