@@ -12,7 +12,8 @@ from treadle.backend import Backend
 from treadle.client import Client, ClientSettings
 from treadle.define import Definer
 from treadle.doers import Doer
-from treadle.engine.crew import Backpressure, Lifespan
+from treadle.engine.backlog import OnBacklog
+from treadle.engine.duty import Backpressure, Lifespan
 from treadle.engine.registry import AnyType
 from treadle.engine.run import Accept, Middleware
 from treadle.flow import Redrive
@@ -41,6 +42,9 @@ class Treadle(Client):
         middleware: Sequence[Middleware] = (),
         accept: Accept | None = None,
         backpressure: Backpressure | None = None,
+        on_backlog: OnBacklog | None = None,
+        backlog_after: Duration = 30.0,
+        backlog_every: Duration | None = None,
         redrive: Redrive | None = None,
         lifespan: Lifespan | None = None,
         threads: int = 32,
@@ -57,6 +61,9 @@ class Treadle(Client):
             middleware=middleware,
             accept=accept,
             backpressure=backpressure,
+            on_backlog=on_backlog,
+            backlog_after=backlog_after,
+            backlog_every=backlog_every,
             redrive=redrive,
             lifespan=lifespan,
             threads=threads,

@@ -18,7 +18,9 @@ import msgspec
 from treadle.client import Client
 from treadle.doers import Doer, unlimited
 from treadle.doers.base import managed
-from treadle.engine.crew import Backpressure, Crew, Duty, Lifespan
+from treadle.engine.backlog import OnBacklog
+from treadle.engine.crew import Crew
+from treadle.engine.duty import Backpressure, Duty, Lifespan
 from treadle.engine.registry import AnyType
 from treadle.engine.run import Accept, Middleware
 from treadle.errors import NotStarted
@@ -38,6 +40,7 @@ class Worker:
     middleware: `async def m(ctx, call_next)`, around each attempt, the first outermost.
     accept: asked before each attempt; False leaves the item to another worker.
     backpressure: asked before each claim; seconds to wait.
+    on_backlog: told when it has been behind for `backlog_after` seconds, and again every `backlog_every`.
     redrive: which dead items to try again while there is nothing else to do.
     lifespan: an async context manager around the worker's life; what it yields is `ctx.resources`.
     threads, processes: how many sync handlers run at once in threads, and in processes.
@@ -55,6 +58,9 @@ class Worker:
         middleware: Sequence[Middleware] = (),
         accept: Accept | None = None,
         backpressure: Backpressure | None = None,
+        on_backlog: OnBacklog | None = None,
+        backlog_after: Duration = 30.0,
+        backlog_every: Duration | None = None,
         redrive: Redrive | None = None,
         lifespan: Lifespan | None = None,
         threads: int = 32,
@@ -73,6 +79,9 @@ class Worker:
             middleware=tuple(middleware),
             accept=accept,
             backpressure=backpressure,
+            on_backlog=on_backlog,
+            backlog_after=seconds(backlog_after, field="backlog_after"),
+            backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
             lifespan=lifespan,
             threads=threads,

@@ -76,6 +76,8 @@ class Claimer:
         """The store may have handed something out that nobody here knows of."""
         self._ask_again: float | None = None
         """When to ask once more: the request whose answer was lost may have been late instead."""
+        self.behind = False
+        """Whether the last claim found as much as there was room for, or there was no room."""
         self._begun = 0
         self._nothing = 0
         """Which claim, counted from 1, was the last to find nothing."""
@@ -158,6 +160,7 @@ class Claimer:
         return claim
 
     def _next(self, claim: Claim, demand: Demand) -> float:
+        self.behind = sum(lease.verdict is None for lease in claim.leases) >= demand.limit
         if claim.leases:
             self._empty = 0
             return 0.0

@@ -14,11 +14,9 @@ claiming, or beating, would be worse than none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, TypeAlias, cast
-
-import msgspec
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, cast
 
 from treadle.clock import SystemClock
 from treadle.context import Context
@@ -27,45 +25,27 @@ from treadle.doers.base import BaseDoer, managed
 from treadle.doers.gated import GatedDoer
 from treadle.errors import BackendError, UnsupportedError
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.flow import BackpressureInfo, Redrive
+from treadle.flow import BacklogWatch, BackpressureInfo, Redrive
 from treadle.item import Demand, Lease, Signal
 
 from .active import Active, Stop
+from .backlog import Backlog, OnBacklog
 from .bound import Bound
 from .claim import Claimer, resolved
 from .core import Core
 from .desk import Desk
 from .dispatch import Dispatcher
+from .duty import Duty
 from .hooks import LOGGER
 from .lease import Heart, Watchdog
 from .patience import briefly, patiently
 from .prune import Pruner
 from .redrive import Redriver
 from .registry import AnyType
-from .run import CANCEL_GRACE, Accept, Middleware, Runner
+from .run import CANCEL_GRACE, Runner
 from .services import Services
 from .settle import Release
 from .tasks import Tasks
-
-Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-Backpressure: TypeAlias = Callable[[BackpressureInfo], float | Awaitable[float | None] | None]
-
-
-class Duty(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is set to do."""
-
-    worker: str
-    types: frozenset[str] | None = None
-    queues: tuple[str, ...] | None = None
-    tenants: tuple[str, ...] | None = None
-    doer: BaseDoer
-    middleware: tuple[Middleware, ...] = ()
-    accept: Accept | None = None
-    backpressure: Backpressure | None = None
-    redrive: Redrive | None = None
-    lifespan: Lifespan | None = None
-    threads: int = 32
-    processes: int | None = None
 
 
 class Crew:
@@ -150,6 +130,8 @@ class Crew:
         self._start(self.pruner.run(), "prune")
         if duty.redrive is not None:
             self._start(self._redriver(duty.redrive).run(), "redrive")
+        if duty.on_backlog is not None:
+            self._start(self._backlog(duty.on_backlog).run(), "backlog")
         core.scheduler.start(duty.worker)
         self._guard()
 
@@ -168,6 +150,22 @@ class Crew:
             idle=lambda: self.quiet() and self.claimer.idle,
             moved=core.signals.ready,
             types=lambda: tuple(self._bounds),
+            queues=duty.queues,
+            tenants=duty.tenants,
+            interval=core.settings.poll_interval,
+        )
+
+    def _backlog(self, hook: OnBacklog) -> Backlog:
+        core, duty = self._core, self._duty
+        return Backlog(
+            core.backend,
+            core.settings.clock,
+            core.hooks,
+            BacklogWatch(duty.backlog_after, duty.backlog_every),
+            hook,
+            behind=lambda: self.claimer.behind,
+            active=lambda: len(self.desk.held),
+            types=lambda: self._bounds,
             queues=duty.queues,
             tenants=duty.tenants,
             interval=core.settings.poll_interval,
@@ -235,7 +233,7 @@ class Crew:
     async def _wind_down(self, drain: float) -> None:
         """Take on nothing more, and let end what runs."""
         await self._core.scheduler.stop(self._duty.worker)
-        await self._tasks.cancel(("claim", "prune", "redrive"))
+        await self._tasks.cancel(("claim", "prune", "redrive", "backlog"))
         self.dispatcher.flush()
         for active in list(self.desk.held.values()):
             self.runner.interrupt(active, "stopping")
@@ -267,6 +265,8 @@ class Crew:
         """Release what did not start, and what did not end in time."""
         self.dispatcher.give_back()
         unfinished = [active for active in self.desk.held.values() if not active.over]
+        for active in unfinished:
+            self.runner.interrupt(active, "stopping")  # a stop that was cut short has not said so yet
         running = {task for active in unfinished if (task := (active.carrier or active).task) is not None}
         for task in running:
             task.cancel()

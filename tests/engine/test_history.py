@@ -1,0 +1,70 @@
+"""What is kept of failed attempts (SPEC §5)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, failure
+from treadle import Context, Retry, work
+
+
+async def test_every_failed_attempt_is_kept(make_app: MakeApp) -> None:
+    """§5: error type, message, traceback, time and worker; the last 10."""
+
+    @work(name="always", retry=Retry(attempts=12, base=0))
+    async def always(ctx: Context) -> None:
+        raise LookupError(f"attempt {ctx.attempt}")
+
+    async with make_app(always, worker_id="w-1") as app:
+        before = time.time()
+        handle = await app.enqueue(always())
+        await failure(handle.result(PATIENCE))
+        history = (await handle.state()).history
+        assert [each.attempt for each in history] == list(range(3, 13))
+        assert {each.error_type for each in history} == {"LookupError"}
+        assert [each.message for each in history] == [f"attempt {n}" for n in range(3, 13)]
+        assert {each.worker for each in history} == {"w-1"}
+        assert all(before - 1 < each.at < time.time() + 1 for each in history)
+        assert "in always" in history[0].traceback
+        assert "LookupError: attempt 3" in history[0].traceback
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x" * 50_000),
+        ValueError("\N{GRINNING FACE}" * 20_000),
+        ValueError("nul \x00 in the middle"),
+        ValueError("lone \ud800 surrogate"),
+        Unspeakable(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+    ],
+    ids=["long", "wide", "nul", "surrogate", "unspeakable", "exit", "interrupt"],
+)
+async def test_any_error_can_be_kept(make_app: MakeApp, error: BaseException) -> None:
+    """§5: each text cut at 10 kB; no error is so strange that its item is lost."""
+
+    @work(name="strange", retry=Retry(attempts=2, base=0))
+    async def strange() -> None:
+        raise error
+
+    async with make_app(strange) as app:
+        handle = await app.enqueue(strange())
+        failed = await failure(handle.result(PATIENCE))
+        assert (failed.error_type, failed.reason, failed.attempts) == (
+            type(error).__name__,
+            "exhausted",
+            2,
+        )
+        for kept in (await handle.state()).history:
+            assert len(kept.message.encode()) <= 10_000
+            assert len(kept.traceback.encode()) <= 10_000
+            assert kept.error_type == type(error).__name__
