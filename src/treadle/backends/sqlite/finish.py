@@ -150,6 +150,8 @@ class Finish:
         tx.run(_SQL["delete_jobs"], nos)
         tx.run_rows(_SQL["insert_done"], done)
         if self._gated:
+            # Whether an item that is let go is alone is asked of the groups.
+            self.groups.write()
             let_go(tx, array(self._gated))
             tx.run(_SQL["delete_edges_to"], array(self._gated))
             tx.run(_SQL["delete_awaited_by"], array(self._gated))

@@ -9,7 +9,7 @@ from .tx import Tx, array
 
 _SQL = Statements("remove")
 
-_TABLES = ("jobs", "done", "attempts", "edges_from", "edges_to", "awaited", "items")
+_TABLES = ("jobs", "done", "attempts", "edges_from", "edges_to", "awaited", "keys", "items")
 _MOST_GROUPS = 100
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Loss, Outcome, Reason, Ref, Rejected, Settled, Settlement
+from treadle.item import Item, Lease, Loss, Outcome, Reason, Ref, Rejected, Settled, Settlement, Verdict
 from treadle.rules import KEPT_ATTEMPTS, due_at, failed_attempt
 
-from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, leased
+from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, doomed, leased
 from .finish import Finish, Live, live
 from .groups import Group
 from .history import record
@@ -98,8 +98,8 @@ class _Settling:
         settled = array([*_tokens(item.settled), item.token][-KEPT_ATTEMPTS:])
         if item.verdict is not None:
             # It can still only end: nothing of what the settlement says about when matters.
-            status = leased(item.status)
-            self._tx.run(_SQL["put_back"], status, item.attempt, item.due, None, 0, settled, item.no)
+            row = (leased(item.status), item.attempt, item.due, None, 0, item.verdict, settled, item.no)
+            self._tx.run(_SQL["put_back"], *row)
             return
         due = due_at(settlement, now)
         if settlement.kind == "release" and not settlement.delay and settlement.run_at is None:
@@ -110,7 +110,10 @@ class _Settling:
         if status == READY and seq == 0:
             seq = self._tx.numbers(seq=1).seq
         since = now if status == READY else None
-        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, settled, item.no)
+        verdict: Verdict | None = None
+        if item.deadline is not None and item.deadline <= now:
+            status, verdict = doomed(status), "expired"
+        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, verdict, settled, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -242,7 +245,8 @@ def _not_owned(tx: Tx, lease: Lease) -> Outcome:
 def loss(tx: Tx, lease: Lease) -> Loss | None:
     """Why a token does not own its item. None: it was this very token that settled it."""
     no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
-    if no is None:
+    if no is None or (lease.ref and lease.ref != no):
+        # Gone; another one may have come by its id.
         return "not_found"
     item = live(tx, [no]).get(no)
     if item is not None:

@@ -59,9 +59,18 @@ class _Storing:
         self._tx.run_rows(_SQL["insert_item"], rows)
         answers = [self._job(place, item, home) for place, (item, home) in enumerate(self._placed)]
         self._tx.run_rows(_SQL["insert_job"], self._job_rows)
+        self._hold_keys()
         self._insert_edges()
         self._tell_waiting()
         return answers
+
+    def _hold_keys(self) -> None:
+        keyed = [
+            (item.key, _tenant(item, home), item.type, self._next.no + place)
+            for place, (item, home) in enumerate(self._placed)
+            if item.key is not None
+        ]
+        self._tx.run_rows(_SQL["hold_key"], keyed)
 
     def _insert_edges(self) -> None:
         edges: list[tuple[int, int, int, int]] = []

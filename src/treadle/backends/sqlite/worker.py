@@ -162,13 +162,16 @@ def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
 
 
 def _freed(row: Row, now: float) -> tuple[Any, ...]:
-    no, status, attempt, attempts, losses, verdict, seq = row
+    """(no, status, losses, due, since, seq, verdict)"""
+    no, status, attempt, attempts, losses, verdict, seq, deadline = row
     if verdict is not None:
         return no, leased(status), losses, NULL, NULL, 0, verdict
     losses += 1
     if budget_spent(attempt, attempts):
         return no, doomed(READY), losses, NULL, now, seq, "lease_lost"
+    expired = deadline is not None and deadline <= now
+    verdict = "expired" if expired else NULL
     delay = loss_delay(losses)
     if delay:
-        return no, SCHEDULED, losses, now + delay, NULL, 0, NULL
-    return no, READY, losses, NULL, now, seq, NULL
+        return no, doomed(SCHEDULED) if expired else SCHEDULED, losses, now + delay, NULL, 0, verdict
+    return no, doomed(READY) if expired else READY, losses, NULL, now, seq, verdict

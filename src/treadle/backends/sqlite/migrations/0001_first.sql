@@ -7,6 +7,7 @@
 --   edge      src is waited for by dst; kept until dst has ended
 --   awaited   an id that is waited for by dst and does not exist yet
 --   grp       a group, from its first child on: a lone item has none
+--   key       who holds an idempotency key
 --
 -- Inside, items are named by `no`: given in the order of submission, never used twice.
 -- Instants are epoch seconds by the store's clock.
@@ -57,8 +58,16 @@ CREATE TABLE treadle_item (
 CREATE UNIQUE INDEX treadle_item_id ON treadle_item (id, tenant);
 CREATE INDEX treadle_item_member ON treadle_item (grp, origin) WHERE origin IS NOT NULL;
 CREATE INDEX treadle_item_workflow ON treadle_item (workflow, tenant) WHERE workflow IS NOT NULL;
--- Who holds a key: the last one submitted with it.
-CREATE INDEX treadle_item_key ON treadle_item (key, tenant, type) WHERE key IS NOT NULL;
+CREATE INDEX treadle_item_key ON treadle_item (key, tenant) WHERE key IS NOT NULL;
+
+-- Who holds an idempotency key: the last one stored with it, as long as that exists.
+CREATE TABLE treadle_key (
+    key TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    type TEXT NOT NULL,
+    no INTEGER NOT NULL,
+    PRIMARY KEY (key, tenant, type)
+) WITHOUT ROWID;
 
 -- status: 0 blocked, 1 scheduled, 2 ready, 3 ready but parked under its type, 4 running;
 --   doomed: -1 blocked, -2 scheduled, -3 ready; leased with its verdict: 5 blocked, 6 scheduled, 7 ready.

@@ -16,6 +16,13 @@ DELETE FROM treadle_edge WHERE dst IN (SELECT value FROM json_each(?))
 -- :name awaited
 DELETE FROM treadle_awaited WHERE dst IN (SELECT value FROM json_each(?))
 
+-- A key is free when its holder goes, whoever had it before.
+-- :name keys
+DELETE FROM treadle_key WHERE (key, tenant, type) IN
+    (SELECT i.key, i.tenant, i.type FROM json_each(?) AS e
+        CROSS JOIN treadle_item AS i ON i.no = e.value AND i.key IS NOT NULL
+        CROSS JOIN treadle_key AS k ON k.key = i.key AND k.tenant = i.tenant AND k.type = i.type AND k.no = i.no)
+
 -- :name items
 DELETE FROM treadle_item WHERE no IN (SELECT value FROM json_each(?))
 

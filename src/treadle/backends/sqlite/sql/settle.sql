@@ -11,5 +11,6 @@ SELECT no FROM treadle_item WHERE id = ? AND tenant = ?
 SELECT outcome, token, settled FROM treadle_done WHERE no = ?
 
 -- :name put_back
-UPDATE treadle_job SET status = ?, attempt = ?, due = ?, since = ?, seq = ?, losses = 0, settled = ?, token = NULL, worker = NULL
+UPDATE treadle_job SET status = ?, attempt = ?, due = ?, since = ?, seq = ?, verdict = ?, settled = ?, losses = 0,
+    token = NULL, worker = NULL
 WHERE no = ?

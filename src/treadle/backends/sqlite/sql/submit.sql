@@ -21,16 +21,19 @@ INSERT INTO treadle_awaited (id, tenant, dst) VALUES (?, ?, ?)
 -- :name existing
 SELECT i.id FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 
--- Who holds a key: the last one submitted with it. Its group is open if it says so; a lone item, if it is.
+-- Who holds a key. Its group is open if it says so; a lone item's, if it is.
 -- :name key_holder
 SELECT i.id, CASE WHEN i.grp = i.no THEN i.id ELSE g.id END, i.queued_at, coalesce(j.status, d.outcome),
        CASE WHEN g.no IS NULL THEN j.no IS NOT NULL ELSE g.open > 0 END
-FROM treadle_item AS i INDEXED BY treadle_item_key
+FROM treadle_key AS k
+CROSS JOIN treadle_item AS i ON i.no = k.no
 LEFT JOIN treadle_job AS j ON j.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 LEFT JOIN treadle_grp AS g ON g.no = i.grp
-WHERE i.key = ? AND i.tenant = ? AND i.type = ?
-ORDER BY i.no DESC LIMIT 1
+WHERE k.key = ? AND k.tenant = ? AND k.type = ?
+
+-- :name hold_key
+INSERT OR REPLACE INTO treadle_key (key, tenant, type, no) VALUES (?, ?, ?, ?)
 
 -- :name prerequisites
 SELECT i.id, i.no, d.outcome

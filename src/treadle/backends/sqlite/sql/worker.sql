@@ -41,7 +41,7 @@ INSERT OR REPLACE INTO treadle_forgotten (type, since) VALUES (?, ?)
 SELECT no FROM treadle_job INDEXED BY treadle_job_leased WHERE worker = ? ORDER BY no LIMIT ?
 
 -- :name leased
-SELECT no, status, attempt, attempts, losses, verdict, seq FROM treadle_job
+SELECT no, status, attempt, attempts, losses, verdict, seq, deadline FROM treadle_job
 WHERE no IN (SELECT value FROM json_each(?)) ORDER BY no
 
 -- :name free
