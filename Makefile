@@ -29,7 +29,7 @@ $(READY): pyproject.toml uv.lock
 
 demo: $(READY)  ## see it work
 	@test -f examples/demo.py || { echo "examples/demo.py is not written yet" >&2; exit 1; }
-	$(BIN)/python -m examples.demo
+	@$(BIN)/python -m examples.demo || test $$? -eq 130  # stopped by Ctrl-C: no error
 
 test: $(READY)  ## run every test, on real servers
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
