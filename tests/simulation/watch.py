@@ -44,6 +44,8 @@ from treadle.item import (
 
 AUDIT_EVERY = 60
 COMPARE_EVERY = 20
+DELEGATING = ("counting", "fan", "parent")
+"""Types that never succeed without children."""
 
 __all__ = ["Violation", "Watch"]
 
@@ -322,6 +324,8 @@ class Watch:
             return
         if settlement.kind == "success":
             must(thing.doom is None, f"{thing} succeeded, but is {thing.doom}")
+            left_out = thing.item.type in DELEGATING and not settlement.children
+            must(not left_out, f"{thing} succeeded without what it queued")
             self._in_time(now, thing)
             thing.result = settlement.result
             if settlement.contribution is not None:
@@ -353,6 +357,8 @@ class Watch:
     def _returned(self, now: float, thing: Thing, settlement: Settlement) -> None:
         self.shadow.drop_lease(thing)
         self.sometimes(settlement.kind)
+        failed = settlement.failure is not None
+        must(failed == (settlement.kind == "retry"), f"{thing}: {settlement.kind}, failed: {failed}")
         if thing.doom is not None:
             return
         if settlement.kind != "retry":

@@ -329,6 +329,7 @@ class World:
             await self._enqueue((self._users, client), "acme", work, {}, waits=False)
         await self.store.drop_schedule("beat")
         await self._everything_ends()
+        await self._handlers_end()
         await self._waiters_are_told()
         self._unknowns()
         await self._counts()
@@ -353,6 +354,13 @@ class World:
             )
 
         return [thing for thing in shadow.open_ones() if thing.doom or not waits(thing)]
+
+    async def _handlers_end(self) -> None:
+        """Whose item was ended by others is told within a lease or so, and ends as well."""
+        deadline = self.loop.now + 4 * LEASE
+        while running := [lease.id for _, app in self._alive() for lease in app.active()]:
+            must(self.loop.now < deadline, f"all has ended, but handlers of {running} go on")
+            await asyncio.sleep(1)
 
     async def _waiters_are_told(self) -> None:
         """Whoever waits in a process that lives, for a group that has ended, hears of it."""

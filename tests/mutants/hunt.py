@@ -1,0 +1,52 @@
+"""Look for a mutant: seed after seed, then with the contract suite."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import NamedTuple
+
+from tests.mutants import engine, store
+from tests.mutants.kit import MUTANTS, Mutant
+from tests.simulation.shrink import attempt
+
+__all__ = ["MUTANTS", "Find", "hunt"]
+assert engine
+assert store
+
+
+class Find(NamedTuple):
+    mutant: Mutant
+    by: str | None
+    seeds: int
+    evidence: str = ""
+
+
+def hunt(mutant: Mutant, seeds: int, *, contract: bool = True) -> Find:
+    found = by_simulator(mutant, seeds)
+    if found.by is None and contract:
+        return by_contract(mutant, seeds)
+    return found
+
+
+def by_simulator(mutant: Mutant, seeds: int) -> Find:
+    for seed in range(seeds):
+        with mutant.planted():
+            failing = attempt(seed)
+        if failing is not None:
+            return Find(mutant, "simulator", seed + 1, str(failing.error))
+    gc.collect()
+    return Find(mutant, None, seeds)
+
+
+def by_contract(mutant: Mutant, seeds: int) -> Find:
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.planted",
+        "tests/backends/test_memory.py", "-k", "Contract",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [*command, "--mutant", mutant.name], capture_output=True, text=True, check=False, timeout=600
+    )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return Find(mutant, "contract" if failed else None, seeds, failed[0] if failed else "")
