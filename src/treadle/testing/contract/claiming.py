@@ -172,6 +172,7 @@ class Eligibility:
 
 
 class Verdicts:
+    @needs("order")
     async def test_verdicts_do_not_count_against_the_limit(self, backend: Backend) -> None:
         """Besides what is to be run, nor against room."""
         await submit(backend, *items(3), *(gate("x", id=f"d{n}", need=2) for n in range(4)))

@@ -190,6 +190,7 @@ class Scheduling:
         await subject.advance(51)
         assert await claim_ids(subject.backend) == ["waiting", "scheduled"]
 
+    @needs("listing")
     async def test_the_next_due_item_is_announced(self, subject: Subject) -> None:
         """`next_due`: seconds until the next scheduled item of these queues and tenants; None if none."""
         assert (await ask(subject.backend)).next_due is None

@@ -1,0 +1,233 @@
+"""The three ports in memory: the reference, a fleet in one process, and what tests are made of.
+
+Safe to use from several threads; time comes from a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from treadle.clock import Clock, SystemClock
+from treadle.ports import Pulled
+
+log = logging.getLogger("treadle")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    body: str
+    error: str
+
+
+class _Entry:
+    __slots__ = ("attempt", "body", "dedupe_key", "lease", "place", "until")
+
+    def __init__(self, body: str, place: tuple[float, int], dedupe_key: str | None) -> None:
+        self.body = body
+        self.place = place
+        """When it became visible, and its number: the order of the queue."""
+        self.dedupe_key = dedupe_key
+        self.attempt = 1
+        self.lease = 0
+        """Which lease is in force; 0: none."""
+        self.until = 0.0
+
+
+class MemoryQueue:
+    """See `treadle.ports.Queue`. Without a delay, `fail` gives back the old place."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[tuple[float, int], _Entry]] = []
+        self._leases: list[tuple[float, int, _Entry]] = []
+        """What may have lapsed, and when: as often as it was leased or renewed."""
+        self._keys: set[str] = set()
+        self._size = 0
+        self.dead: list[DeadLetter] = []
+        """What `dead_letter` was told."""
+
+    def size(self) -> int:
+        return self._size
+
+    def push(self, body: str, *, delay: float = 0, dedupe_key: str | None = None) -> None:
+        with self._lock:
+            if dedupe_key is not None:
+                if dedupe_key in self._keys:
+                    return
+                self._keys.add(dedupe_key)
+            self._size += 1
+            self._wait(_Entry(body, (self._clock.now() + delay, next(self._numbers)), dedupe_key))
+
+    def pop(self, max: int, lease: float, /) -> list[Pulled]:
+        now = self._clock.now()
+        with self._lock:
+            self._reclaim(now)
+            popped: list[Pulled] = []
+            while len(popped) < max and self._waiting and self._waiting[0][0][0] <= now:
+                popped.append(self._leased(heapq.heappop(self._waiting)[1], now + lease))
+            return popped
+
+    def heartbeat(self, pulled: Pulled, lease: float, /) -> None:
+        with self._lock:
+            if (entry := self._held(pulled)) is not None:
+                self._watch(entry, self._clock.now() + lease)
+
+    def ack(self, pulled: Pulled, /) -> None:
+        with self._lock:
+            if (entry := self._held(pulled)) is not None:
+                entry.lease = 0
+                self._size -= 1
+                self._keys.discard(entry.dedupe_key or "")
+
+    def fail(self, pulled: Pulled, delay: float = 0, /) -> None:
+        with self._lock:
+            if (entry := self._held(pulled)) is not None:
+                entry.attempt = pulled.attempt
+                if delay > 0:
+                    entry.place = (self._clock.now() + delay, next(self._numbers))
+                self._wait(entry)
+
+    def dead_letter(self, body: str, error: str, /) -> None:
+        self.dead.append(DeadLetter(body, error))
+
+    # -- with the lock held ----------------------------------------------------------------------------
+
+    def _wait(self, entry: _Entry) -> None:
+        entry.lease = 0
+        heapq.heappush(self._waiting, (entry.place, entry))
+
+    def _leased(self, entry: _Entry, until: float) -> Pulled:
+        entry.lease = next(self._numbers)
+        self._watch(entry, until)
+        return Pulled(entry.body, (entry, entry.lease), entry.attempt)
+
+    def _watch(self, entry: _Entry, until: float) -> None:
+        entry.until = until
+        heapq.heappush(self._leases, (until, next(self._numbers), entry))
+
+    def _held(self, pulled: Pulled) -> _Entry | None:
+        handle = pulled.handle
+        if not isinstance(handle, tuple) or len(handle) != 2:
+            return None
+        entry, lease = handle
+        return entry if isinstance(entry, _Entry) and entry.lease == lease else None
+
+    def _reclaim(self, now: float) -> None:
+        while self._leases and self._leases[0][0] <= now:
+            until, _, entry = heapq.heappop(self._leases)
+            if entry.lease and entry.until == until:
+                entry.attempt += 1
+                self._wait(entry)
+
+
+class MemoryStore:
+    """See `treadle.ports.Store`; it has `swap`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._values: dict[str, tuple[str, float | None]] = {}
+        self._ends: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._sweep()
+            return len(self._values)
+
+    def get(self, key: str, /) -> str | None:
+        with self._lock:
+            return self._get(key)
+
+    def set(self, key: str, value: str, /, ttl: float | None = None) -> None:
+        with self._lock:
+            self._set(key, value, ttl)
+
+    def delete(self, key: str, /) -> None:
+        with self._lock:
+            self._values.pop(key, None)
+
+    def set_if_absent(self, key: str, value: str, /, ttl: float | None = None) -> bool:
+        with self._lock:
+            if self._get(key) is not None:
+                return False
+            self._set(key, value, ttl)
+            return True
+
+    def increment(self, key: str, by: int = 1, /, ttl: float | None = None) -> int:
+        with self._lock:
+            total = int(self._get(key) or 0) + by
+            self._set(key, str(total), ttl)
+            return total
+
+    def swap(self, key: str, old: str | None, new: str | None, /) -> bool:
+        with self._lock:
+            if self._get(key) != old:
+                return False
+            if new is None:
+                self._values.pop(key, None)
+            else:
+                self._set(key, new, None)
+            return True
+
+    # -- with the lock held ----------------------------------------------------------------------------
+
+    def _get(self, key: str) -> str | None:
+        value, until = self._values.get(key, (None, None))
+        return value if until is None or self._clock.now() < until else None
+
+    def _set(self, key: str, value: str, ttl: float | None) -> None:
+        until = None if ttl is None else self._clock.now() + ttl
+        self._values[key] = (value, until)
+        if until is not None:
+            heapq.heappush(self._ends, (until, key))
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget what has ended, so that what nobody asks for again does not pile up."""
+        now = self._clock.now()
+        while self._ends and self._ends[0][0] <= now:
+            until, key = heapq.heappop(self._ends)
+            if self._values.get(key, (None, None))[1] == until:
+                del self._values[key]
+
+
+class MemoryPubSub:
+    """See `treadle.ports.PubSub`."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[object, Callable[[str], None]] = {}
+
+    def publish(self, message: str, /) -> None:
+        for receive in list(self._receivers.values()):
+            try:
+                receive(message)
+            except Exception:
+                log.exception("a receiver of messages failed")
+
+    def subscribe(self, receive: Callable[[str], None], /) -> Callable[[], None]:
+        key = object()
+        self._receivers[key] = receive
+
+        def unsubscribe() -> None:
+            self._receivers.pop(key, None)
+
+        return unsubscribe
+
+
+def memory_queue(clock: Clock | None = None) -> MemoryQueue:
+    return MemoryQueue(clock or SystemClock())
+
+
+def memory_pubsub() -> MemoryPubSub:
+    return MemoryPubSub()
+
+
+def memory_store(clock: Clock | None = None) -> MemoryStore:
+    return MemoryStore(clock or SystemClock())
