@@ -107,8 +107,8 @@ class Operator:
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:
-        """How many items there are by tenant, queue, type and status. With `ended` the finished ones are
-        counted too, which takes time in proportion to what is kept."""
+        """How many items there are by tenant, queue, type and status: the open ones and the dead. With `ended`
+        the others too, which takes time in proportion to what is kept."""
         await self.connect()
         return await self.core.backend.counts(tenant=self._tenant, ended=ended)
 
