@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 from treadle.errors import InputError
@@ -107,17 +108,17 @@ class Listing:
         return " ".join([f"{TABLES[front]} {front}", *joins])
 
 
-def _open(codes: list[int]) -> str:
+def _open(codes: Sequence[int]) -> str:
     """The condition for open items that are shown in one of these statuses. Constants: partial indexes are
     used for nothing else."""
-    raw = sorted({*codes, *([PARKED] if READY in codes else [])})
+    raw = [*codes, PARKED] if READY in codes else codes
     return (
         f"(j.verdict is null and j.status in ({_listed(raw)})"
         f" or j.verdict is not null and j.was in ({_listed(codes)}))"
     )
 
 
-def _listed(codes: list[int]) -> str:
+def _listed(codes: Sequence[int]) -> str:
     return ", ".join(map(str, codes))
 
 

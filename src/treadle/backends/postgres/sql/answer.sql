@@ -7,13 +7,14 @@ create or replace function treadle.answer(
   i_type text[], i_key text[], i_scope float8[], i_grp bigint[],
   out o_row int[], out o_id text[], out o_own boolean[])
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set lock_timeout = '200ms'
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
   insert into treadle.key (tenant, type, key)
-    select distinct u.tenant, u.type, u.key from unnest(i_tenant, i_type, i_key, i_skip) u(tenant, type, key, skip)
+    select distinct u.tenant, u.type, u.key
+    from unnest(i_tenant, i_type, i_key, i_skip) u(tenant, type, key, skip)
     where u.key is not null and u.skip is not true order by u.key, u.type, u.tenant
     on conflict do nothing;
 
@@ -21,6 +22,7 @@ begin
       select u.key, u.type, u.tenant from unnest(i_tenant, i_type, i_key, i_skip) u(tenant, type, key, skip)
       where u.key is not null and u.skip is not true)
     order by k.key, k.type, k.tenant for update;
+  p_now := treadle.clock();
 
   -- The holder answers whoever it satisfies; the first one it does not takes the key over, and answers
   -- the rest of this call. `own`: the holder is this very item, stored by a call whose answer was lost.

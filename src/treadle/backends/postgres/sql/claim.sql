@@ -10,7 +10,7 @@ returns table (
   after text[], options bytea, queued float8, due float8, deadline float8, verdict smallint,
   at float8, picks bigint[], next_due float8)
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -2,7 +2,8 @@
 create or replace function treadle.delete(p_ids text[], p_tenant text, p_cascade boolean)
 returns table (item treadle.shown, effects treadle.effects)
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -34,7 +35,7 @@ end $$;
 -- The members of groups; with cascade also those of the groups that any of them names, and so on.
 create or replace function treadle.members(p_roots bigint[], p_cascade boolean) returns bigint[]
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -62,7 +63,7 @@ end $$;
 -- Open items that name one of these and are none of them, as [named, waiting] pairs.
 create or replace function treadle.waiting(p_nos bigint[]) returns jsonb
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -79,7 +80,7 @@ end $$;
 -- Take items out of all tables but that of the groups.
 create or replace function treadle.remove(p_nos bigint[]) returns void
 language plpgsql
-set enable_seqscan = off
+set jit = off set enable_seqscan = off
 as $$
 begin
   delete from treadle.job j where j.no = any(p_nos);

@@ -2,12 +2,13 @@
 create or replace function treadle.enter(
   p_now float8, i_nos bigint[], i_skip boolean[], i_type text[], g_no bigint[], g_met int[], g_open int[],
   i_run_at float8[], i_delay float8[], i_deadline float8[], i_expires float8[], i_grp bigint[],
-  i_keep float8[], i_keep_dead float8[], i_priority int[], i_attempts int[], i_need int[], i_counting smallint[], i_lease_to text[],
+  i_keep float8[], i_keep_dead float8[], i_priority int[], i_attempts int[], i_need int[],
+  i_counting smallint[], i_lease_to text[],
   i_queue text[], i_tenant text[], i_lane text[],
   out states smallint[], out tokens bigint[])
 language plpgsql
-set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -30,7 +31,8 @@ begin
              when w.no is not null and (coalesce(u.deadline, p_now + u.expires) <= p_now) is not true then 5
              else 2 end::smallint as status
       from unnest(i_nos, i_skip, i_type, i_run_at, i_delay, i_deadline, i_expires, i_grp, i_keep,
-             i_keep_dead, i_priority, i_attempts, i_need, i_counting, i_lease_to, i_queue, i_tenant, i_lane) with ordinality
+             i_keep_dead, i_priority, i_attempts, i_need, i_counting, i_lease_to, i_queue, i_tenant, i_lane)
+           with ordinality
            u(no, skip, type, run_at, delay, deadline, expires, grp, keep,
              keep_dead, priority, attempts, need, counting, lease_to, queue, tenant, lane, row)
       left join unnest(g_no, g_met, g_open) g(no, met, open) on g.no = u.no
@@ -40,7 +42,8 @@ begin
     insert into treadle.job (no, seq, due, since, deadline, claimed, token, worker, grp, keep, keep_dead, status,
         was, verdict, counting, priority, attempt, budget, need, met, open, queue, tenant, lane, type)
       select x.no, x.no, x.due_at, p_now, x.until, case when x.status = 5 then p_now end, x.token,
-        case when x.status = 5 then x.worker end, x.grp, nullif(x.keep, 86400), x.keep_dead, x.status, case when x.status = 4 then 0 end,
+        case when x.status = 5 then x.worker end, x.grp, nullif(x.keep, 86400), x.keep_dead, x.status,
+        case when x.status = 4 then 0 end,
         case when x.status = 4 then 5 end, coalesce(x.counting, 0), x.priority,
         case when x.status = 5 then 1 else 0 end, x.attempts, x.need, x.met, x.open, x.queue, x.tenant,
         x.lane, x.type

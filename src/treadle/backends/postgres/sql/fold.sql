@@ -3,11 +3,11 @@
 -- Takes all the locks of a settle, in its order, and decides; nothing is changed here. s_group numbers the
 -- groups of this call. After a fold that did not happen, no later one of its group can be right.
 create or replace function treadle.fold(
-  s_no bigint[], s_token bigint[], s_tenant text[], s_flags smallint[], s_version int[], s_group int[], s_result bytea[],
-  s_value bytea[],
+  s_no bigint[], s_token bigint[], s_tenant text[], s_flags smallint[], s_version int[], s_group int[],
+  s_result bytea[], s_value bytea[],
   out m_row int[], out m_version int[], out m_value bytea[], out m_final boolean[])
 language plpgsql
-set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

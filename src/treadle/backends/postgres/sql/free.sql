@@ -1,7 +1,7 @@
 -- Free what a dead worker was running, up to a portion, and forget the worker once all of it is free.
 create or replace function treadle.free(p_now float8, p_worker bigint, p_limit int) returns int
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -13,7 +13,8 @@ begin
   freed := coalesce(cardinality(nos), 0);
   if freed > 0 then
     insert into treadle.attempt (no, attempt, at, worker, type, message, trace)
-      select j.no, j.attempt, p_now, w.id, 'LeaseLost', convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), ''
+      select j.no, j.attempt, p_now, w.id, 'LeaseLost',
+        convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), ''
       from treadle.job j join treadle.worker w on w.no = p_worker
       where j.no = any(nos) and j.verdict is null;
     perform treadle.trim(nos);

@@ -8,8 +8,8 @@ create or replace function treadle.line_up(
   s_last_lane text[], s_per_queue int[], s_per_tenant int[], s_per_lane int[],
   out c_no bigint[], out c_type text[])
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
@@ -41,8 +41,8 @@ create or replace function treadle.line_up_parked(
   s_last_tenant text[], s_last_lane text[], s_per_queue int[], s_per_tenant int[], s_per_lane int[],
   out c_no bigint[], out c_type text[])
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

@@ -5,7 +5,7 @@ returns table (
   queue text, lane text, priority int, attempts int, parent text, workflow text, workflow_type text,
   after text[], options bytea, queued float8, due float8, deadline float8, verdict smallint, at float8)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -4,7 +4,7 @@
 -- is looked at then, and again when the next member's time has come.
 create or replace function treadle.prune(p_limit int) returns int
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -15,6 +15,7 @@ begin
       select d.no from treadle.done d where d.prune < now order by d.prune limit p_limit - gone
       for update skip locked) x;
     exit when nos is null;
+    nos := treadle.reserve(nos);
     kept := treadle.awaited(nos);
     if kept is not null then
       -- Somebody open names it: the next call looks again, after all others.
@@ -35,6 +36,7 @@ begin
     select array_agg(x.no) into nos from (
       select m.no from treadle.member_times(g.no, g.ended) m where m.over <= now order by m.no limit p_limit - gone) x;
     if nos is not null then
+      nos := treadle.reserve(nos);
       kept := treadle.awaited(nos);
       nos := array(select n from unnest(nos) n where n <> all(coalesce(kept, '{}')));
       perform treadle.remove(nos);
@@ -57,7 +59,7 @@ end $$;
 create or replace function treadle.member_times(p_group bigint, p_ended float8)
 returns table (no bigint, over float8)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -72,10 +74,20 @@ begin
     where case d.outcome when 7 then m.keep_dead else m.keep end is not null;
 end $$;
 
+-- Of these items: those that nobody is about to wait for. Whoever wants to from now on waits to hear that
+-- they are gone.
+create or replace function treadle.reserve(p_nos bigint[]) returns bigint[]
+language plpgsql
+set jit = off set enable_seqscan = off
+as $$
+begin
+  return array(select i.no from treadle.item i where i.no = any(p_nos) order by i.no for update skip locked);
+end $$;
+
 -- Of these items: those that an open item names.
 create or replace function treadle.awaited(p_nos bigint[]) returns bigint[]
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -89,7 +101,7 @@ end $$;
 -- Names that mean nothing any more: claimed keys, limits, ids that nobody waits for any longer.
 create or replace function treadle.sweep_names(p_now float8, p_limit int) returns void
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare

@@ -2,7 +2,7 @@
 -- what has passed its deadline. What somebody else has locked, somebody else is doing.
 create or replace function treadle.bury_lapsed(p_now float8, p_portion int) returns void
 language plpgsql
-set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set jit = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -17,7 +17,7 @@ end $$;
 
 create or replace function treadle.refresh(p_now float8, p_portion int) returns void
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -46,7 +46,7 @@ end $$;
 -- is a lower bound: too early a look costs nothing.
 create or replace function treadle.next_due(p_now float8, p_queues text[], p_tenants text[]) returns float8
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

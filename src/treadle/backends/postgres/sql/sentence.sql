@@ -3,7 +3,7 @@
 create or replace function treadle.sentence(
   p_me bigint, p_now float8, p_types text[], p_queues text[], p_tenants text[], p_limit int) returns bigint[]
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -46,7 +46,7 @@ $$;
 -- Doom what waited too long while no live worker had its type.
 create or replace function treadle.forget(p_now float8, p_grace float8, p_portion int) returns void
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -76,7 +76,7 @@ end $$;
 -- Set aside the items at the head of the lines whose types nobody has, when no turn comes to them.
 create or replace function treadle.sweep(p_now float8) returns void
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -26,26 +26,28 @@ create or replace function treadle.settle(
   out c_id text[], out c_tenant text[], out c_type text[], out c_value bytea[],
   out doomed int)
 language plpgsql
-set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+  n int := cardinality(s_no); m int;
   ts float8; x_no bigint[]; x_kind smallint[]; x_flags smallint[]; x_keep float8[]; x_attempt int[];
   x_worker text[]; y_no bigint[]; y_attempt int[]; y_worker text[]; own bigint[];
   gates bigint[]; released bigint[]; groups bigint[]; stored record;
   i_skip boolean[]; i_grp bigint[];
 begin
-  if cardinality(s_no) > 1 then
-    s_tenant := treadle.spread(s_tenant, cardinality(s_no)); s_kind := treadle.spread(s_kind, cardinality(s_no));
-    s_flags := treadle.spread(s_flags, cardinality(s_no)); s_reason := treadle.spread(s_reason, cardinality(s_no));
-    s_result := treadle.spread(s_result, cardinality(s_no)); s_run_at := treadle.spread(s_run_at, cardinality(s_no));
-    s_delay := treadle.spread(s_delay, cardinality(s_no)); s_version := treadle.spread(s_version, cardinality(s_no));
-    s_group := treadle.spread(s_group, cardinality(s_no)); s_value := treadle.spread(s_value, cardinality(s_no));
+  if n > 1 then
+    s_tenant := treadle.spread(s_tenant, n); s_kind := treadle.spread(s_kind, n);
+    s_flags := treadle.spread(s_flags, n); s_reason := treadle.spread(s_reason, n);
+    s_result := treadle.spread(s_result, n); s_run_at := treadle.spread(s_run_at, n);
+    s_delay := treadle.spread(s_delay, n); s_version := treadle.spread(s_version, n);
+    s_group := treadle.spread(s_group, n); s_value := treadle.spread(s_value, n);
   end if;
   if i_id is not null then
-    i_owner := treadle.spread(i_owner, cardinality(i_id)); i_type := treadle.spread(i_type, cardinality(i_id));
-    i_keep := treadle.spread(i_keep, cardinality(i_id)); i_keep_dead := treadle.spread(i_keep_dead, cardinality(i_id));
+    m := cardinality(i_id);
+    i_owner := treadle.spread(i_owner, m); i_type := treadle.spread(i_type, m);
+    i_keep := treadle.spread(i_keep, m); i_keep_dead := treadle.spread(i_keep_dead, m);
   end if;
   if p_folds then
     select f.m_row, f.m_version, f.m_value, f.m_final into m_row, m_version, m_value, m_final

@@ -1,7 +1,7 @@
 -- Items as they are shown, by number. Everything that reads whole items goes through here.
 create or replace function treadle.show(p_nos bigint[], p_full boolean) returns setof treadle.shown
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -14,7 +14,8 @@ begin
         d.outcome)::smallint,
       d.reason, coalesce(j.attempt, d.attempt), coalesce(i.group_id, i.id), i.parent, i.workflow,
       i.workflow_type, i.after, i.key,
-      case when j.status = 5 and j.verdict is null then (select w.id from treadle.worker w where w.no = j.worker) else d.worker end,
+      case when j.status = 5 and j.verdict is null
+        then (select w.id from treadle.worker w where w.no = j.worker) else d.worker end,
       d.result, i.input, i.options, f.type, f.message,
       case when p_full and j.status = 0 then array(
         select a.id from unnest(i.after) with ordinality a(id, place)
@@ -36,8 +37,7 @@ end $$;
 -- An id that several tenants use means, without a tenant, the one submitted first.
 create or replace function treadle.find(p_ids text[], p_tenant text) returns bigint[]
 language plpgsql stable
-set enable_seqscan = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

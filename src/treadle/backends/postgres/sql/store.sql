@@ -16,8 +16,8 @@ create or replace function treadle.store(
   out now float8, out nos bigint[], out states smallint[], out tokens bigint[],
   out e_row int[], out e_id text[], out e_state smallint[], out e_group text[], out e_own boolean[])
 language plpgsql
-set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -53,6 +53,7 @@ begin
   if i_key is not null then
     select * into answers from treadle.answer(now, i_skip, nos, i_nonce, i_id, i_tenant, i_type, i_key,
       i_scope, i_grp);
+    now := treadle.clock();  -- it may have waited
     e_row := answers.o_row; e_id := answers.o_id; e_own := answers.o_own;
     if e_row is not null then
       i_skip := coalesce(i_skip, array_fill(false, array[n]));
@@ -61,7 +62,8 @@ begin
         continue when e_own[k] or i_after is null;
         -- Whoever waits for the new id means the earlier item.
         for w in 1 .. n loop
-          if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]] and i_tenant[w] = i_tenant[e_row[k]] then
+          if i_after[w] is not null and i_owner[w] = i_owner[e_row[k]]
+              and i_tenant[w] = i_tenant[e_row[k]] then
             i_after[w] := array_to_string(array_replace(
               treadle.parts(i_after[w]), i_id[e_row[k]], e_id[k]), chr(31));
             p_check := true;
@@ -127,8 +129,8 @@ begin
     insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
         queue, tenant, lane, type)
       select u.no, u.no, coalesce(u.run_at, now + u.delay), now, coalesce(u.deadline, now + u.expires), u.grp,
-        nullif(u.keep, 86400), u.keep_dead, case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end, u.priority, u.attempts,
-        u.queue, u.tenant, u.lane, u.type
+        nullif(u.keep, 86400), u.keep_dead, case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end,
+        u.priority, u.attempts, u.queue, u.tenant, u.lane, u.type
       from unnest(nos, i_skip, i_run_at, i_delay, i_deadline, i_expires, i_grp, i_keep, i_keep_dead,
           i_priority, i_attempts, i_queue, i_tenant, i_lane, i_type)
         u(no, skip, run_at, delay, deadline, expires, grp, keep, keep_dead, priority, attempts, queue, tenant,

@@ -8,7 +8,7 @@ create or replace function treadle.take(
   t_queue text, t_queues text[], t_tenants text[], l_queues text[], l_tenants text[], l_lanes text[],
   out held bigint[], out fresh bigint[], out rooms int[], out more boolean)
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

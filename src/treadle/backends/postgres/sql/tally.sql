@@ -6,7 +6,7 @@ create or replace function treadle.tally(
   out v_row int[], out v_version int[],
   out c_id text[], out c_tenant text[], out c_type text[], out c_value bytea[])
 language plpgsql
-set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
