@@ -183,7 +183,7 @@ async def test_still_running_at_the_deadline(make_app: MakeApp) -> None:
             reasons.append(ctx.interrupt.reason)
 
     async with make_app(slow, on_event=seen) as app:
-        handle = await app.enqueue(slow(), expires_in=0.15)
+        handle = await app.enqueue(slow(), expires_in=0.4)
         error = await failure(handle.result(PATIENCE))
         assert (error.reason, error.attempts) == ("expired", 1)
         assert seen.names(handle.id) == ["Queued", "Started", "Expired", "Dead", "GroupDone"]
@@ -202,7 +202,7 @@ async def test_a_result_after_the_deadline_does_not_count(make_app: MakeApp) -> 
         return "never"
 
     async with make_app(stubborn) as app:
-        handle = await app.enqueue(stubborn(), expires_in=0.1)
+        handle = await app.enqueue(stubborn(), expires_in=0.3)
         assert (await failure(handle.result(PATIENCE))).reason == "expired"
         assert (await handle.state()).result is None
 
@@ -281,7 +281,7 @@ async def test_a_thread_past_its_deadline(make_app: MakeApp) -> None:
         return "late"
 
     async with make_app(stuck) as app:
-        handle = await app.enqueue(stuck(), expires_in=0.15)
+        handle = await app.enqueue(stuck(), expires_in=0.4)
         try:
             assert (await failure(handle.result(PATIENCE))).reason == "expired"
         finally:

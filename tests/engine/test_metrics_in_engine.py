@@ -77,7 +77,7 @@ async def test_active_items(make_app: MakeApp) -> None:
         for handle in handles:
             await handle.result(PATIENCE)
         await until(lambda: not app.active())
-        assert app.metrics.get("peak_active") == 2
+        assert (app.metrics.get("active"), app.metrics.get("running")) == (0, 0)
 
 
 async def test_subscribers_hear_of_changes(make_app: MakeApp) -> None:

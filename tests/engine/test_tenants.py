@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, failure, until_status
+from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, failure, until, until_status
 from treadle import (
     Abort,
     Client,
@@ -171,12 +171,19 @@ async def test_names_of_tenants_are_checked() -> None:
 async def test_a_key_answers_with_the_existing_item(make_app: MakeApp) -> None:
     """§12: while its group is open; `handle.existing` is True; its value is everybody's."""
     async with make_app(value) as app:
-        first = await app.enqueue(value(1), key="order-42", delay=0.1)
+        first = await app.enqueue(value(1), key="order-42", delay=60)
         second = await app.enqueue(value(2), key="order-42")
         assert (second.existing, second.id) == (True, first.id)
         assert not first.existing
-        waiting = app.enqueue(value(3), key="order-42").result(PATIENCE)
-        assert await asyncio.gather(first.result(PATIENCE), second.result(PATIENCE), waiting) == [1, 1, 1]
+        waiting = asyncio.ensure_future(app.enqueue(value(3), key="order-42").result(PATIENCE))
+        # It waits for the one that there is.
+        await until(lambda: ("default", first.id) in app.core.waiters.items.futures)
+        await app.trigger(first)
+        assert [await wait for wait in (first.result(PATIENCE), second.result(PATIENCE), waiting)] == [
+            1,
+            1,
+            1,
+        ]
         third = await app.enqueue(value(4), key="order-42")
         assert (third.existing, await third.result(PATIENCE)) == (False, 4)
 
