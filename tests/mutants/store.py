@@ -82,7 +82,7 @@ def silent_beat(patch: Patch) -> None:
 
 @mutant("orphans are not found")
 def no_orphans(patch: Patch) -> None:
-    patch(workers, "orphans", lambda store, id, known: [])
+    patch(workers, "orphans", lambda store, worker, known: [])
 
 
 # --------------------------------------------------------------------------------------------------- attempts
@@ -199,12 +199,12 @@ def _gate(patch: Patch, rule: Callable[[int, int, int], str]) -> None:
 
 @mutant("a gate opens one too early")
 def released_early(patch: Patch) -> None:
-    _gate(patch, lambda need, met, open: "released" if met >= max(need - 1, 0) else "waiting")
+    _gate(patch, lambda need, met, left: "released" if met >= max(need - 1, 0) else "waiting")
 
 
 @mutant("a gate is never doomed")
 def never_doomed(patch: Patch) -> None:
-    _gate(patch, lambda need, met, open: "released" if met >= need else "waiting")
+    _gate(patch, lambda need, met, left: "released" if met >= need else "waiting")
 
 
 @mutant("a gate that is met is not announced")

@@ -1,0 +1,347 @@
+"""The machine. Its rules are the verbs of a backend; each is done to both, and the answers must be equal.
+
+What a backend may choose is taken out of the comparison: tokens, its own numbers, cursors, where the turns of
+lanes stand, and the order of what happens in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.model import values as v
+from treadle.backend import Backend
+from treadle.backends.memory import MemoryBackend
+from treadle.errors import TreadleError
+from treadle.item import (
+    Beat,
+    Demand,
+    Filter,
+    Fire,
+    Lease,
+    Limit,
+    Rejected,
+    Schedule,
+    Settlement,
+    Submission,
+    Take,
+)
+from treadle.testing import ManualClock
+
+HIDDEN = frozenset(("token", "ref", "rotation", "cursor"))
+PAIR = tuple[Lease, Lease]
+
+
+def plain(value: Any) -> Any:
+    """What can be compared."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
+        return (type(value).__name__, tuple(sorted(fields.items())))
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return tuple(sorted((repr(key), plain(one)) for key, one in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(plain(one) for one in value)
+    if isinstance(value, (set, frozenset)):
+        return tuple(sorted(repr(one) for one in value))
+    return value
+
+
+def unordered(value: Any) -> Any:
+    """The same, whatever the order of what happened in one step."""
+    found = plain(value)
+    return _sorted(found)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(sorted((_sorted(one) for one in value), key=repr))
+    return value
+
+
+class BackendMachine(RuleBasedStateMachine):
+    steps = 0
+    """Of all machines of this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        self.memory = MemoryBackend(clock=self.clock)
+        self.other: Backend = self.loop.run_until_complete(self.connect())
+        self.leases: list[PAIR] = []
+        self.number = 0
+
+    async def connect(self) -> Backend:
+        raise NotImplementedError
+
+    async def disconnect(self) -> None:
+        raise NotImplementedError
+
+    async def moved(self) -> None:
+        """The clock has moved: tell a store that has one of its own."""
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.disconnect())
+        self.loop.close()
+
+    # -- both ------------------------------------------------------------------------------------------
+
+    def both(self, call: Callable[[Backend, int], Awaitable[Any]], compare: Any = plain) -> tuple[Any, Any]:
+        """Do it to both. `call` is given the backend and which of the two it is."""
+        BackendMachine.steps += 1
+        one = self.loop.run_until_complete(_outcome(call(self.memory, 0)))
+        two = self.loop.run_until_complete(_outcome(call(self.other, 1)))
+        assert compare(one) == compare(two), f"memory: {one!r}\n\nother: {two!r}"
+        return one, two
+
+    def take(self, one: Any, two: Any) -> None:
+        """Keep the leases of two claims, side by side."""
+        first, second = ({(lease.tenant, lease.id): lease for lease in each} for each in (one, two))
+        self.leases += [(first[ref], second[ref]) for ref in sorted(first)]
+
+    # -- the path of work ------------------------------------------------------------------------------
+
+    @rule(items=st.lists(v.items(), min_size=1, max_size=3), worker=st.sampled_from((None, None, *v.WORKERS)))
+    def submit(self, items: Any, worker: str | None) -> None:
+        given = tuple(msgspec.structs.replace(item, lease_to=worker) for item in items)
+        one, two = self.both(lambda backend, _: backend.submit([Submission(given)]))
+        for first, second in zip(one, two, strict=True):
+            if not isinstance(first, Rejected):
+                pairs = zip(first, second, strict=True)
+                self.leases += [(a.lease, b.lease) for a, b in pairs if a.lease is not None]
+
+    @rule(
+        worker=st.sampled_from(v.WORKERS),
+        limit=st.sampled_from((0, 1000)),
+        types=st.sampled_from((None, None, {"a": 1000}, {"a": 1000, "b": 0}, {v.TYPES[2]: 1000})),
+        queues=st.sampled_from((None, None, v.QUEUES[1:])),
+        tenants=st.sampled_from((None, None, v.TENANTS[1:])),
+        grace=st.sampled_from((None, None, 10.0)),
+        beats=st.sampled_from((True, True, True, False)),
+    )
+    def claim(
+        self, worker: str, limit: int, types: Any, queues: Any, tenants: Any, grace: Any, beats: bool
+    ) -> None:
+        if beats:
+            self.both(lambda backend, _: backend.beat(Beat(worker=worker, lease=30.0)))
+        demand = Demand(
+            worker=worker,
+            limit=limit,
+            types=types,
+            queues=queues,
+            tenants=tenants,
+            unknown_grace=grace,
+        )
+        one, two = self.both(lambda backend, _: backend.claim(demand), unordered)
+        self._in_line(one.leases, two.leases)
+        self.take(one.leases, two.leases)
+
+    def _in_line(self, one: Any, two: Any) -> None:
+        """Within a lane the order of one type is the same."""
+        lines: list[dict[Any, list[str]]] = [{}, {}]
+        for line, leases in zip(lines, (one, two), strict=True):
+            for lease in leases:
+                if lease.verdict is None:
+                    line.setdefault((lease.queue, lease.tenant, lease.lane, lease.type), []).append(lease.id)
+        assert lines[0] == lines[1]
+
+    @rule(
+        worker=st.sampled_from(v.WORKERS),
+        lease=st.sampled_from((5.0, 1000.0)),
+        types=st.sampled_from((None, ("a",), ("a", "b"), ())),
+    )
+    def beat(self, worker: str, lease: float, types: Any) -> None:
+        self.both(
+            lambda backend, side: backend.beat(
+                Beat(worker=worker, lease=lease, types=types, held=[pair[side] for pair in self.leases[:6]])
+            ),
+            lambda pulse: (pulse.fresh, sorted(pulse.lost.values())),
+        )
+
+    @rule(worker=st.sampled_from(v.WORKERS))
+    def bury(self, worker: str) -> None:
+        self.both(lambda backend, _: backend.bury(worker))
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        which=st.lists(st.integers(0, 1000), min_size=1, max_size=3),
+        keep=st.sampled_from((False, False, False, True)),
+        given=st.data(),
+    )
+    def settle(self, which: list[int], keep: bool, given: Any) -> None:
+        pairs = list({id(pair): pair for n in which for pair in [self.leases[n % len(self.leases)]]}.values())
+        ends = [self._settlement(given.draw, pair[0]) for pair in pairs]
+        if not keep:
+            self.leases = [pair for pair in self.leases if pair not in pairs]
+        self.both(
+            lambda backend, side: backend.settle(
+                [Settlement(lease=pair[side], **end) for pair, end in zip(pairs, ends, strict=True)]
+            ),
+            lambda settled: (plain(settled.outcomes), unordered(settled.effects)),
+        )
+
+    def _settlement(self, draw: Any, lease: Lease) -> dict[str, Any]:
+        kinds = ["success", "success", "retry", "defer", "release", "dead", "cancelled"]
+        kind = draw(st.sampled_from(["dead", "release"] if lease.verdict else kinds))
+        if kind == "retry" and lease.attempts is not None and lease.attempt >= lease.attempts:
+            kind = "dead"
+        children = draw(st.lists(v.items(), max_size=2)) if kind in ("success", "dead") else []
+        return {
+            "kind": kind,
+            "result": draw(v.results) if kind == "success" else None,
+            "reason": (lease.verdict or "aborted") if kind == "dead" else None,
+            "failure": draw(v.failures) if kind in ("retry", "dead") else None,
+            "delay": draw(v.durations),
+            "contribution": draw(v.contributions) if kind == "success" else None,
+            "children": tuple(children),
+        }
+
+    @rule(worker=st.sampled_from(v.WORKERS))
+    def orphans(self, worker: str) -> None:
+        known = self.leases[:3]
+        self.both(
+            lambda backend, side: backend.orphans(worker, [pair[side].token for pair in known]), unordered
+        )
+
+    # -- operators -------------------------------------------------------------------------------------
+
+    @rule(ids=st.lists(v.names, min_size=1, max_size=3), tenant=v.anyone)
+    def cancel(self, ids: list[str], tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.cancel(ids, tenant=tenant), unordered)
+
+    @rule(id=v.names, result=v.results, tenant=v.anyone)
+    def complete(self, id: str, result: bytes | None, tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.complete(id, result, tenant=tenant), unordered)
+
+    @rule(
+        where=st.one_of(st.lists(v.names, min_size=1, max_size=3), v.filters),
+        tenant=v.anyone,
+        limit=st.sampled_from((1, 1000)),
+        redrives=st.sampled_from((None, 2)),
+    )
+    def requeue(self, where: Any, tenant: str | None, limit: int, redrives: int | None) -> None:
+        how: Any = {"tenant": tenant, "limit": limit, "redrives": redrives, "backoff": 4.0}
+        self.both(lambda backend, _: backend.requeue(where, **how), unordered)
+
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.anyone)
+    def trigger(self, ids: list[str], tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.trigger(ids, tenant=tenant), unordered)
+
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.anyone, cascade=st.booleans())
+    def delete(self, ids: list[str], tenant: str | None, cascade: bool) -> None:
+        self.both(lambda backend, _: backend.delete(ids, tenant=tenant, cascade=cascade), unordered)
+
+    @rule(queue=st.sampled_from(v.QUEUES), paused=st.sampled_from((True, False, False)), tenant=v.anyone)
+    def pause(self, queue: str, paused: bool, tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.pause(queue, paused, tenant=tenant))
+
+    @rule(everything=st.just(True))
+    def prune(self, everything: bool) -> None:
+        self.both(lambda backend, _: backend.prune(1000))
+
+    @rule(seconds=st.sampled_from((0.5, 3.0, 20.0, 60.0)))
+    def pass_time(self, seconds: float) -> None:
+        self.loop.run_until_complete(_advance(self.clock, seconds))
+        self.loop.run_until_complete(self.moved())
+
+    # -- coordination ----------------------------------------------------------------------------------
+
+    @rule(key=st.sampled_from(v.KEYS), owner=v.names, ttl=st.sampled_from((0.0, 5.0, 1e9)), tenant=v.tenants)
+    def claim_key(self, key: str, owner: str, ttl: float, tenant: str) -> None:
+        self.both(lambda backend, _: backend.claim_key(key, owner, ttl, tenant=tenant))
+
+    @rule(
+        worker=st.sampled_from(v.WORKERS),
+        algorithm=st.sampled_from(("token_bucket", "fixed_window", "sliding_window", "slots")),
+        count=st.integers(1, 4),
+        back=st.booleans(),
+    )
+    def limit(self, worker: str, algorithm: Any, count: int, back: bool) -> None:
+        takes = [Take((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
+        if back:
+            self.both(lambda backend, _: backend.give(takes, worker=worker))
+        else:
+            self.both(lambda backend, _: backend.take(takes, worker=worker))
+
+    @rule(
+        name=st.sampled_from(v.KEYS),
+        next_at=st.sampled_from((None, 5.0, 10.0)),
+        spec=v.data,
+        then=st.sampled_from(("put", "fire", "fire", "pause", "resume", "drop")),
+        items=st.lists(v.items(), max_size=1),
+    )
+    def schedule(self, name: str, next_at: float | None, spec: bytes, then: str, items: Any) -> None:
+        at = None if next_at is None else 1_000_000.0 + next_at
+        fire = Fire(name=name, at=at or 0.0, next_at=1_000_005.0, items=tuple(items))
+        calls: dict[str, Callable[[Backend, int], Awaitable[Any]]] = {
+            "put": lambda backend, _: backend.put_schedule(Schedule(name=name, next_at=at, spec=spec)),
+            "fire": lambda backend, _: backend.fire(fire),
+            "pause": lambda backend, _: backend.pause_schedule(name, True),
+            "resume": lambda backend, _: backend.pause_schedule(name, False),
+            "drop": lambda backend, _: backend.drop_schedule(name),
+        }
+        self.both(calls[then])
+
+    # -- reads -----------------------------------------------------------------------------------------
+
+    @rule(where=v.filters, limit=st.sampled_from((1, 2, 1000)), oldest_first=st.booleans())
+    def list(self, where: Filter, limit: int, oldest_first: bool) -> None:
+        self.both(lambda backend, _: _pages(backend, where, limit, oldest_first))
+
+    @rule(ids=st.lists(v.names, max_size=4), tenant=v.tenants)
+    def ended(self, ids: list[str], tenant: str) -> None:
+        refs = [(tenant, id) for id in ids]
+        self.both(lambda backend, _: backend.ended(refs, refs), unordered)
+
+    @invariant()
+    def the_same(self) -> None:
+        """All that can be read."""
+        self.both(lambda backend, _: _dump(backend))
+
+
+async def _outcome(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except TreadleError as error:
+        return type(error).__name__
+
+
+async def _advance(clock: ManualClock, seconds: float) -> None:
+    await clock.advance(seconds)
+
+
+async def _pages(backend: Backend, where: Filter, limit: int, oldest_first: bool) -> Any:
+    found: list[Any] = []
+    cursor: str | None = None
+    while True:
+        page = await backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def _dump(backend: Backend) -> Any:
+    listed = (await backend.list(Filter(), limit=1000, oldest_first=True)).items
+    whole = []
+    for tenant in v.TENANTS:
+        ids = [state.id for state in listed if state.tenant == tenant]
+        whole.append(list(await backend.get(ids, tenant=tenant)))
+        whole.append(list(await backend.group(ids, tenant=tenant)))
+    counts = sorted((c.tenant, c.queue, c.type, c.status, c.count) for c in await backend.counts(ended=True))
+    workers = sorted((w.id, round(w.until, 4), w.types, w.running) for w in await backend.workers())
+    return [
+        list(listed),
+        whole,
+        [count for count in counts if count[-1]],
+        workers,
+        list(await backend.paused()),
+        list(await backend.schedules()),
+    ]
