@@ -131,7 +131,7 @@ def _lease(row: Row) -> Lease:
         type=type,
         input=input,
         attempt=attempt,
-        group_id=group_id,
+        group_id=id if group_id is None else group_id,
         queue=queue,
         lane=lane,
         attempts=attempts,

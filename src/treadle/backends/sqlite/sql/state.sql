@@ -33,9 +33,9 @@ SELECT i.id, min(i.no) FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.
 -- :name numbers_of_ids_in_tenant
 SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 
--- The columns are read by rows.lease, in this order.
+-- The columns are read by rows.lease, in this order. One that is alone has no group but itself.
 -- :name leases
-SELECT j.no, i.id, i.tenant, j.token, i.type, i.input, j.attempt, coalesce(g.id, i.id), i.queue, i.lane,
+SELECT j.no, i.id, i.tenant, j.token, i.type, i.input, j.attempt, g.id, i.queue, i.lane,
        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued_at,
        j.due, CASE WHEN j.verdict IS NULL THEN j.started ELSE ? END, j.deadline, j.verdict
 FROM json_each(?) AS e
