@@ -242,6 +242,27 @@ class Pruning:
         assert await backend.prune() == 2
 
     @needs("operating")
+    async def test_a_group_that_opened_again_is_kept_also_in_the_middle_of_its_going(
+        self, subject: Subject
+    ) -> None:
+        """Some members went before it opened again; for the others time counts from its last end."""
+        backend = subject.backend
+        root = await start_one(backend, item("root", keep=10))
+        await apply(backend, succeed(root, item("long", keep=100), item("dying", keep=100)))
+        for lease in await claim(backend, 2):
+            await apply(backend, die(lease) if lease.id == "dying" else succeed(lease))
+        await subject.advance(20)
+        assert await backend.prune() == 1
+        await backend.requeue(["dying"])
+        await subject.advance(40)
+        await apply(backend, succeed(await claim_one(backend)))
+        await subject.advance(60)
+        assert await backend.prune() == 0
+        assert await statuses(backend, "long", "dying") == ["success", "success"]
+        await subject.advance(60)
+        assert await backend.prune() == 2
+
+    @needs("operating")
     async def test_what_an_open_item_waits_for_is_kept(self, subject: Subject) -> None:
         """Blocked, ready or running: it will want to see the result. Then it may go."""
         backend = subject.backend
