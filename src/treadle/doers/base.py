@@ -13,6 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from asyncio import current_task, get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from treadle.clock import Clock
@@ -64,6 +65,7 @@ class BaseDoer(ABC):
         self._running: set[asyncio.Task[None] | None] = set()
         self._on_error: list[OnError] = []
         self._on_free: list[OnFree] = []
+        self._context = copy_context()
 
     @abstractmethod
     def available(self) -> int: ...
@@ -92,8 +94,14 @@ class BaseDoer(ABC):
         """Say where fleet-wide limits are kept, before the first submit. `name` tells the limits of
         one doer from those of another, and is the same in every process: the work type's, or `app`.
         A doer of several types is bound by the first; a doer serves one worker at a time.
+
+        Tasks run in the context of whoever calls this: one that starts because another has ended must
+        not inherit what that one has set.
         """
-        return
+        self._context = copy_context()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return get_running_loop().create_task(coroutine, context=self._context.copy())
 
     async def close(self) -> None:
         """The worker is done with it: forget its callbacks, stop what is under way with the store. Tasks
@@ -190,7 +198,7 @@ class AdaptedDoer(BaseDoer):
             return
         del self._pending[handed]
         try:
-            await handed.task()
+            await self._spawn(handed.task())  # the doer's own task may inherit anything
         except Exception as error:  # noqa: BLE001  reported, never lost
             self._report(error)
         finally:

@@ -8,7 +8,7 @@ for handlers shorter than that, a buffer of about `max` keeps the slots busy.
 
 from __future__ import annotations
 
-from asyncio import current_task, get_running_loop
+from asyncio import current_task
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -108,7 +108,7 @@ class BoundedDoer(BaseDoer):
 
     def _start(self, task: Task, lane: Ref) -> None:
         self._line.started(lane)
-        self._running.add(get_running_loop().create_task(self._run_in(lane, task)))
+        self._running.add(self._spawn(self._run_in(lane, task)))
 
     async def _run_in(self, lane: Ref, task: Task) -> None:
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
-
 from .base import BaseDoer, Task, whole
 
 
@@ -20,7 +18,7 @@ class UnlimitedDoer(BaseDoer):
     def submit(
         self, task: Task, *, lane: str = "", priority: int = 0, queued_at: float = 0.0, tenant: str = ""
     ) -> None:
-        self._running.add(get_running_loop().create_task(self._run(task)))
+        self._running.add(self._spawn(self._run(task)))
 
     def __repr__(self) -> str:
         return f"unlimited(batch={self._batch})"

@@ -118,6 +118,7 @@ class Crew:
         core, duty = self._core, self._duty
         if duty.lifespan is not None:
             self.services.resources = await self._lifespan.enter_async_context(duty.lifespan())
+            self._tasks = Tasks(self._died)  # in the context that the lifespan has made
         self.failed = asyncio.get_running_loop().create_future()
         self._bind(duty.doer, "app")
         for type in core.registry.types.values():

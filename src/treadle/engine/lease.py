@@ -113,7 +113,8 @@ class Heart:
 
 
 class Watchdog:
-    """A thread that beats in the heart's place while the event loop is blocked, and says who blocks it."""
+    """A thread that beats in the heart's place while the event loop is blocked, and says who blocks it; or
+    while the heart's own beats do not come through."""
 
     def __init__(
         self, heart: Heart, pacemaker: Callable[[], Pacemaker], *, worker: str, lease: float, heartbeat: float
@@ -123,6 +124,7 @@ class Watchdog:
         self._beat = Beat(worker=worker, lease=lease)
         self._heartbeat = heartbeat
         self._over = threading.Event()
+        self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
         self._blocked = False
@@ -136,15 +138,30 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._over.wait(self._heartbeat / 2):
-            if self._late():
-                self._report()
-                asyncio.run(self._beat_here())
-            else:
+            if not self._late():
                 self._blocked = False
+                continue
+            self._blame()
+            asyncio.run(self._beat_here())
 
     def _late(self) -> bool:
         heart = self._heart
         return heart.last_beat > 0 and heart.silence() > self._heartbeat * 1.5
+
+    def _blame(self) -> None:
+        """Say once, for as long as it lasts, who blocks the loop, if anybody does."""
+        if not self._blocked and not self._loop_answers():
+            self._blocked = True
+            self._report()
+
+    def _loop_answers(self) -> bool:
+        """Whether the loop turns, and it is the store that is slow."""
+        answered = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:
+            return True  # it is closed: there is nobody to blame
+        return answered.wait(self._heartbeat / 4)
 
     async def _beat_here(self) -> None:
         """Beat, on a connection of our own, until the loop does so again."""
@@ -156,6 +173,7 @@ class Watchdog:
                     sent = time.monotonic()
                     await pacemaker.beat(self._beat)
                     self._heart.kept = sent
+                    self._blame()
                     await asyncio.sleep(self._heartbeat)
             finally:
                 await pacemaker.close()
@@ -163,9 +181,6 @@ class Watchdog:
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
 
     def _report(self) -> None:
-        if self._blocked:
-            return
-        self._blocked = True
         frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         LOGGER.warning(

@@ -202,9 +202,9 @@ class Runner:
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="treadle")
         call = functools.partial(contextvars.copy_context().run, active.bound.fn, *args, **kwargs)
         self._threads_taken += 1
-        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, _caught, call)
         try:
-            return await asyncio.shield(future)
+            value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
             if active.stop is not None and not active.over:
                 self._stopped(active)
@@ -212,6 +212,9 @@ class Runner:
             raise
         finally:
             self._threads_taken -= 1
+        if error is not None:
+            raise error
+        return value
 
     async def _in_process(self, active: Active, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return await self._processes().run(active.bound.fn, args, kwargs, name=active.bound.name)
@@ -324,6 +327,14 @@ async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """What a handler returned, or what it raised: also SystemExit and friends, since the worker goes on."""
     try:
         return await call, None
+    except BaseException as error:  # noqa: BLE001
+        return None, error
+
+
+def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """As `outcome`, in a thread: futures do not carry every error (StopIteration, GeneratorExit)."""
+    try:
+        return call(), None
     except BaseException as error:  # noqa: BLE001
         return None, error
 

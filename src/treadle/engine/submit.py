@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
@@ -53,7 +55,8 @@ class Submitter:
         """Store these items together. A caller that is cancelled stops waiting; the write goes on, and
         `stored` is called once it is done."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        request = Request(Submission(items), answer, stored)
+        context = contextvars.copy_context()
+        request = Request(Submission(items), answer, functools.partial(context.run, stored))
         self.leasing += request.leases
         self._combiner.add(request)
         return await answer

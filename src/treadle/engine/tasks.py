@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
@@ -12,16 +13,22 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """The tasks that one object started. Whoever owns it ends them with `cancel` or waits with `join`."""
+    """The tasks that one object started. Whoever owns it ends them with `cancel` or waits with `join`.
 
-    __slots__ = ("_on_error", "_tasks")
+    They run in the context that this object was made in, whoever starts them: what a handler has set in its
+    own is nobody else's.
+    """
+
+    __slots__ = ("_context", "_on_error", "_tasks")
 
     def __init__(self, on_error: Callable[[BaseException, str], None]) -> None:
+        self._context = contextvars.copy_context()
         self._on_error = on_error
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"treadle {name}")
+        context = self._context.copy()
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"treadle {name}", context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -1,0 +1,344 @@
+"""Handlers that do what handlers should not: the worker lives, and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, failure, until, until_status
+from treadle import Context, Result, Retry, Treadle, work
+from treadle.backends.memory import MemoryBackend
+from treadle.doers import balanced, concurrency, priority, unlimited
+from treadle.doers.base import Task
+from treadle.events import Succeeded
+
+
+class Rude(BaseException):
+    """Not an Exception."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+RUDE = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    RecursionError("deep"),
+    MemoryError(),
+    GeneratorExit(),
+    StopIteration(1),
+    StopAsyncIteration(),
+    asyncio.CancelledError(),
+    TimeoutError(),
+    Rude("rude"),
+    ExceptionGroup("many", [ValueError(1), KeyError(2)]),
+]
+
+
+@work(name="echo")
+async def echo(n: int) -> int:
+    return n
+
+
+@pytest.mark.parametrize("error", RUDE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("where", ["loop", "thread", "middleware"])
+async def test_whatever_it_raises_is_a_failed_attempt(
+    make_app: MakeApp, sound: None, error: BaseException, where: str
+) -> None:
+    @work(name="rude", retry=Retry(attempts=2, base=0))
+    async def rude() -> None:
+        raise error
+
+    @work(name="sync", retry=Retry(attempts=2, base=0))
+    def sync() -> None:
+        raise error
+
+    async def onion(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        if where == "middleware" and ctx.type == "rude":
+            raise error
+        return await call_next()
+
+    async with make_app(rude, sync, echo, middleware=[onion]) as app:
+        died = await failure(app.enqueue(sync() if where == "thread" else rude()).result(PATIENCE))
+        # A coroutine cannot raise StopIteration: Python makes it a RuntimeError. So do futures.
+        shown = "RuntimeError" if isinstance(error, StopIteration) else type(error).__name__
+        assert (died.reason, died.attempts) == ("exhausted", 2)
+        assert died.error_type in (shown, "RuntimeError" if where != "loop" else shown)
+        assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+
+
+async def test_an_error_without_words(make_app: MakeApp, sound: None) -> None:
+    @work(name="mute", retry=Retry(attempts=1))
+    async def mute() -> None:
+        raise Mute
+
+    async with make_app(mute, echo) as app:
+        assert (await failure(app.enqueue(mute()).result(PATIENCE))).error_type == "Mute"
+        assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+
+
+def _endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def _deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+class Broken:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no equal")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("make", [_endless, _deep, Broken, lambda: echo, lambda: asyncio.sleep, object])
+async def test_whatever_it_returns_that_cannot_be_stored(
+    make_app: MakeApp, sound: None, make: Callable[[], Any]
+) -> None:
+    """Dead at once, and its neighbours in the batch are not touched."""
+
+    @work(name="strange")
+    async def strange() -> Any:
+        return make()
+
+    async with make_app(strange, echo) as app:
+        others = await app.enqueue_many([echo(n) for n in range(5)])
+        died = await failure(app.enqueue(strange()).result(PATIENCE))
+        assert (died.reason in ("undecodable", "bad_result"), died.attempts) == (True, 1)
+        assert [await each.result(PATIENCE) for each in others] == list(range(5))
+
+
+async def test_a_result_that_is_not_what_was_declared(make_app: MakeApp, sound: None) -> None:
+    """A group's value that its type cannot read stops no event and no neighbour."""
+    seen = Seen()
+
+    @work(name="liar")
+    async def liar() -> int:
+        return "not a number"  # type: ignore[return-value]
+
+    async with make_app(liar, echo, on_event=seen) as app:
+        handle = await app.enqueue(liar())
+        outcome = (await asyncio.gather(handle.group(PATIENCE), return_exceptions=True))[0]
+        assert isinstance(outcome, Exception)
+        assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+        assert not app.active()
+
+
+# ----------------------------------------------------------------------------------------------- never ending
+
+
+async def test_it_swallows_its_cancellation(make_app: MakeApp, sound: None) -> None:
+    """Given up after a moment: the item is free, the slot is taken until it ends, a stop does not wait."""
+    gate, go = Gate(), asyncio.Event()
+
+    @work(name="deaf")
+    async def deaf() -> str:
+        gate.started.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    app = make_app(deaf, echo, doer=balanced(2))
+    async with app:
+        handle = await app.enqueue(deaf())
+        await gate.reached()
+        await handle.cancel()
+        assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+        await until(lambda: not app.active())
+        again = await app.enqueue(deaf())
+        await until(app.active)
+        async with asyncio.timeout(PATIENCE):
+            await app.worker.stop(drain=0)
+        state = await again.state()
+        assert (state.status, state.attempt) == ("ready", 0)
+        assert (await handle.state()).status == "cancelled"
+        go.set()
+        await asyncio.sleep(0)
+
+
+async def test_it_leaves_a_task_behind(make_app: MakeApp, sound: None) -> None:
+    """The attempt is over when the handler is. What it left is its own affair."""
+    left: list[asyncio.Task[None]] = []
+
+    async def linger() -> None:
+        await asyncio.Event().wait()
+
+    @work(name="untidy")
+    async def untidy() -> str:
+        left.append(asyncio.create_task(linger()))
+        return "done"
+
+    async with make_app(untidy) as app:
+        assert await app.enqueue(untidy()).result(PATIENCE) == "done"
+        assert not app.active()
+    assert not left[0].done()
+    left[0].cancel()
+
+
+async def test_it_stops_its_own_worker(make_app: MakeApp, sound: None) -> None:
+    """A script that ends when its work is done: nothing hangs, and the item is not lost."""
+    app: Treadle
+    gate = Gate()
+
+    @work(name="last")
+    async def last() -> str:
+        gate.started.set()
+        await app.worker.stop(drain=0.1)
+        return "stopped"
+
+    app = make_app(last)
+    await app.start()
+    handle = await app.enqueue(last())
+    await gate.reached()
+    await until_status(app, handle.id, "ready", "success")
+    assert not app.worker.running
+
+
+async def test_it_blocks_the_event_loop(
+    store: MakeBackend, make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For three leases, while another worker waits for work: it is run once, and the log says where."""
+    if isinstance(store(), MemoryBackend):
+        pytest.skip("one process, one loop: nobody else is there")
+    attempts: list[int] = []
+
+    @work(name="blocking")
+    async def blocking(ctx: Context) -> int:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 1:
+            other.start()
+        time.sleep(1.5)  # noqa: ASYNC251
+        return ctx.attempt
+
+    caplog.set_level(logging.WARNING, "treadle")
+    over = threading.Event()
+    other = threading.Thread(target=asyncio.run, args=(_work_elsewhere(store(), blocking, over),))
+    async with make_app(blocking, lease=0.5) as app:
+        handle = await app.enqueue(blocking())
+        assert await handle.result(PATIENCE) == 1
+        over.set()
+        await asyncio.to_thread(other.join)
+    assert attempts == [1]
+    warned = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert any("time.sleep(1.5)" in message for message in warned)
+
+
+async def _work_elsewhere(backend: Any, type: Any, over: threading.Event) -> None:
+    async with Treadle(backend, work=[type], poll_interval=0.02, lease=0.5):
+        await asyncio.to_thread(over.wait, PATIENCE)
+
+
+# ------------------------------------------------------------------------------------------------ contextvars
+
+VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="clean")
+
+
+class OneByOne:
+    """A doer as a user may write one: what ends starts the next."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Task] = deque()
+        self._running: asyncio.Task[None] | None = None
+
+    def available(self) -> int:
+        return 20 - len(self._waiting)
+
+    def submit(self, task: Task, *, lane: str, priority: int, queued_at: float) -> None:
+        self._waiting.append(task)
+        if self._running is None:
+            self._next()
+
+    def _next(self) -> None:
+        self._running = asyncio.create_task(self._run(self._waiting.popleft())) if self._waiting else None
+
+    async def _run(self, task: Task) -> None:
+        await task()
+        self._next()
+
+    async def idle(self) -> None:
+        while self._running is not None:
+            await asyncio.wait({self._running})
+
+
+DOERS: dict[str, Callable[[], Any]] = {
+    "unlimited": unlimited,
+    "balanced": lambda: balanced(1, buffer=10),
+    "priority": lambda: priority(2, buffer=10),
+    "concurrency": lambda: concurrency(2),
+    "own": OneByOne,
+}
+
+
+@pytest.mark.parametrize("doer", DOERS.values(), ids=DOERS)
+async def test_what_it_sets_in_its_context_is_its_own(
+    make_app: MakeApp, sound: None, doer: Callable[[], Any]
+) -> None:
+    """Whatever runs after it, in the same slot or for the same settlement, sees nothing of it."""
+    found: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+
+    @work(name="tainted", retry=Retry(attempts=2, base=0))
+    async def tainted(ctx: Context, n: int) -> Result[None, None]:
+        found[VAR.get()] += 1
+        VAR.set(f"tainted {n}")
+        if n % 3 == 0 and ctx.attempt == 1:
+            raise ValueError
+        return ctx.queue(echo(n)) if n % 3 == 1 else ctx.void()
+
+    @work(name="threaded")
+    def threaded(n: int) -> None:
+        found[VAR.get()] += 1
+        VAR.set(f"threaded {n}")
+
+    def on_event(event: object) -> None:
+        if isinstance(event, Succeeded):
+            told[VAR.get()] += 1
+
+    async with make_app(tainted, threaded, echo, doer=doer(), on_event=on_event) as app:
+        works = [tainted(n) if n % 2 else threaded(n) for n in range(30)]
+        handles = await app.enqueue_many(works)
+        await asyncio.gather(*(each.group(PATIENCE) for each in handles))
+    assert set(found) == {"clean"}
+    assert set(told) == {"clean"}
+
+
+async def test_the_context_of_whoever_enqueues_is_not_the_handlers(make_app: MakeApp, sound: None) -> None:
+    """Also where it skips the queue: the same item runs the same way here and elsewhere."""
+    found: list[str] = []
+
+    @work(name="local", skip_queue=True)
+    async def local() -> None:
+        found.append(VAR.get())
+
+    async with make_app(local) as app:
+        VAR.set("the caller's")
+        await app.enqueue(local()).result(PATIENCE)
+    assert found == ["clean"]
