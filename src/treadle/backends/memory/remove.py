@@ -73,7 +73,7 @@ def remove_all(store: Store, rows: Iterable[Row]) -> None:
 def prune(store: Store, limit: int, now: float) -> int:
     removed = 0
     while removed < limit and (row := store.fading.pop_until(now)) is not None:
-        if _over(store, row):
+        if _over(store, row, now):
             store.delete(row)
             removed += 1
     store.permits.prune(now, limit)
@@ -81,14 +81,20 @@ def prune(store: Store, limit: int, now: float) -> int:
     return removed
 
 
-def _over(store: Store, row: Row) -> bool:
+def _over(store: Store, row: Row, now: float) -> bool:
     """Whether its time is over. If not, it comes again when it may be: with its group, or its last waiter."""
-    if row.group is not None and row.group.ended_at is None:
+    if row.group is not None and not _gone_by(row, row.group, now):
         return False
     if row.ref in store.waiters:
         row.faded = True
         return False
     return True
+
+
+def _gone_by(row: Row, group: Group, now: float) -> bool:
+    """Whether its time has gone by since its group ended for the last time: it may have opened again since
+    the row was put where it was found."""
+    return group.ended_at is not None and row.keep is not None and group.ended_at + row.keep <= now
 
 
 def _forget_types(store: Store) -> None:

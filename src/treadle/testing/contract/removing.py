@@ -254,8 +254,9 @@ class Pruning:
         await subject.advance(20)
         assert await backend.prune() == 1
         await backend.requeue(["dying"])
-        await subject.advance(40)
+        await subject.advance(200)
         await apply(backend, succeed(await claim_one(backend)))
+        assert await backend.prune() == 0
         await subject.advance(60)
         assert await backend.prune() == 0
         assert await statuses(backend, "long", "dying") == ["success", "success"]
