@@ -11,7 +11,8 @@ says so, of the machine).
 
 **Unknown until answered.** If a call raises `StoreUnavailable` or is cancelled, it may or may not have
 happened. `submit`, `settle`, `beat`, `claim_key` and `fire` can be repeated with the same arguments: what was
-already done is answered as done, and is not done twice. A claim whose answer was lost leaves leases that
+already done is not done twice. (A repeated `submit` without keys may be refused, naming the ids that it has
+stored: whoever repeats reads that as done.) A claim whose answer was lost leaves leases that
 nobody holds; they end with the worker's lease, or when the worker *asks*: a token that the worker does not
 know is found through `orphans`.
 
@@ -48,7 +49,8 @@ one of the store's, except those that users wrote (`run_at`, `deadline`).
   Any other settlement ends the row of losses. If its budget is spent (`attempt >= attempts`) it is doomed:
   it can only end `dead: lease_lost`.
 - Whatever is not terminal or running when its `deadline` comes is doomed: `dead: expired`.
-- Doomed items are handed out by `claim` with a verdict. Until they are settled they keep the status they had.
+- Doomed items are handed out by `claim` with a verdict. Until they are settled they keep the status they had
+  (`ready`, for a freed one), show no worker and no start, and do not count as running.
   A doomed item whose worker dies is doomed again, and nothing is counted.
 
 ## Groups
@@ -106,7 +108,7 @@ CAPABILITIES: Final = frozenset(
         "operating",  # complete, requeue, trigger, delete, pause
         "limits",  # take, give
         "schedules",
-        "batches",  # a submission of several items is atomic
+        "batches",  # a submission of several items is atomic; cycles are refused whoever closes them
     }
 )
 """What a full backend can do. `transactions` comes on top, where the store is a user's database too."""
@@ -191,8 +193,9 @@ class Backend(Protocol):
 
         The cost depends on how many are handed out, not on how many wait.
 
-        **First**, whoever's lease has lapsed is buried (see `bury`), and what is due becomes ready: bounded
-        portions of each, so that no claim takes long; what is left over is done by the next.
+        **First**, whoever's lease has lapsed is buried (see `bury`), and what is due becomes ready, in the
+        order in which it was due: bounded portions of each, so that no claim takes long; what is left over is
+        done by the next. (`next_due` is then 0: come again at once.)
 
         **Who is eligible**: items of the demanded queues that are not paused, of the demanded tenants, not in
         a lane to avoid, of a type with room. No more than `types[type]` of each type, and `limit` in all.
@@ -201,7 +204,8 @@ class Backend(Protocol):
         item at a time; within a lane by priority, then by age. `rotation` says where the turns stand: the
         claim goes on behind the queue, tenant and lane that were served last, so that every waiting lane is
         served once per rotation, however deep another one is. Where fewer lanes wait than items are asked
-        for, they go on taking turns until the limit is reached or the lanes are empty.
+        for, they go on taking turns until the limit is reached or the lanes are empty. The leases come in the
+        order of turns.
 
         **Foreign types** do not stand in the way: an item whose turn it is but whose type is not demanded, or
         has no room, is *parked*: set aside under its type, still `ready`, where a claim that does demand the
@@ -214,7 +218,8 @@ class Backend(Protocol):
         is doomed too (`unknown_type`).
 
         Each lease carries a new token; the attempt is counted here, for what is to be run (not for verdicts).
-        A worker without a live lease of its own (see `beat`) gets nothing, and `alive` is False.
+        A worker without a live lease of its own (see `beat`) gets nothing, and `alive` is False; if its lease
+        had lapsed, it has been buried in this very call.
         """
         ...
 
@@ -336,7 +341,8 @@ class Backend(Protocol):
     ) -> Changed:
         """Remove whole groups, whatever state their members are in; leases are lost, keys are free. With
         `cascade`, also the groups that members wait or waited for, and so on. Groups that do not exist are
-        skipped. `ReferencedError`, and nothing removed, while an open item outside waits for a member."""
+        skipped. `ReferencedError`, and nothing removed, while an open item outside waits for a member: an open
+        item holds every id in its `after`, ended ones too."""
         ...
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
