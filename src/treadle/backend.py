@@ -341,8 +341,8 @@ class Backend(Protocol):
     ) -> Changed:
         """Remove whole groups, whatever state their members are in; leases are lost, keys are free. With
         `cascade`, also the groups that members wait or waited for, and so on. Groups that do not exist are
-        skipped. `ReferencedError`, and nothing removed, while an open item outside waits for a member: an open
-        item holds every id in its `after`, ended ones too."""
+        skipped. `ReferencedError`, and nothing removed, while an open item outside waits for a member: it
+        holds every id in its `after`, ended ones too."""
         ...
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
