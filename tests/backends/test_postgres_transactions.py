@@ -27,6 +27,7 @@ from treadle.testing.contract.build import (
     item,
     items,
     only,
+    start,
     start_one,
     state,
     status,
@@ -256,6 +257,23 @@ class TestSubmitWithin:
                 assert not waiting.done()
             answer = await waiting
             assert (answer.id, answer.existing) == ("a", True)
+
+    async def test_whoever_waits_for_a_running_item_holds_only_that(self, postgres_url: str) -> None:
+        """An open transaction with a new dependent holds up the end of its prerequisite, and of nothing else
+        that is settled with it."""
+        async with opened(postgres_url) as backend:
+            leases = await start(backend, *(item(f"a{n}") for n in range(8)))
+            async with by_asyncpg(postgres_url, True) as (tx, _):
+                await backend.submit([Submission((gate("a3", id="next"),))], tx=tx)
+                settling = asyncio.create_task(backend.settle([succeed(lease) for lease in leases]))
+                others = [f"a{n}" for n in range(8) if n != 3]
+                async with asyncio.timeout(30):
+                    while set(await statuses(backend, *others)) != {"success"}:  # noqa: ASYNC110  the store's affair
+                        await asyncio.sleep(0.05)
+                assert await status(backend, "a3") == "running"
+            settled = await settling
+            assert {outcome.verb for outcome in settled.outcomes} == {"applied"}
+            assert [released.id for released in settled.effects.released] == ["next"]
 
     async def test_many_at_once(self, postgres_url: str) -> None:
         """Several submissions, in order."""

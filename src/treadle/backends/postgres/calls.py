@@ -87,7 +87,12 @@ class Calls:
     # -- calling ---------------------------------------------------------------------------------------
 
     async def rows(
-        self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
+        self,
+        text: str,
+        *arguments: object,
+        vital: bool = False,
+        repeatable: bool = True,
+        conflict: Retry = CONFLICT,
     ) -> list[Record]:
         """All rows that a statement answers."""
         sql = self.sql(text)
@@ -95,7 +100,7 @@ class Calls:
         async def once() -> list[Record]:
             return await self._once(sql, arguments, vital)
 
-        return await self.persist(once, repeatable=repeatable)
+        return await self.persist(once, repeatable=repeatable, conflict=conflict)
 
     async def row(
         self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
@@ -106,7 +111,9 @@ class Calls:
     async def value(self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True) -> Any:
         return (await self.row(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
+    async def persist(
+        self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool, conflict: Retry = CONFLICT
+    ) -> T:
         """Try until it is done, refused, or no longer worth it."""
         conflicts = absences = 0
         while True:
@@ -118,7 +125,7 @@ class Calls:
                 cause = error.__cause__ if isinstance(error, NothingSent) and error.__cause__ else error
                 if is_conflict(cause):
                     conflicts += 1
-                    delay = None if CONFLICT.exhausted(conflicts) else CONFLICT.delay(conflicts, self._draw)
+                    delay = None if conflict.exhausted(conflicts) else conflict.delay(conflicts, self._draw)
                 elif is_away(cause) and (repeatable or isinstance(error, NothingSent)):
                     absences += 1
                     delay = None if AWAY.exhausted(absences) else AWAY.delay(absences, self._draw)

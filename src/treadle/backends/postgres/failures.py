@@ -38,12 +38,12 @@ LOST = (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresC
 """What the driver raises when the server does not answer."""
 
 
-def state(error: BaseException) -> str:
+def state(error: BaseException | None) -> str:
     """The SQLSTATE; empty if it did not come from the server."""
     return getattr(error, "sqlstate", None) or ""
 
 
-def is_conflict(error: BaseException) -> bool:
+def is_conflict(error: BaseException | None) -> bool:
     return isinstance(error, asyncpg.PostgresError) and state(error) in CONFLICTS
 
 

@@ -86,7 +86,8 @@ class Schema:
         return value
 
     async def _migrate(self, connection: Connection) -> None:
-        await connection.execute(f'create schema if not exists "{self.name}"')
+        if await connection.fetchval("select to_regnamespace($1)::oid", f'"{self.name}"') is None:
+            await connection.execute(f'create schema "{self.name}"')
         await connection.execute(
             self.sql("create table if not exists treadle.meta (name text primary key, value text not null)")
         )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import asyncpg
 from msgspec.structs import replace
 
+from treadle.errors import StoreUnavailable
 from treadle.item import Closed, Contribution, Effects, Item, Outcome, Released, Settled, Settlement
+from treadle.retry import Retry
 
 from .base import Verbs
 from .calls import Record
 from .codes import KINDS, LOSSES, REASON_CODES, SETTLED
 from .columns import NAMES, call_of, data, names, numbers, parted
+from .failures import is_conflict
 from .rows import COLUMNS, circular, rows_of
 from .states import text_bytes
 from .submitting import marks, refused
@@ -33,40 +37,98 @@ GROUPED: Final = 8
 ENDS: Final = frozenset(("success", "dead", "cancelled"))
 
 NO_MARKS: Final[tuple[set[object], set[object]]] = (set(), set())
+BRIEF: Final = Retry(attempts=2, base=0.005, factor=3.0, max=0.1, jitter=1.0)
+"""For what stands in the way for a moment."""
+PATIENCE: Final = 20
+"""How often more something is tried that somebody holds for longer: about a second each."""
+FREE: Final = "select treadle.free_items($1::bigint[])"
+
 APPLIED: Final = Outcome(verb="applied")
 AGAIN: Final = Outcome(verb="applied", again=True)
 
 RELEASED: Final = ("id", "tenant", "type", "group", "queue", "parent", "after")
 CLOSED: Final = ("id", "tenant", "value", "type")
 
-Call: TypeAlias = Callable[[tuple[object, ...]], Awaitable[Record]]
-
 
 class Settling(Verbs):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        async def call(arguments: tuple[object, ...]) -> Record:
-            return await self._calls.row(SETTLE, *arguments, vital=True)
+        return await Settler(settlements, self._settle, self._free).settle()
 
-        return await settle(settlements, call)
+    async def _settle(self, arguments: tuple[object, ...]) -> Record:
+        return (await self._calls.rows(SETTLE, *arguments, vital=True, conflict=BRIEF))[0]
+
+    async def _free(self, numbers: Sequence[int]) -> set[int]:
+        return set(await self._calls.value(FREE, list(numbers), vital=True))
 
 
-async def settle(settlements: Sequence[Settlement], call: Call) -> Settled:
-    """As few calls as it takes, each with settlements that do not depend on each other."""
-    outcomes: dict[int, Outcome] = {}
-    following = Following()
-    for wave in _waves(settlements):
-        while wave:
-            request = Request([settlements[n] for n in wave])
+class Settler:
+    """One settle: as few calls as it takes, each with settlements that do not depend on each other."""
+
+    def __init__(
+        self,
+        settlements: Sequence[Settlement],
+        call: Callable[[tuple[object, ...]], Awaitable[Record]],
+        free: Callable[[Sequence[int]], Awaitable[set[int]]],
+    ) -> None:
+        self._settlements = settlements
+        self._call = call
+        self._free = free
+        self._outcomes: dict[int, Outcome] = {}
+        self._following = Following()
+
+    async def settle(self) -> Settled:
+        held: list[int] = []
+        waves = deque(_waves(self._settlements))
+        while waves:
+            wave = waves.popleft()
             try:
-                record = await call(request.arguments)
-            except asyncpg.PostgresError as error:
-                for row, rejected in refused(error).items():
-                    outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
-                wave = [n for n in wave if n not in outcomes]
+                rest = await self._try(wave)
+            except StoreUnavailable as error:
+                if not is_conflict(error.__cause__):
+                    raise
+                if len(wave) > 1:
+                    waves.extendleft(reversed(await self._part(wave)))
+                else:
+                    held += wave
             else:
-                outcomes.update(zip(wave, request.read(record, following), strict=True))
-                break
-    return Settled(tuple(outcomes[n] for n in range(len(settlements))), following.effects())
+                if rest:
+                    waves.appendleft(rest)
+        for n in held:
+            await self._insist(n)
+        outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
+        return Settled(outcomes, self._following.effects())
+
+    async def _try(self, wave: list[int]) -> list[int]:
+        """One call. The rest is to be tried again, because others were refused."""
+        request = Request([self._settlements[n] for n in wave])
+        try:
+            record = await self._call(request.arguments)
+        except asyncpg.PostgresError as error:
+            for row, rejected in refused(error).items():
+                self._outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
+            return [n for n in wave if n not in self._outcomes]
+        self._outcomes.update(zip(wave, request.read(record, self._following), strict=True))
+        return []
+
+    async def _part(self, wave: list[int]) -> list[list[int]]:
+        """Somebody holds something that one of these needs: the others shall not wait for it."""
+        free = await self._free([self._settlements[n].lease.ref for n in wave])
+        able = [n for n in wave if self._settlements[n].lease.ref in free]
+        middle = len(wave) // 2
+        if 0 < len(able) < len(wave):
+            return [able, [n for n in wave if n not in set(able)]]
+        return [wave[:middle], wave[middle:]]
+
+    async def _insist(self, n: int) -> None:
+        """Nothing else is left to do but to wait for whoever holds this one."""
+        for patience in range(PATIENCE, -1, -1):
+            try:
+                await self._try([n])
+            except StoreUnavailable as error:
+                if not patience or not is_conflict(error.__cause__):
+                    raise
+            else:
+                return
 
 
 def _waves(settlements: Sequence[Settlement]) -> Iterator[list[int]]:

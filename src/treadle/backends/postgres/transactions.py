@@ -14,7 +14,7 @@ from treadle.item import Settled, Settlement
 from .base import Verbs
 from .calls import Calls, NothingSent, Record
 from .failures import LOST, is_away, is_conflict, translated
-from .settling import SETTLE, settle
+from .settling import FREE, SETTLE, Settler
 
 
 class PostgresTransaction:
@@ -29,12 +29,16 @@ class PostgresTransaction:
         return self._connection
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await settle(settlements, self._call)
+        return await Settler(settlements, self._call, self._free).settle()
 
     async def _call(self, arguments: tuple[object, ...]) -> Record:
         # A refusal must not undo what the user wrote.
         async with self._connection.transaction():
             return (await self._calls.on(self._connection, self._calls.sql(SETTLE), arguments))[0]
+
+    async def _free(self, numbers: Sequence[int]) -> set[int]:
+        rows = await self._calls.on(self._connection, self._calls.sql(FREE), (list(numbers),))
+        return set(rows[0][0])
 
 
 class Transactions(Verbs):

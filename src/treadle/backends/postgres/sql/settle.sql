@@ -5,6 +5,9 @@
 -- for another here), the gates that wait for them by number, the groups by number, then what `store` locks.
 -- Gates that can no longer be met are not settled here: the next claim hands them out.
 --
+-- Only a user's own transaction holds one of these for long (with `submit(tx=)` and `after`). The caller then
+-- settles the others without the one that is held.
+--
 -- s_flags  1 contributes  2 as the final value  4 a value of its own, not the result  8 needs a group row
 -- Refused children raise (see `store`); the caller leaves that settlement out and calls again.
 create or replace function treadle.settle(
@@ -27,7 +30,7 @@ create or replace function treadle.settle(
   out doomed int)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column
 declare
@@ -68,7 +71,7 @@ begin
       where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.tenant = u.tenant
         and j.status = 5 and u.kind >= 6
       returning u.row, u.kind, u.flags, u.reason, u.result, j.no, j.token, j.last, j.grp, j.due, j.claimed,
-        j.attempt, j.redrives, j.worker, j.keep, j.keep_dead, j.deadline
+        j.attempt, j.redrives, j.worker, j.keep, j.keep_dead, j.deadline, j.verdict
   ), named as materialized (
     select e.*, w.id as worker_id from ended e left join treadle.worker w on w.no = e.worker
   ), recorded as (
@@ -77,7 +80,8 @@ begin
       select e.no, ts, e.claimed, e.due,
         case when e.grp is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then ts + e.keep_dead else ts + coalesce(e.keep, 86400) end,
-        e.token, e.last, e.attempt, e.redrives, e.kind, e.reason,
+        e.token, e.last, e.attempt, e.redrives, e.kind,
+        case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
         e.flags & 3 | case when e.deadline is null then 4 else 0 end, e.worker_id, e.result
       from named e
   )
@@ -165,4 +169,13 @@ begin
     select array_agg(case when x.flags & 8 <> 0 then coalesce(x.grp, x.no) else x.grp end)
       into x_grp from unnest(x_grp, x_no, x_flags) x(grp, no, flags);
   end if;
+end $$;
+
+-- Of these items: those that nobody holds. For a moment's look only.
+create or replace function treadle.free_items(p_nos bigint[]) returns bigint[]
+language plpgsql
+set jit = off set enable_seqscan = off
+as $$
+begin
+  return array(select j.no from treadle.job j where j.no = any(p_nos) for update skip locked);
 end $$;
