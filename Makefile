@@ -67,3 +67,10 @@ simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=200
 
 chaos: $(READY)  ## kill -9, many times, on SQLite and PostgreSQL, and count everything: KILLS=200
 	TREADLE_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/chaos -n 2 --timeout 1800 -s
+
+mutants: $(READY)  ## plant real bugs one at a time, and require each to be found: SEEDS=2000
+	$(BIN)/python -m tests.mutants --seeds $(or $(SEEDS),2000) $(MUTANTS)
+
+model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
+	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
+	$(BIN)/pytest --timeout 0 -q tests/model/test_model.py

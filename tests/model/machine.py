@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model import values as v
 from treadle.backend import Backend
@@ -209,6 +209,38 @@ class BackendMachine(RuleBasedStateMachine):
         self.both(
             lambda backend, side: backend.orphans(worker, [pair[side].token for pair in known]), unordered
         )
+
+    # -- what is done most: chance alone would hardly ever bring an item to its end ----------------------
+
+    @initialize(items=st.lists(v.items(delay=0.0, expires_in=None), min_size=3, max_size=6))
+    def begin(self, items: Any) -> None:
+        self.submit_some(items)
+        for worker in v.WORKERS:
+            self.both(lambda backend, _, worker=worker: backend.beat(Beat(worker=worker, lease=1000.0)))
+
+    @rule(items=st.lists(v.items(delay=0.0, expires_in=None), min_size=2, max_size=4))
+    def submit_some(self, items: Any) -> None:
+        for item in items:
+            self.both(lambda backend, _, item=item: backend.submit([Submission((item,))]))
+
+    @rule(worker=st.sampled_from(v.WORKERS))
+    def claim_all(self, worker: str) -> None:
+        self.claim(worker, 1000, None, None, None, None, True)
+
+    @rule(worker=st.sampled_from(v.WORKERS), items=st.lists(v.items(delay=0.0, after=(), need=0), max_size=3))
+    def submit_and_claim(self, worker: str, items: Any) -> None:
+        self.submit_some(items)
+        self.claim_all(worker)
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.integers(0, 1000), given=st.data())
+    def settle_one(self, which: int, given: Any) -> None:
+        self.settle([which], False, given)
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.lists(st.integers(0, 1000), min_size=2, max_size=4), given=st.data())
+    def settle_some(self, which: list[int], given: Any) -> None:
+        self.settle(which, False, given)
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from tests.model.machine import BackendMachine
 from treadle.backend import Backend
 from treadle.backends.sqlite import SqliteBackend
 
-EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "25"))
-STEPS = int(os.environ.get("TREADLE_MODEL_STEPS", "25"))
+EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "12"))
+STEPS = int(os.environ.get("TREADLE_MODEL_STEPS", "20"))
 SHM = Path("/dev/shm")
 
 PROFILE = settings(

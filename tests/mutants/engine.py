@@ -166,14 +166,6 @@ def orphans_not_asked(patch: Patch) -> None:
     patch(Claimer, "_recover", recover)
 
 
-@mutant("a worker that was buried does not beat again")
-def not_revived(patch: Patch) -> None:
-    async def revive(self: Any) -> None:
-        return None
-
-    patch(Crew, "revive", revive)
-
-
 @mutant("the combiner drops a request from a full batch")
 def request_dropped(patch: Patch) -> None:
     real = Combiner._take

@@ -39,6 +39,8 @@ class Weather:
         self.latency = rng.choice((0.0005, 0.005, 0.05))
         self.drop_signal = chance(1.0)
         self.double_signal = chance(0.3)
+        self.only = rng.choice((None, None, None, "submit", "claim", "settle", "beat"))
+        """The one verb that fails, is lost or is late; None: all of them."""
         self.clear(*without)
 
     def clear(self, *which: str) -> None:
@@ -64,10 +66,11 @@ class Network(WrappedBackend):
             return await call()
         weather, draw = self._weather, self._rng.random
         await asyncio.sleep(self._delay())
-        if weather.late and draw() < weather.late:
+        troubled = weather.only in (None, verb)
+        if troubled and draw() < weather.late:
             self._send_late(verb, call)
             raise StoreUnavailable(f"simulated: {verb} is late")
-        if draw() < weather.fail:
+        if troubled and draw() < weather.fail:
             self._watch.sometimes(f"{verb} failed before it happened")
             raise StoreUnavailable(f"simulated: {verb} did not arrive")
         answer = await call()
@@ -75,7 +78,7 @@ class Network(WrappedBackend):
             again = await call()
             answer = answer if verb in FIRST_ANSWER else again
             self._watch.sometimes(f"{verb} repeated")
-        lost = draw() < weather.lose
+        lost = troubled and draw() < weather.lose
         await asyncio.sleep(self._delay())
         if lost:
             self._watch.sometimes(f"{verb} answer lost")

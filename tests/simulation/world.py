@@ -237,6 +237,8 @@ class World:
         self.watch.note(f"enqueued {tenant}/{handle.id} {work.type} {options}")
         self._acknowledged[tenant, handle.id] = work.type
         self._check(lambda: must((tenant, handle.id) in self.watch.shadow.things, f"{handle.id} is lost"))
+        own = handle.existing or handle.id == work.id
+        self._check(lambda: must(own, f"{work.id} was stored as {handle.id}"))
         return handle
 
     async def _await(self, handle: Any, tenant: str, process: Process) -> None:

@@ -1,0 +1,18 @@
+"""The machine finds what it is there to find."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.test_model import PROFILE, SqliteMachine
+from tests.mutants.hunt import MUTANTS
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", ["get_leaks", "attempt_not_counted"])
+def test_a_bug_in_one_of_the_two_is_seen(name: str) -> None:
+    quick = settings(PROFILE, max_examples=40, phases=(Phase.generate,))
+    with MUTANTS[name].planted(), pytest.raises(AssertionError, match="memory: "):
+        run_state_machine_as_test(SqliteMachine, settings=quick)
