@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from treadle.backend import Backend
@@ -17,12 +20,31 @@ class PlainStore:
         self.set_if_absent, self.increment = store.set_if_absent, store.increment
 
 
+class Yielding:
+    """A port whose methods are async, and let others run before and after each step."""
+
+    def __init__(self, port: Any) -> None:
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)
+            answer = method(*args, **kwargs)
+            await asyncio.sleep(0)
+            return answer
+
+        return call
+
+
 class PortsSubject:
-    def __init__(self, *, swap: bool) -> None:
+    def __init__(self, *, swap: bool, yielding: bool = False) -> None:
         self.clock = ManualClock()
         store = memory_store(self.clock)
-        self._store = store if swap else PlainStore(store)
-        self._queue, self._pubsub = memory_queue(self.clock), memory_pubsub()
+        around: Any = Yielding if yielding else lambda port: port
+        self._store: Any = around(store if swap else PlainStore(store))
+        self._queue, self._pubsub = around(memory_queue(self.clock)), around(memory_pubsub())
         self.backend = self._backend()
 
     def _backend(self) -> PortsBackend:
@@ -41,7 +63,9 @@ class TestContract(BackendContract):
         return PortsSubject(swap=True)
 
 
-class TestContractWithoutSwap(BackendContract):
+class TestContractOnAsyncPorts(BackendContract):
+    """Without `swap`; and every call of a port is a moment at which others may come between."""
+
     @pytest.fixture
     def subject(self) -> PortsSubject:
-        return PortsSubject(swap=False)
+        return PortsSubject(swap=False, yielding=True)

@@ -8,7 +8,8 @@ and can be done again: see `settle` and `follow`.
 | file | what it is |
 | --- | --- |
 | memory | the three ports in memory |
-| calls, records, names, papers, archive | the ports; records that change in one step; what is stored, and where |
+| calls, records | the ports; records that change in one step |
+| names, papers, archive | where what is stored, and how |
 | ledger | what becomes of a group's members: pure |
 | admit, cycles, submit | new items |
 | claim, hands | from notes to leases; what this process has popped |

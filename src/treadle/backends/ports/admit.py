@@ -69,12 +69,12 @@ class Admitter:
             admission = Admission(plan.answers)
             rejected = await self._reserve(plan, admission, now, by, group_id)
             rejected = rejected or await self._cycles.find(admission.headers)
-            if rejected is not None:
-                await self.undo(admission)
-                return rejected
-            if await self._take_keys(plan, admission):
+            if rejected is None and await self._take_keys(plan, admission):
                 return admission
-            await self.undo(admission)  # somebody else has a key now: see who answers
+            await self.undo(admission)
+            if rejected is not None and not await self._resume(plan, rejected):
+                return rejected
+            # Somebody else has a key now: see who answers.
 
     async def undo(self, admission: Admission) -> None:
         archive = self._archive
@@ -141,6 +141,19 @@ class Admitter:
                 return False
             admission.taken.append((key, ref[1], seen.text))
         return True
+
+    async def _resume(self, plan: Plan, rejected: Rejected) -> bool:
+        """An id may be taken by an item of the same key, of a submission that was cut short before it took
+        that key. It takes it now, and answers."""
+        resumed = False
+        for wanted, (ref, seen) in plan.keys.items():
+            there = await self._archive.header(ref) if ref[1] in rejected.ids else None
+            if there is None or there.by or (there.item.type, there.item.key) != (wanted.type, wanted.key):
+                continue
+            if await self._archive.ledger(there.group) is None:
+                await self._archive.records.replace(self._archive.names.key(*wanted), seen, ref[1])
+                resumed = True
+        return resumed
 
     # -- ids -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -48,6 +50,11 @@ ROSTER: Final = Form(Roster)
 AWAITED: Final = Form(Awaited)
 
 
+async def give_way() -> None:
+    """Somebody else was faster. Those who try again at the same time must not do so for ever."""
+    await asyncio.sleep(random.random() * 0.005)
+
+
 class Draft(Generic[T]):
     """A paper that was read to be changed; None: there is none."""
 
@@ -84,15 +91,16 @@ class Archive:
         return await self.records.replace(key, draft.seen, None if paper is None else written(paper))
 
     async def change(
-        self, key: str, form: Form[T], step: Callable[[T | None], tuple[A, T | None | Unchanged]]
+        self, key: str, form: Form[T], step: Callable[[T | None], tuple[A, T | Unchanged | None]]
     ) -> A:
-        """Read, change, replace; again while somebody else is faster. `step` gives the answer and the paper to
-        write (None: none any more)."""
+        """Read, change, replace; again while somebody else is faster. `step` gives the answer, and the paper
+        to write (None: none any more)."""
         while True:
             draft = await self.draft(key, form)
             answer, paper = step(draft.paper)
             if paper == UNCHANGED or await self.put(key, draft, paper):
                 return answer
+            await give_way()
 
     async def create(self, key: str, paper: object) -> bool:
         """False: there is one already."""
@@ -130,8 +138,12 @@ class Archive:
         return None if stored is None else stored.value
 
     async def history(self, ref: Ref, tokens: Sequence[int]) -> tuple[Attempt, ...]:
-        found = [await self.read(self.names.failed(ref, token), ATTEMPT) for token in tokens]
-        return tuple(attempt for attempt in found if attempt is not None)
+        history: list[Attempt] = []
+        for token in tokens:
+            attempt = await self.read(self.names.failed(ref, token), ATTEMPT)
+            if attempt is not None:
+                history.append(attempt)
+        return tuple(history)
 
     # -- notes -----------------------------------------------------------------------------------------
 

@@ -68,7 +68,13 @@ class PortsBackend:
     capabilities = frozenset({"fencing", "folds", "limits", "schedules"})
 
     def __init__(
-        self, queue: Queue, pubsub: PubSub, store: Store, *, prefix: str = "treadle", clock: Clock | None = None
+        self,
+        queue: Queue,
+        pubsub: PubSub,
+        store: Store,
+        *,
+        prefix: str = "treadle",
+        clock: Clock | None = None,
     ) -> None:
         ports = self.ports = Ports(queue, pubsub, store)
         archive = self._archive = Archive(ports, records(ports), Names(prefix), clock or SystemClock())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.item import Changed, Closed, Effects, ItemState, Ref
 
 from . import ledger as moves
-from .archive import LEDGER, Archive, written
+from .archive import LEDGER, Archive, give_way, written
 from .follow import Following
 from .ledger import Moves
 from .papers import Ending, Ledger, Member
@@ -63,6 +63,7 @@ class Cancelling:
             followed = _cancelled(ledger, victims, token, archive.now())
             if await archive.put(key, draft, ledger):
                 break
+            await give_way()
         total.items += before
         await self._follow(group, victims, ledger, followed, total)
 
@@ -116,5 +117,3 @@ def _cancelled(ledger: Ledger, victims: dict[str, Member], token: int, now: floa
     followed.doomed = [id for id in followed.doomed if id in ledger.open]
     ledger.owing.update({id: [*followed.released, *followed.doomed] for id in victims})
     return followed
-
-

@@ -1,7 +1,7 @@
 """Claim: pop notes, look at what they name, and lease what is wanted.
 
-A note says no more than "look at this item": what it finds may be to be run, to be ended, not wanted here, not
-yet due, being run, or long done. Only what is done is acked.
+A note says no more than "look at this item": what it finds may be to be run, to be ended, not wanted here,
+not yet due, being run, or long done. Only what is done is acked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PORTION = 100
 SCAN = 1000
 """The most notes to look at in one claim."""
 AWAY = 1.0
-"""Where many notes are not wanted here, they are put back for so many seconds, so that others come to light."""
+"""Where many notes are not wanted here, they are put back for so long, and others come to light."""
 
 
 class Room:
@@ -71,7 +71,7 @@ class Pick:
     def __init__(self, pulled: Pulled, header: Header, verdict: Verdict | None) -> None:
         self.pulled = pulled
         self.header = header
-        self.verdict = verdict
+        self.verdict: Verdict | None = verdict
 
 
 class Look:
@@ -185,7 +185,7 @@ class Claiming:
         look.dealt_with(pulled)
 
     async def _leased(self, pulled: Pulled, header: Header, member: Member, look: Look) -> None:
-        """Somebody has it. It is looked at again when that one's lease is over; if that is now, it is freed."""
+        """Somebody has it. It is looked at again when that one's lease is over, and freed if that is now."""
         now = self._archive.now()
         worker = await self._workers.get(member.worker)
         if worker is not None and worker.until > now and not worker.dying and member.token in worker.held:
@@ -201,7 +201,11 @@ class Claiming:
         now, room = self._archive.now(), look.room
         verdict = moves.verdict_on(member, now) or await self._unknown(header.item, member, look, now)
         if verdict is not None:
-            if room.verdicts > 0 and room.concerns(header.item) and await self._may_judge(header.item.type, room):
+            if (
+                room.verdicts > 0
+                and room.concerns(header.item)
+                and await self._may_judge(header.item.type, room)
+            ):
                 room.verdicts -= 1
                 look.pick(pulled, header, verdict)
         elif member.status == "blocked" or member.due > now:
@@ -261,7 +265,7 @@ class Claiming:
             self._hands.take(token, worker, pick.pulled)
 
     async def _leased_to(self, worker: str, group: Ref, picked: Mapping[int, Pick]) -> dict[int, Member]:
-        """Lease these members of a group, in one step; those for which somebody else was faster are left out."""
+        """Lease these members of a group, in one step, but for those that somebody else was faster for."""
         archive, now = self._archive, self._archive.now()
 
         def step(ledger: Ledger | None) -> tuple[dict[int, Member], Ledger | Unchanged]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle import rules
-from treadle.item import Item, Ref, Rejected
+from treadle.item import Item, Ref, Rejected, Status
 
 from .archive import AWAITED, Archive
 from .gates import Gates
@@ -56,9 +56,9 @@ class Cycles:
     async def _new(self, item: Item) -> list[Ref]:
         """What it will wait for, if what has ended already neither releases nor dooms it."""
         refs = [(item.tenant, id) for id in item.after]
-        ends = [await self._gates.ended(ref) for ref in refs]
+        ends: list[Status | None] = [await self._gates.ended(ref) for ref in refs]
         pending = [ref for ref, end in zip(refs, ends, strict=True) if end is None]
-        met = sum(end is not None and rules.counts(item.counting, end) for end in ends)
+        met = sum(rules.counts(item.counting, end) for end in ends if end is not None)
         return pending if rules.gate(item.need, met, len(pending)) == "waiting" else []
 
     async def _stored(self, ref: Ref) -> list[Ref]:

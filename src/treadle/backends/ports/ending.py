@@ -1,4 +1,4 @@
-"""Ending: what is written of an item's end before its ledger says that it has ended, and what the ledger says."""
+"""Ending: what is written of an item's end before its ledger says so, and what the ledger says then."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Gates: dependents in other groups than what they wait for.
 
 Both sides write, then read. A dependent is noted with what it waits for, stored, and then looks whether that
-has ended; what ends is stored as ended, and then looks who was noted. At least one of them sees the other, and
-the dependent's ledger counts each prerequisite once, whoever says so.
+has ended; what ends is stored as ended, and then looks who was noted. At least one of them sees the other,
+and the dependent's ledger counts each prerequisite once, whoever says so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Gates:
         """Count what has ended already. Whether that `released` or `doomed` the item."""
         for prerequisite in dict.fromkeys(prerequisites):
             ended = await self.ended((header.item.tenant, prerequisite))
-            if ended is not None and (counted := await self._count(header.group, header.ref, prerequisite, ended)):
+            if ended is not None and (
+                counted := await self._count(header.group, header.ref, prerequisite, ended)
+            ):
                 return counted
         return None
 
@@ -85,7 +87,10 @@ class Gates:
             member = None if ledger is None else ledger.open.get(dependent[1])
             if ledger is None or member is None or prerequisite not in member.waits:
                 return (None, None), UNCHANGED
-            return (moves.count(ledger, dependent[1], prerequisite, ended, now), moves.look_at(member)), ledger
+            return (
+                moves.count(ledger, dependent[1], prerequisite, ended, now),
+                moves.look_at(member),
+            ), ledger
 
         counted, due = await archive.change(archive.names.group(group), LEDGER, step)
         if counted is not None and due is not None:

@@ -20,8 +20,8 @@ class Hands:
         return [pulled for owner, pulled in self._pulled.values() if owner == worker]
 
     async def done(self, token: int) -> None:
-        """It has been dealt with. (What another process popped comes back when its lease lapses, and is seen to
-        be done then.)"""
+        """It has been dealt with. (What another process popped comes back when its lease lapses, and is seen
+        to be done then.)"""
         if (mine := self._pulled.pop(token, None)) is not None:
             await self._archive.ports.ack(mine[1])
 

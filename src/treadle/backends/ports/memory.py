@@ -113,11 +113,11 @@ class MemoryQueue:
         heapq.heappush(self._leases, (until, next(self._numbers), entry))
 
     def _held(self, pulled: Pulled) -> _Entry | None:
-        handle = pulled.handle
-        if not isinstance(handle, tuple) or len(handle) != 2:
-            return None
-        entry, lease = handle
-        return entry if isinstance(entry, _Entry) and entry.lease == lease else None
+        match pulled.handle:
+            case (_Entry() as entry, int() as lease) if entry.lease == lease:
+                return entry
+            case _:
+                return None
 
     def _reclaim(self, now: float) -> None:
         while self._leases and self._leases[0][0] <= now:

@@ -1,4 +1,4 @@
-"""Records: texts that are replaced only by whoever has seen the latest one. All that changes is in such records.
+"""Records: texts that are replaced only by whoever has seen the latest one. All that changes is in them.
 
 A store with `swap` does that itself. Without it, each version of a record is a key of its own, and
 `set_if_absent` decides who writes the next:

@@ -3,8 +3,8 @@
     children are reserved, results written -> the ledger is replaced, in one step -> what follows from it
     -> the note is acked -> the worker's record lets go
 
-Up to the ledger everything can be undone, from there on everything can be repeated: a crash can do work twice,
-never lose it.
+Up to the ledger everything can be undone, from there on everything can be repeated: a crash can do work
+twice, never lose it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from treadle.item import (
 
 from . import ledger as moves
 from .admit import Admission, Admitter
-from .archive import LEDGER, Archive
+from .archive import LEDGER, Archive, give_way
 from .ending import (
     ENDS,
     apply_end,
@@ -102,7 +102,7 @@ class Settling:
             answers = await self._settle([settlements[index] for index in run], call)
             outcomes.update(zip(run, answers, strict=True))
         for worker, tokens in call.dropped.items():
-            await self._workers.drop(worker, tokens)
+            self._workers.forget(worker, tokens)
         going_on = [released(header) for header in await self._archive.headers(call.released)]
         effects = Effects(tuple(going_on), tuple(call.closed), call.doomed)
         return Settled(tuple(outcomes[index] for index in range(len(settlements))), effects)
@@ -124,6 +124,7 @@ class Settling:
             self._following.paid(group, ledger)
             if await self._archive.put(key, draft, ledger):
                 break
+            await give_way()
         call.refused = refused
         for step in steps:
             await (self._follow(step, ledger, call) if step.worker else self._refuse(step, ledger, admission))

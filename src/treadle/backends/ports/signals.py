@@ -16,6 +16,7 @@ from .calls import Ports, answered
 log = logging.getLogger("treadle")
 
 _decoder = msgspec.json.Decoder(Signal)
+_ENDING: set[asyncio.Future[object]] = set()
 
 
 class Signals:
@@ -75,4 +76,6 @@ class Subscription:
 def _finish(answer: object) -> None:
     """An end that is async ends a little later."""
     if inspect.isawaitable(answer):
-        asyncio.ensure_future(answer)
+        ending = asyncio.ensure_future(answer)
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)

@@ -1,6 +1,6 @@
 """Submit: roots become groups of one.
 
-    reserve the header -> note what it waits for -> write its ledger -> look at what it waits for -> push a note
+    reserve the header -> note what it waits for -> write its ledger -> look at what it waits for -> push
 
 The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun.
 """

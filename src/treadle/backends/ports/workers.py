@@ -14,7 +14,7 @@ from treadle import rules
 from treadle.item import Beat
 
 from . import ledger as moves
-from .archive import LEDGER, ROSTER, UNCHANGED, WORKER, Archive, Unchanged, written
+from .archive import LEDGER, ROSTER, UNCHANGED, WORKER, Archive, Unchanged, give_way, written
 from .follow import Following
 from .hands import Hands
 from .papers import Held, Member, Roster, Worker
@@ -29,6 +29,8 @@ class Workers:
         self._archive = archive
         self._hands = hands
         self._following = following
+        self._let_go: dict[str, set[int]] = {}
+        """Tokens that are done with, by worker, and still in its record: see `forget`."""
         self.on_bury: Callable[[str], Awaitable[None]] | None = None
         """Told of a worker whose items have been freed."""
         self._looked = -math.inf
@@ -53,6 +55,7 @@ class Workers:
             else:
                 worker.until, worker.lease = now + beat.lease, beat.lease
                 worker.types = worker.types if beat.types is None else beat.types
+                self._forgotten(beat.worker, worker)
                 if await archive.put(key, draft, worker):
                     return False, worker.held.keys()
 
@@ -63,10 +66,21 @@ class Workers:
         def step(worker: Worker | None) -> tuple[bool, Worker | Unchanged | None]:
             if worker is None or worker.dying or worker.until <= now:
                 return False, UNCHANGED
+            self._forgotten(id, worker)
             worker.held.update(leases)
             return True, worker
 
         return await self._archive.change(self._archive.names.worker(id), WORKER, step)
+
+    def forget(self, id: str, tokens: Iterable[int]) -> None:
+        """These were settled. It is enough that the worker's record says so when it changes next: whoever
+        finds them there looks whether they are still in force."""
+        self._let_go.setdefault(id, set()).update(tokens)
+
+    def _forgotten(self, id: str, worker: Worker) -> None:
+        gone = self._let_go.pop(id, None)
+        if gone:
+            worker.held = {token: held for token, held in worker.held.items() if token not in gone}
 
     async def drop(self, id: str, tokens: Collection[int]) -> None:
         """These are in its hands no more."""
@@ -130,6 +144,7 @@ class Workers:
             if member.token == token:
                 await self._freed(id, token, held, member, now)
                 if not await archive.put(key, draft, draft.paper):
+                    await give_way()
                     continue
             elif token not in member.failed and token not in member.settled:
                 return False  # it was never its own
@@ -169,7 +184,9 @@ def _enrolled(id: str, roster: Roster | None) -> tuple[None, Roster | Unchanged]
     return None, roster
 
 
-def _struck(id: str, types: Iterable[str], now: float, roster: Roster | None) -> tuple[None, Roster | Unchanged]:
+def _struck(
+    id: str, types: Iterable[str], now: float, roster: Roster | None
+) -> tuple[None, Roster | Unchanged]:
     if roster is None or id not in roster.workers:
         return None, UNCHANGED
     roster.workers.remove(id)
@@ -177,5 +194,5 @@ def _struck(id: str, types: Iterable[str], now: float, roster: Roster | None) ->
     return None, roster
 
 
-def _removed(worker: Worker | None) -> tuple[None, None | Unchanged]:
+def _removed(worker: Worker | None) -> tuple[None, Unchanged | None]:
     return None, None if worker is not None and worker.dying else UNCHANGED

@@ -216,6 +216,7 @@ class SubmitRaces:
         assert len(settled.effects.released) == count
         await consistent(subject.backend)
 
+    @needs("batches")
     async def test_a_cycle_is_closed_by_two_at_once(self, subject: Subject) -> None:
         """As if one after the other: the second is refused, whichever it is."""
         backends = await connections(subject, 2)
