@@ -46,6 +46,7 @@ async def test_the_work_of_a_dead_worker_is_taken_over(make_app: MakeApp) -> Non
         await gate.reached()
         async with make_app(held, worker_id="alive") as alive:
             # What a lapsed lease, or a supervisor that saw the process end, comes to.
+            await dead.worker.crew._end("renew", "claim")  # type: ignore[union-attr]
             assert await alive.backend.bury("dead") == 1
             assert await alive.handle(handle.id).result(PATIENCE) == "alive 2"
             gate.go.set()
