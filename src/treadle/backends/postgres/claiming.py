@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import force_setattr
-
 from treadle.item import Beat, Claim, Demand, Lease, Loss, Pulse
 
 from .base import Verbs
@@ -21,6 +19,8 @@ CLAIM: Final = (
 BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[], $7::text[])"
 BURY: Final = "select treadle.bury($1)"
 ORPHANS: Final = "select * from treadle.orphans($1, $2::bigint[])"
+
+FIELDS: Final = len(Lease.__struct_fields__)
 
 
 class Claiming(Verbs):
@@ -92,35 +92,13 @@ def _in_turn(leases: list[Lease], order: Sequence[int]) -> list[Lease]:
 
 
 def lease_of(row: Record) -> Lease:
+    """A row whose columns come in the order of a lease's fields, by position: see there."""
     (
-        no, token, id, tenant, type, input, attempt, group_id, queue, lane, priority, attempts, parent,
-        workflow, workflow_type, after, options, queued, due, deadline, verdict, at, *_,
-    ) = row  # fmt: skip
-    lease = Lease(
-        id=id,
-        tenant=tenant,
-        token=token,
-        type=type,
-        input=input,
-        attempt=attempt,
-        group_id=group_id,
-        queue=queue,
-        lane=lane,
-        attempts=attempts,
-        options=options,
-        queued_at=queued,
-        due_at=due,
-        claimed_at=at,
-        ref=no,
-    )
-    # A call with more than 15 names takes Python four times as long, and most items need no more than these.
-    if priority or parent is not None or workflow is not None or after is not None:
-        force_setattr(lease, "priority", priority)
-        force_setattr(lease, "parent", parent)
-        force_setattr(lease, "workflow", workflow)
-        force_setattr(lease, "workflow_type", workflow_type)
-        force_setattr(lease, "after", tuple(after or ()))
-    if deadline is not None or verdict is not None:
-        force_setattr(lease, "deadline", deadline)
-        force_setattr(lease, "verdict", VERDICTS[verdict])
-    return lease
+        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
+        workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
+    ) = row[:FIELDS]  # fmt: skip
+    return Lease(
+        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
+        workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
+        deadline, None if verdict is None else VERDICTS[verdict], ref,
+    )  # fmt: skip

@@ -5,10 +5,10 @@ create or replace function treadle.claim(
   p_avoid_tenants text[], p_avoid_lanes text[], p_grace float8,
   t_queue text, t_queues text[], t_tenants text[], l_queues text[], l_tenants text[], l_lanes text[])
 returns table (
-  no bigint, token bigint, id text, tenant text, type text, input bytea, attempt int, group_id text,
-  queue text, lane text, priority int, attempts int, parent text, workflow text, workflow_type text,
-  after text[], options bytea, queued float8, due float8, deadline float8, verdict smallint,
-  at float8, picks bigint[], next_due float8)
+  id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
+  priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
+  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint,
+  picks bigint[], next_due float8)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -20,14 +20,14 @@ declare
   me bigint; rest int := p_limit; more boolean := false; rooms int[] := p_rooms;
   taken record; held bigint[] := '{}'; fresh bigint[] := '{}'; sentenced bigint[];
 begin
-  perform treadle.bury_lapsed(now, portion);
+  more := treadle.bury_lapsed(now, portion);
   -- Nobody buries this worker while it claims; and if somebody just did, it has no lease.
   select w.no into me from treadle.worker w
     where w.id = p_worker and not w.gone and w.until > now for key share;
   if me is null then
     return;
   end if;
-  perform treadle.refresh(now, portion);
+  more := treadle.refresh(now, portion) or more;
 
   if rest > 0 and exists (select 1 from treadle.job j where j.status = 3) then
     select * into taken from treadle.take(true, me, now, rest, p_types, rooms, p_queues, p_tenants,
@@ -39,7 +39,7 @@ begin
     select * into taken from treadle.take(false, me, now, rest, p_types, rooms, p_queues, p_tenants,
       p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
     held := held || taken.held;  -- after a short first take there is nothing fresh from it
-    fresh := fresh || taken.fresh; more := taken.more;
+    fresh := fresh || taken.fresh; more := more or taken.more;
     rest := rest - cardinality(taken.held) - cardinality(taken.fresh);
   end if;
   if p_grace is not null then
@@ -57,21 +57,19 @@ begin
         where j.no = any(fresh)
         returning j.no, j.token, j.attempt, j.due, j.deadline, j.verdict
     )
-    select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
-      i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
-      j.due, j.deadline, j.verdict, now, null::bigint[], null::float8
+    select i.id, i.tenant, j.token, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
+      i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, j.due, now,
+      j.deadline, j.verdict, j.no, null::bigint[], null::float8
     from leased j join treadle.item i on i.no = j.no;
   if held <> '{}' or sentenced <> '{}' then
     return query
-      select j.no, j.token, i.id, i.tenant, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue,
-        i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued,
-        j.due, j.deadline, j.verdict, now, null::bigint[], null::float8
+      select i.id, i.tenant, j.token, i.type, i.input, j.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
+        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, j.due, now,
+        j.deadline, j.verdict, j.no, null::bigint[], null::float8
       from treadle.job j join treadle.item i on i.no = j.no
       where j.no = any(held || sentenced);
   end if;
-  return query
-    select null::bigint, null::bigint, null, null, null, null::bytea, 0, null, null, null, 0, 0, null, null,
-      null, null::text[], null::bytea, 0::float8, 0::float8, 0::float8, 0::smallint, now,
-      held || fresh || sentenced,
-      case when more then 0 else treadle.next_due(now, p_queues, p_tenants) end;
+  no := null; picks := held || fresh || sentenced;
+  next_due := case when more then 0 else treadle.next_due(now, p_queues, p_tenants) end;
+  return next;
 end $$;

@@ -9,7 +9,7 @@ begin
   return query
     select i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts, i.queued,
       coalesce(j.due, d.due), case when j.no is not null then j.deadline when d.flags & 4 = 0 then i.deadline end,
-      coalesce(j.claimed, d.started), d.ended,
+      case when j.verdict is null then coalesce(j.claimed, d.started) end, d.ended,
       coalesce(case when j.verdict is not null then j.was when j.status = 3 then 2 else j.status end,
         d.outcome)::smallint,
       d.reason, coalesce(j.attempt, d.attempt), coalesce(i.group_id, i.id), i.parent, i.workflow,
