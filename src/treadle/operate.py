@@ -107,7 +107,7 @@ class Operator:
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:
-        """How many items there are by tenant, queue, type and status: the open ones and the dead. With `ended`
+        """How many items there are by tenant, queue, type and status: open ones and the dead. With `ended`
         the others too, which takes time in proportion to what is kept."""
         await self.connect()
         return await self.core.backend.counts(tenant=self._tenant, ended=ended)

@@ -42,7 +42,7 @@ class Queue(Protocol):
     that is not an error.
 
     Two methods are optional. `dead_letter(body, error)` is told of items that ended dead, for the record
-    (`body` describes the item; it is not to be pushed again). `size()` is how many bodies there are, leased or
+    (`body` describes the item; it is not to be pushed again). `size()` is how many bodies it has, leased or
     not, as far as that is known.
     """
 
@@ -89,7 +89,7 @@ class Store(Protocol):
     A `ttl` is in seconds: after it, the key is as if it had never been. A write without one lasts.
 
     One method is optional, and makes everything cheaper: `swap(key, old, new) -> bool` sets the key to `new`
-    if it holds exactly `old`, and says whether it did. None is "nothing there", for both. A `ttl` that the key
+    if it holds exactly `old`, and says whether it did. None is "nothing there", for both. A `ttl` the key
     had is gone then.
     """
 

@@ -1,4 +1,4 @@
-"""Chaos: real processes on a real store, killed with SIGKILL at random moments; then every item is accounted for.
+"""Chaos: real processes on a real store, killed at random moments; then every item is accounted for.
 
 actors    the processes: one submits, some work
 ledger    what they say they did: one line per acknowledgement, appended in one write

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: nothing acknowledged is lost, no effect is done twice. `make chaos` does more."""
+"""kill -9 at random moments: nothing acknowledged is lost, no effect done twice. `make chaos` does more."""
 
 from __future__ import annotations
 
