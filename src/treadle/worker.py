@@ -126,8 +126,9 @@ class Worker:
         failed = self._crew.failed
         assert failed is not None
         waiting = asyncio.ensure_future((until or asyncio.Event()).wait())
+        either: set[asyncio.Future[Any]] = {waiting, failed}
         try:
-            await asyncio.wait({waiting, failed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
                 failed.result()
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
@@ -56,7 +55,7 @@ class Submitter:
         `stored` is called once it is done."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context()
-        request = Request(Submission(items), answer, functools.partial(context.run, stored))
+        request = Request(Submission(items), answer, lambda answer: context.run(stored, answer))
         self.leasing += request.leases
         self._combiner.add(request)
         return await answer
