@@ -55,7 +55,11 @@ class Submitter:
         `stored` is called once it is done."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context()
-        request = Request(Submission(items), answer, lambda answer: context.run(stored, answer))
+
+        def tell(answer: Answer) -> None:
+            context.run(stored, answer)
+
+        request = Request(Submission(items), answer, tell)
         self.leasing += request.leases
         self._combiner.add(request)
         return await answer
