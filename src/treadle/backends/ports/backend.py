@@ -84,7 +84,7 @@ class PortsBackend:
         self._workers = workers = Workers(archive, hands, following)
         admitter = Admitter(archive, gates)
         self._submitting = Submitting(archive, admitter, gates, workers)
-        self._claiming = Claiming(archive, workers, hands, following)
+        self._claiming = Claiming(archive, workers, hands, following, self._submitting, gates)
         self._settling = Settling(archive, admitter, gates, following, hands, workers)
         self._reading = Reading(archive)
         self._cancelling = Cancelling(archive, self._reading, following, workers)

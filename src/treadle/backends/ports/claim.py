@@ -16,10 +16,12 @@ from treadle.ports import Pulled
 from . import ledger as moves
 from .archive import LEDGER, UNCHANGED, Archive, Unchanged
 from .follow import Following
+from .gates import Gates
 from .hands import Hands
 from .names import read_note
 from .papers import Header, Held, Ledger, Member, Worker
 from .read import lease_of
+from .submit import Submitting
 from .workers import LOOK, Workers
 
 log = logging.getLogger("treadle")
@@ -114,11 +116,21 @@ class Look:
 
 
 class Claiming:
-    def __init__(self, archive: Archive, workers: Workers, hands: Hands, following: Following) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        workers: Workers,
+        hands: Hands,
+        following: Following,
+        submitting: Submitting,
+        gates: Gates,
+    ) -> None:
         self._archive = archive
         self._workers = workers
         self._hands = hands
         self._following = following
+        self._submitting = submitting
+        self._gates = gates
         self._in_vain: tuple[float, int, Demand | None] = (-math.inf, 0, None)
         """Who last looked for verdicts alone and found none: when, with how many notes pushed from here."""
 
@@ -172,13 +184,19 @@ class Claiming:
         ledger = None if header is None else await look.ledger(archive, header.group)
         member = None if ledger is None else ledger.open.get(note.id)
         if header is None or member is None:
-            if header is not None:
-                await self._following.finish(note, header.group, ledger)
+            await self._gone(note, header, ledger)
             await self._done(pulled, look)
         elif member.token:
             await self._leased(pulled, header, member, look)
         elif header.ref not in look.seen:
             await self._free(pulled, header, member, look)
+
+    async def _gone(self, ref: Ref, header: Header | None, ledger: Ledger | None) -> None:
+        """There is nothing to be leased, but perhaps something to be finished."""
+        if header is not None and ledger is not None:
+            await self._following.finish(ref, header.group, ledger)
+        elif header is not None and not header.by:
+            await self._submitting.finish(header)
 
     async def _done(self, pulled: Pulled, look: Look) -> None:
         await self._archive.ports.ack(pulled)
@@ -209,12 +227,19 @@ class Claiming:
                 room.verdicts -= 1
                 look.pick(pulled, header, verdict)
         elif member.status == "blocked" or member.due > now:
-            due = moves.look_at(member)
-            if due is not None:
-                await self._archive.notify(header.ref, due, now)
+            await self._too_early(header, member, now)
             await self._done(pulled, look)
         elif room.take(header.item):
             look.pick(pulled, header, None)
+
+    async def _too_early(self, header: Header, member: Member, now: float) -> None:
+        """It is looked at again when it is due. What is blocked may be so because nobody has looked."""
+        counted = None
+        if member.status == "blocked":
+            counted = await self._gates.look(header, member.waits)
+        due = moves.look_at(member)
+        if counted is None and due is not None:
+            await self._archive.notify(header.ref, due, now)
 
     async def _may_judge(self, type: str, room: Room) -> bool:
         """A worker that has the type, or any if nobody has it."""

@@ -13,7 +13,7 @@ from treadle.item import Ref, Status
 
 from . import ledger as moves
 from .archive import AWAITED, LEDGER, UNCHANGED, Archive, Unchanged
-from .papers import Awaited, Header, Ledger
+from .papers import Awaited, Header, Ledger, Member
 
 
 class Told:
@@ -80,19 +80,17 @@ class Gates:
         await archive.put(key, draft, None)
 
     async def _count(self, group: Ref, dependent: Ref, prerequisite: str, ended: Status) -> str | None:
-        archive = self._archive
-        now = archive.now()
+        archive, id, now = self._archive, dependent[1], self._archive.now()
 
-        def step(ledger: Ledger | None) -> tuple[tuple[str | None, float | None], Ledger | Unchanged]:
-            member = None if ledger is None else ledger.open.get(dependent[1])
+        def step(ledger: Ledger | None) -> tuple[tuple[str | None, Member | None], Ledger | Unchanged]:
+            member = None if ledger is None else ledger.open.get(id)
             if ledger is None or member is None or prerequisite not in member.waits:
-                return (None, None), UNCHANGED
-            return (
-                moves.count(ledger, dependent[1], prerequisite, ended, now),
-                moves.look_at(member),
-            ), ledger
+                return (None, member), UNCHANGED
+            return (moves.count(ledger, id, prerequisite, ended, now), member), ledger
 
-        counted, due = await archive.change(archive.names.group(group), LEDGER, step)
-        if counted is not None and due is not None:
+        counted, member = await archive.change(archive.names.group(group), LEDGER, step)
+        # Also if it had been counted before: whoever did may not have come to this.
+        going_on = member is not None and (member.status != "blocked" or member.doomed is not None)
+        if member is not None and going_on and (due := moves.look_at(member)) is not None:
             await archive.notify(dependent, due, now)
         return counted

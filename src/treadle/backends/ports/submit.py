@@ -1,8 +1,9 @@
 """Submit: roots become groups of one.
 
-    reserve the header -> note what it waits for -> write its ledger -> look at what it waits for -> push
+    reserve the header -> note what it waits for -> push a note -> write its ledger -> look at what it waits for
 
-The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun.
+The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun, and
+where there is a ledger, there is a note.
 """
 
 from __future__ import annotations
@@ -53,15 +54,16 @@ class Submitting:
         now, id = self._archive.now(), header.item.id
         ledger = Ledger(header.item.type, {id: moves.joining(header)})
         moves.assess(ledger, id, now)
-        member = ledger.open[id]
         if token:
-            moves.lease(member, token, header.item.lease_to or "", None, now)
+            moves.lease(ledger.open[id], token, header.item.lease_to or "", None, now)
+        else:
+            # Whoever looks at it while it is blocked looks at what it waits for.
+            due = now if header.item.after else moves.look_at(ledger.open[id])
+            await self._archive.notify(header.ref, now if due is None else due, now)
         member = await self._written(header, ledger)
         status: Status = member.status
         if member.waits and await self._gates.look(header, member.waits) == "released":
             status = "scheduled" if member.due > now else "ready"
-        elif (due := moves.look_at(member)) is not None:
-            await self._archive.notify(header.ref, due, now)
         held = token and member.token == token
         return Submitted(id, False, status, lease_of(header, member) if held else None, id)
 
@@ -101,10 +103,15 @@ class Submitting:
             return Submitted(ref[1], existing=True, group_id=ref[1])
         ledger = await self._archive.ledger(header.group)
         if ledger is None:
-            await self.establish(header)
+            await self.finish(header)
         member = None if ledger is None else ledger.open.get(ref[1]) or ledger.past.get(ref[1])
         status: Status = "ready" if member is None else member.status
         return Submitted(ref[1], existing=True, status=status, group_id=header.group_id)
+
+    async def finish(self, header: Header) -> None:
+        """Somebody has begun to submit it."""
+        await self._gates.register(header, header.item.after)
+        await self.establish(header)
 
     async def _finish(self, items: Iterable[Item], rejected: Rejected) -> None:
         """An id that is taken may be that of a submission that was cut short, perhaps this one."""
@@ -114,5 +121,4 @@ class Submitting:
             if item.id in rejected.ids:
                 header = await self._archive.header((item.tenant, item.id))
                 if header is not None and not header.by and await self._archive.ledger(header.group) is None:
-                    await self._gates.register(header, header.item.after)
-                    await self.establish(header)
+                    await self.finish(header)
