@@ -232,3 +232,30 @@ async def test_a23_a_handler_that_ends_after_its_deadline(make_faulty: MakeApp, 
         await ended.wait()
         assert (await handle.state()).status == "dead"
         assert len(seen.of(Expired)) == 1
+
+
+async def test_a_machine_that_was_suspended(make_timed: MakeApp, clock: ManualClock) -> None:
+    """It slept for many leases, and nobody took over: what it was running goes on, as the same attempt."""
+    attempts: list[int] = []
+    gate = Gate()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        attempts.append(ctx.attempt)
+        await gate.passing()
+        return ctx.attempt
+
+    async with make_timed(held, poll_interval=0.1) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        assert app.worker.crew is not None
+        for _ in range(3):
+            await app.worker.crew.claimer.empty()  # no claim is under way
+            await clock.advance(3600)
+            await app.worker.crew.claimer.empty()
+            (state,) = await app.get([handle.id])
+            assert state is not None
+            assert (state.status, state.attempt) == ("running", 1)
+        gate.go.set()
+        assert await handle.result(PATIENCE) == 1
+    assert attempts == [1]

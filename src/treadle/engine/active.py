@@ -10,6 +10,7 @@ from treadle.context import Context
 from treadle.interrupt import InterruptReason
 from treadle.item import Lease
 
+from .alarm import Bell
 from .bound import Bound
 from .itemize import Stored
 
@@ -22,6 +23,7 @@ LOST: frozenset[Stop] = frozenset(("taken", "completed", "cancelled", "not_found
 
 class Active:
     __slots__ = (
+        "bells",
         "bound",
         "carrier",
         "ctx",
@@ -48,6 +50,8 @@ class Active:
         """When its claim was sent, by the worker's monotonic clock: no later than `claimed_at`."""
         self.started = 0.0
         """When its handler began, by the same clock; 0 before."""
+        self.bells: tuple[Bell, ...] = ()
+        """Its timeout and its deadline, to be taken back when it is over."""
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
         self.stop: Stop | None = None

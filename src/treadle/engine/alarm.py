@@ -10,25 +10,58 @@ from collections.abc import Callable
 
 from treadle.clock import Clock, SystemClock
 
+from .hooks import LOGGER
+
+COMPACT = 64
+"""Entries that were taken back stay in the heap until they surface, or until there are so many, and more of
+them than of others."""
+
+
+class Bell:
+    """An entry: what is to be called. Taken back, it lets go of everything at once."""
+
+    __slots__ = ("_alarm", "call")
+
+    def __init__(self, alarm: Alarm, call: Callable[[], None]) -> None:
+        self._alarm = alarm
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        if self.call is not None:
+            self.call = None
+            self._alarm.cancelled()
+
 
 class Alarm:
-    """Calls functions at instants of `clock.monotonic()`. An entry cannot be taken back: what it calls
-    looks whether it still matters. Entries are few (attempts with a timeout or a deadline) and short-lived.
-    """
+    """Calls functions at instants of `clock.monotonic()`. An attempt's timeout and deadline are usually
+    taken back long before they are due."""
 
-    __slots__ = ("_changed", "_clock", "_entries", "_numbers")
+    __slots__ = ("_cancelled", "_changed", "_clock", "_entries", "_numbers")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: list[tuple[float, int, Callable[[], None]]] = []
+        self._entries: list[tuple[float, int, Bell]] = []
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
+        self._cancelled = 0
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Bell:
         when = self._clock.monotonic() + max(0.0, seconds)
-        heapq.heappush(self._entries, (when, next(self._numbers), call))
+        bell = Bell(self, call)
+        heapq.heappush(self._entries, (when, next(self._numbers), bell))
         if self._entries[0][0] == when:
             self._changed.set()
+        return bell
+
+    def cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > COMPACT and 2 * self._cancelled > len(self._entries):
+            self._entries = [entry for entry in self._entries if entry[2].call is not None]
+            heapq.heapify(self._entries)
+            self._cancelled = 0
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -40,7 +73,15 @@ class Alarm:
     def _ring(self) -> None:
         now = self._clock.monotonic()
         while self._entries and self._entries[0][0] <= now:
-            heapq.heappop(self._entries)[2]()
+            bell = heapq.heappop(self._entries)[2]
+            call, bell.call = bell.call, None
+            if call is None:
+                self._cancelled -= 1
+                continue
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  the others must ring too
+                LOGGER.warning("a timeout could not be carried out: %s", error, exc_info=error)
 
     async def _until_next(self) -> None:
         if not self._entries:

@@ -73,7 +73,9 @@ class Batches:
         if self._buffers.get(bound.name) is not buffer:
             return  # it was full before its time was up
         del self._buffers[bound.name]
-        if actives := _live(buffer):
+        actives = _live(buffer)
+        buffer.clear()  # its alarm may hold it for a while
+        if actives:
             self._start(bound, actives, functools.partial(self._run, bound, actives))
 
     async def _run(self, bound: Bound, collected: list[Active]) -> None:

@@ -36,8 +36,12 @@ class Room(Protocol):
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None: ...
 
+    def lapsed(self) -> bool:
+        """Whether this worker's lease is over, if nobody has renewed it: a claim would bury it."""
+        ...
+
     async def revive(self) -> None:
-        """The store says that this worker is dead: beat again."""
+        """The store says, or would say, that this worker is dead: beat."""
         ...
 
     async def orphaned(self) -> bool:
@@ -139,6 +143,8 @@ class Claimer:
         demand = self._room.demand()
         if demand is None:
             return self._interval
+        if self._room.lapsed():
+            await self._room.revive()  # the machine was suspended: what runs is still ours if nobody claimed
         sent = self._clock.monotonic()
         self._begun += 1
         try:

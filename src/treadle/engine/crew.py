@@ -334,6 +334,9 @@ class Crew:
             return None
         return self._duty.worker if bound.doer.available() > 0 else None
 
+    def lapsed(self) -> bool:
+        return self.heart.silence() > self._core.settings.lease
+
     async def revive(self) -> None:
         await self.heart.beat()
 

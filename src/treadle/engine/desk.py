@@ -69,8 +69,14 @@ class Desk:
     def _drop(self, lease: Lease) -> Active | None:
         self._judged.discard(lease.token)
         active = self.held.pop(lease.token, None)
+        for bell in active.bells if active is not None else ():
+            bell.cancel()
         if active is not None and self.refs.get((lease.tenant, lease.id)) == lease.token:
             del self.refs[lease.tenant, lease.id]
+        if not self.held:
+            # Tables that were large once keep their size until they are cleared.
+            self.held.clear()
+            self.refs.clear()
         return active
 
     def begun(self, active: Active) -> None:

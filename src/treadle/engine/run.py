@@ -236,10 +236,12 @@ class Runner:
         lease = active.lease
         timeout = timeout_of(active.stored, active.bound.timeout)
         if timeout is not None:
-            self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
+            bell = self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
+            active.bells = (*active.bells, bell)
         if lease.deadline is not None:
             left = lease.deadline - active.store_time(self._clock.monotonic())
-            self.alarm.after(left, functools.partial(self.interrupt, active, "deadline"))
+            bell = self.alarm.after(left, functools.partial(self.interrupt, active, "deadline"))
+            active.bells = (*active.bells, bell)
 
     def interrupt(self, active: Active, reason: Stop) -> None:
         """Stop an attempt. The first reason stays, except that `stopping` gives way to any other."""

@@ -58,6 +58,14 @@ class Waiting(Generic[T]):
             self.futures.pop(ref, None)
             self.unseen.discard(ref)
             self.expected.discard(ref)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Tables that were large once keep their size until they are cleared."""
+        if not self.futures:
+            self.futures.clear()
+            self.unseen.clear()
+            self.expected.clear()
 
     def chosen(self, *, everything: bool) -> list[Ref]:
         """What to look at now."""

@@ -1,0 +1,156 @@
+"""Ten times the work takes about ten times as long, and leaves nothing behind in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import treadle.backends.memory
+from tests.engine.kit import PATIENCE, MakeApp
+from treadle import Context, Result, Treadle, work
+from treadle.backends.memory import MemoryBackend
+
+LINEAR = 13.0
+"""Ten times the work may take so many times as long: log n, and a machine that does other things too."""
+
+
+@work(name="noop")
+async def noop(n: int) -> int:
+    return n
+
+
+@work(name="timed", timeout=3600, expires_in=86_400)
+async def timed(n: int) -> int:
+    return n
+
+
+async def cpu(run: Callable[[int], Awaitable[object]], count: int) -> float:
+    """Process CPU seconds that it takes: what other processes do does not count."""
+    gc.collect()
+    began = time.process_time()
+    await run(count)
+    return time.process_time() - began
+
+
+async def growth(run: Callable[[int], Awaitable[object]], small: int, large: int) -> float:
+    """How much longer the large run takes; the small one is warm, and the best of three."""
+    await run(small)
+    least = min([await cpu(run, small) for _ in range(3)])
+    return await cpu(run, large) / least
+
+
+@pytest.mark.timeout(120)
+async def test_jobs_that_are_awaited_one_by_one() -> None:
+    """2,000 and 20,000 of them."""
+    async with Treadle(MemoryBackend(), work=[noop]) as app:
+
+        async def run(count: int) -> None:
+            results = await asyncio.gather(*(app.enqueue(noop(n)).result() for n in range(count)))
+            assert results == list(range(count))
+
+        assert await growth(run, 2_000, 20_000) <= LINEAR
+        assert_tidy(app)
+
+
+@pytest.mark.timeout(120)
+async def test_a24_handles_that_are_awaited_at_once() -> None:
+    """800 and 8,000 handles of a process that works, in one that only waits."""
+    backend = MemoryBackend()
+    client = Treadle(backend, work=[noop])
+    async with Treadle(backend, work=[noop]):
+
+        async def run(count: int) -> None:
+            handles = await client.enqueue_many([noop(n) for n in range(count)])
+            assert await asyncio.gather(*(handle for handle in handles)) == list(range(count))
+
+        assert await growth(run, 800, 8_000) <= LINEAR
+    assert_tidy(client)
+    await client.close()
+
+
+@pytest.mark.timeout(120)
+async def test_a_fan_out() -> None:
+    """1,000 and 10,000 children, and what waits for all of them."""
+
+    @work(name="root")
+    async def root(ctx: Context, count: int) -> Result[None, int]:
+        return ctx.queue([noop(n) for n in range(count)]).next(noop(-1))
+
+    async with Treadle(MemoryBackend(), work=[noop, root]) as app:
+
+        async def run(count: int) -> None:
+            assert await app.enqueue(root(count)).group() == -1
+
+        assert await growth(run, 1_000, 10_000) <= LINEAR
+        assert_tidy(app)
+
+
+@pytest.mark.timeout(120)
+async def test_memory_comes_back() -> None:
+    """What was held before and after differs by what the store keeps, and by little else."""
+    # A beat is never late, however slow everything is while it is traced.
+    async with Treadle(MemoryBackend(), work=[noop, timed], lease=600) as app:
+
+        async def run(count: int) -> None:
+            works = (noop(n) if n % 2 else timed(n) for n in range(count))
+            await asyncio.gather(*(app.enqueue(each).result() for each in works))
+
+        await run(1_000)
+        tracemalloc.start()
+        try:
+            await run(1_000)
+            before = await held()
+            await run(5_000)
+            after = await held()
+        finally:
+            tracemalloc.stop()
+        assert_tidy(app)
+        assert after <= before * 1.1 + 64 * 1024
+
+
+async def held() -> int:
+    """Bytes that are held by what was made outside of the store."""
+    await asyncio.sleep(0)  # the loop holds on to what it has just run
+    gc.collect()
+    store = str(treadle.backends.memory.__path__[0]) + "/*"
+    outside = tracemalloc.take_snapshot().filter_traces(
+        [
+            tracemalloc.Filter(False, store),
+            tracemalloc.Filter(False, tracemalloc.__file__),
+            # What an item consists of: the store keeps it, whoever made it.
+            tracemalloc.Filter(False, "*/treadle/minted.py"),
+            tracemalloc.Filter(False, "*/treadle/ids.py"),
+            tracemalloc.Filter(False, "*/treadle/engine/itemize.py"),
+            tracemalloc.Filter(False, "*/treadle/codec/*"),
+            tracemalloc.Filter(False, "*/treadle/rules.py"),
+            # asyncio's table of all tasks: as large as it ever was.
+            tracemalloc.Filter(False, "*/_weakrefset.py"),
+        ]
+    )
+    return sum(each.size for each in outside.statistics("filename"))
+
+
+def assert_tidy(app: Treadle) -> None:
+    """The engine's own tables are empty, or as small as they always are."""
+    core, crew = app.core, app.worker.crew
+    for waiting in (core.waiters.items, core.waiters.groups):
+        assert (waiting.futures, waiting.unseen, waiting.expected) == ({}, set(), set())
+    if crew is not None:
+        assert (crew.desk.held, crew.desk.refs, crew.desk.tokens()) == ({}, {}, [])
+        assert len(crew.desk.settler) == 0
+        assert len(crew.runner.alarm) <= 64
+    assert len(asyncio.all_tasks()) < 20
+
+
+async def test_timeouts_and_deadlines_are_forgotten(make_app: MakeApp) -> None:
+    """An hour's timeout and a day's deadline do not outlive an attempt that took no time."""
+    async with make_app(timed) as app:
+        for _ in range(5):
+            handles = await app.enqueue_many([timed(n) for n in range(100)])
+            await asyncio.gather(*(handle.result(PATIENCE) for handle in handles))
+        assert_tidy(app)
