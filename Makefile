@@ -32,7 +32,8 @@ demo: $(READY)  ## see it work
 	@$(BIN)/python -m examples.demo || test $$? -eq 130  # stopped by Ctrl-C: no error
 
 test: $(READY)  ## run every test, on real servers
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	@# One hash seed for all test processes: they must agree on what the tests are called.
+	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff format --check .
