@@ -5,7 +5,8 @@
 -- those who look do it one after the other. Hence the lock, which is the last thing a submit waits for.
 create or replace function treadle.acyclic(p_from bigint[], p_nos bigint[], p_owners int[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare

@@ -7,8 +7,8 @@ create or replace function treadle.answer(
   i_type text[], i_key text[], i_scope float8[], i_grp bigint[],
   out o_row int[], out o_id text[], out o_own boolean[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

@@ -7,8 +7,8 @@ create or replace function treadle.await(
   i_nos bigint[], i_skip boolean[], i_tenant text[], i_after text[], i_counting smallint[],
   out d_no bigint[], out d_met int[], out d_open int[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

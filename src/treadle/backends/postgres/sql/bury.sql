@@ -1,7 +1,7 @@
 -- Bury: take a worker's lease away at once, and free all that it was running.
 create or replace function treadle.bury(p_worker text) returns int
 language plpgsql
-set jit = off set enable_seqscan = off set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare

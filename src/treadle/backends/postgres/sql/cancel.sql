@@ -2,7 +2,7 @@
 create or replace function treadle.cancel(p_ids text[], p_tenant text)
 returns table (item treadle.shown, effects treadle.effects)
 language plpgsql
-set jit = off set enable_seqscan = off set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -27,8 +27,8 @@ end $$;
 -- Items and what their settlements queued, and so on.
 create or replace function treadle.family(p_nos bigint[]) returns bigint[]
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

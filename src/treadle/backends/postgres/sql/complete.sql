@@ -2,7 +2,7 @@
 create or replace function treadle.complete(p_id text, p_tenant text, p_result bytea)
 returns table (item treadle.shown, effects treadle.effects)
 language plpgsql
-set jit = off set enable_seqscan = off set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare

@@ -2,8 +2,8 @@
 create or replace function treadle.conclude(
   p_now float8, p_nos bigint[], p_kind smallint, p_flags smallint, p_result bytea) returns treadle.effects
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

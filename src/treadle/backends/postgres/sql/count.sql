@@ -3,8 +3,8 @@ create or replace function treadle.count(
   p_now float8, p_gates bigint[], x_no bigint[], x_kind smallint[],
   out released bigint[], out doomed int)
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

@@ -7,8 +7,8 @@ create or replace function treadle.fold(
   s_result bytea[], s_value bytea[],
   out m_row int[], out m_version int[], out m_value bytea[], out m_final boolean[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

@@ -1,7 +1,8 @@
 -- Free what a dead worker was running, up to a portion, and forget the worker once all of it is free.
 create or replace function treadle.free(p_now float8, p_worker bigint, p_limit int) returns int
 language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare

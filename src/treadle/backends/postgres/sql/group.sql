@@ -1,8 +1,8 @@
 -- Groups as they are shown. That of a lone root has no row: its item says it all.
 create or replace function treadle.groups(p_nos bigint[]) returns setof treadle.shown_group
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
@@ -33,7 +33,8 @@ create or replace function treadle.ended(
   i_tenant text[], i_id text[], g_tenant text[], g_id text[],
   out items bigint[], out groups bigint[], out no_items int[], out no_groups int[])
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 begin
   select array_agg(d.no) filter (where d.no is not null), array_agg(u.place::int) filter (where i.no is null)

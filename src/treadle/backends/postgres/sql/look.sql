@@ -2,8 +2,8 @@
 create or replace function treadle.look(p_tenant text[], p_id text[])
 returns table (no bigint, id text, tenant text, group_id text, state smallint)
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

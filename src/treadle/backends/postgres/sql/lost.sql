@@ -3,8 +3,8 @@
 create or replace function treadle.lost(p_no bigint[], p_token bigint[], p_tenant text[])
 returns table (place int, loss smallint)
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

@@ -5,8 +5,8 @@ returns table (
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint)
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

@@ -7,7 +7,7 @@ create or replace function treadle.take_permits(
   p_worker text, t_take int[], t_count int[], t_name text[], t_kind smallint[], t_limit int[], t_window float8[],
   out counts int[], out waits float8[])
 language plpgsql
-set jit = off set enable_seqscan = off set lock_timeout = '5s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 declare
@@ -55,7 +55,7 @@ end $$;
 -- Where a limit stands now.
 create or replace function treadle.gauge(p_name text, p_kind int, p_limit int, p_window float8, p_now float8)
 returns treadle.bucket language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -125,7 +125,7 @@ $$;
 -- Give back slots, no more than the worker holds.
 create or replace function treadle.give_permits(p_worker text, t_name text[], t_count int[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 begin

@@ -3,8 +3,8 @@ create or replace function treadle.record(
   p_now float8, f_row int[], f_type bytea[], f_message bytea[], f_trace bytea[], s_token bigint[],
   a_row int[], a_no bigint[], a_attempt int[], a_worker text[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -22,8 +22,8 @@ begin
 end $$;
 
 create or replace function treadle.trim(p_nos bigint[]) returns void language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   delete from treadle.attempt a using unnest(p_nos) u(no)

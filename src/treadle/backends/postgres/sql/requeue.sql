@@ -2,8 +2,8 @@
 create or replace function treadle.requeue(p_nos bigint[], p_redrives int, p_backoff float8)
 returns table (item treadle.shown, effects treadle.effects)
 language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare

@@ -3,7 +3,7 @@
 create or replace function treadle.put_schedule(
   p_name text, p_next_at float8, p_last_at float8, p_paused boolean, p_spec bytea) returns setof treadle.schedule
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -33,7 +33,7 @@ create or replace function treadle.fire(
   out fired boolean, out now float8, out nos bigint[], out states smallint[], out tokens bigint[],
   out e_row int[], out e_id text[], out e_state smallint[], out e_group text[], out e_own boolean[])
 language plpgsql
-set jit = off set enable_seqscan = off set lock_timeout = '2s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 begin

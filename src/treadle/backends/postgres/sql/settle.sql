@@ -29,8 +29,8 @@ create or replace function treadle.settle(
   out c_id text[], out c_tenant text[], out c_type text[], out c_value bytea[],
   out doomed int)
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
 as $$
 #variable_conflict use_column
 declare
@@ -41,11 +41,14 @@ declare
   i_skip boolean[]; i_grp bigint[];
 begin
   if n > 1 then
-    s_tenant := treadle.spread(s_tenant, n); s_kind := treadle.spread(s_kind, n);
-    s_flags := treadle.spread(s_flags, n); s_reason := treadle.spread(s_reason, n);
-    s_result := treadle.spread(s_result, n); s_run_at := treadle.spread(s_run_at, n);
-    s_delay := treadle.spread(s_delay, n); s_version := treadle.spread(s_version, n);
-    s_group := treadle.spread(s_group, n); s_value := treadle.spread(s_value, n);
+    s_result := treadle.spread(s_result, n);
+    s_run_at := treadle.spread(s_run_at, n); s_delay := treadle.spread(s_delay, n);
+    s_version := treadle.spread(s_version, n); s_group := treadle.spread(s_group, n);
+    s_value := treadle.spread(s_value, n);
+    if p_folds or p_returns then
+      s_tenant := treadle.spread(s_tenant, n); s_kind := treadle.spread(s_kind, n);
+      s_flags := treadle.spread(s_flags, n);
+    end if;
   end if;
   if i_id is not null then
     m := cardinality(i_id);
@@ -63,31 +66,10 @@ begin
   end if;
   ts := treadle.clock();
 
-  -- The items themselves: the fence.
-  with ended as (
-    delete from treadle.job j
-      using unnest(s_no, s_token, s_tenant, s_kind, s_flags, s_reason, s_result) with ordinality
-            u(no, token, tenant, kind, flags, reason, result, row)
-      where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.tenant = u.tenant
-        and j.status = 5 and u.kind >= 6
-      returning u.row, u.kind, u.flags, u.reason, u.result, j.no, j.token, j.last, j.grp, j.due, j.claimed,
-        j.attempt, j.redrives, j.worker, j.keep, j.keep_dead, j.deadline, j.verdict
-  ), named as materialized (
-    select e.*, w.id as worker_id from ended e left join treadle.worker w on w.no = e.worker
-  ), recorded as (
-    insert into treadle.done (no, ended, started, due, prune, token, last, attempt, redrives, outcome, reason,
-        flags, worker, result)
-      select e.no, ts, e.claimed, e.due,
-        case when e.grp is not null or e.flags & 8 <> 0 then null
-             when e.kind = 7 then ts + e.keep_dead else ts + coalesce(e.keep, 86400) end,
-        e.token, e.last, e.attempt, e.redrives, e.kind,
-        case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
-        e.flags & 3 | case when e.deadline is null then 4 else 0 end, e.worker_id, e.result
-      from named e
-  )
-  select array_agg(e.row::int), array_agg(e.no), array_agg(e.grp), array_agg(e.kind), array_agg(e.flags),
-         array_agg(least(coalesce(e.keep, 86400), e.keep_dead)), array_agg(e.attempt), array_agg(e.worker_id)
-    into x_row, x_no, x_grp, x_kind, x_flags, x_keep, x_attempt, x_worker from named e;
+  select f.x_row, f.x_no, f.x_grp, f.x_kind, f.x_flags, f.x_keep, f.x_attempt, f.x_worker
+    into x_row, x_no, x_grp, x_kind, x_flags, x_keep, x_attempt, x_worker
+    from treadle.finish(ts, s_no, s_token, s_tenant, s_kind, s_flags, s_reason, s_result,
+      p_returns or f_row is not null or i_id is not null) f;
 
   if p_returns then
     with returned as (
@@ -103,7 +85,7 @@ begin
         from unnest(s_no, s_token, s_tenant, s_kind, s_run_at, s_delay) with ordinality
             u(no, token, tenant, kind, run_at, delay, row),
           (select no, id from treadle.worker) w
-        where j.no = any(s_no) and j.no = u.no and j.token = u.token and j.tenant = u.tenant
+        where j.no = any(s_no) and j.no = u.no and not (j.token <> u.token or j.tenant <> u.tenant)
           and j.status = 5 and u.kind < 6
           and w.no = j.worker
         returning u.row, j.no, j.attempt + case when u.kind = 1 then 0 else 1 end as attempt, w.id
@@ -120,7 +102,7 @@ begin
   if coalesce(cardinality(x_row), 0) + coalesce(cardinality(y_row), 0) + coalesce(cardinality(m_row), 0)
       < cardinality(s_no) then
     select array_agg(l.place), array_agg(l.loss) into l_row, l_loss
-      from treadle.lost(s_no, s_token, s_tenant) l
+      from treadle.lost(s_no, s_token, treadle.spread(s_tenant, n)) l
       where l.place <> all(coalesce(x_row, '{}') || coalesce(y_row, '{}') || coalesce(m_row, '{}'));
   end if;
   if x_row is null then
@@ -174,7 +156,7 @@ end $$;
 -- Of these items: those that nobody holds. For a moment's look only.
 create or replace function treadle.free_items(p_nos bigint[]) returns bigint[]
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$
 begin
   return array(select j.no from treadle.job j where j.no = any(p_nos) for update skip locked);

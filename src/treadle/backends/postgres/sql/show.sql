@@ -1,8 +1,8 @@
 -- Items as they are shown, by number. Everything that reads whole items goes through here.
 create or replace function treadle.show(p_nos bigint[], p_full boolean) returns setof treadle.shown
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
@@ -37,7 +37,7 @@ end $$;
 -- An id that several tenants use means, without a tenant, the one submitted first.
 create or replace function treadle.find(p_ids text[], p_tenant text) returns bigint[]
 language plpgsql stable
-set jit = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin

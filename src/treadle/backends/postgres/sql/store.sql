@@ -16,8 +16,8 @@ create or replace function treadle.store(
   out now float8, out nos bigint[], out states smallint[], out tokens bigint[],
   out e_row int[], out e_id text[], out e_state smallint[], out e_group text[], out e_own boolean[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

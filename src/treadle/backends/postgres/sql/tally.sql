@@ -6,8 +6,8 @@ create or replace function treadle.tally(
   out v_row int[], out v_version int[],
   out c_id text[], out c_tenant text[], out c_type text[], out c_value bytea[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

@@ -3,8 +3,8 @@
 create or replace function treadle.trigger(p_ids text[], p_tenant text)
 returns table (item treadle.shown, effects treadle.effects)
 language plpgsql
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
