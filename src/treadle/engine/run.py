@@ -15,7 +15,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from treadle.clock import Clock
 from treadle.context import Context, ContextServices
@@ -28,8 +28,10 @@ from .active import LOST, Active, Stop
 from .alarm import Alarm
 from .decide import Classified, Decision, Die, failure_of, raised, returned
 from .itemize import retry_of, timeout_of
-from .process import ProcessPool
 from .settle import Release
+
+if TYPE_CHECKING:
+    from .process import ProcessPool
 
 CANCEL_GRACE = 1.0
 """How long a cancelled handler may take to end before it is settled without it."""
@@ -221,6 +223,8 @@ class Runner:
 
     def _processes(self) -> ProcessPool:
         if self._pool is None:
+            from .process import ProcessPool  # few have handlers that run in processes: it takes time to load
+
             self._pool = ProcessPool(self._process_count)
         return self._pool
 
