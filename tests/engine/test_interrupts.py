@@ -12,6 +12,7 @@ from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, MakeBackend, Seen
 from treadle import Client, Context, Handle, LeaseLost, Treadle, WorkCancelled, Worker, work
 from treadle.events import LeaseLost as LostEvent
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.testing import ManualClock
 
 Verb = Callable[[Treadle, Handle[None]], Awaitable[object]]
 
@@ -348,6 +349,32 @@ async def test_run_until(store: MakeBackend) -> None:
         await running
     assert not worker.running
     await client.close()
+
+
+@pytest.mark.parametrize("lead", [0.1, 1.0, 1.9])
+async def test_a_process_that_was_suspended_keeps_its_work(
+    make_timed: MakeApp, clock: ManualClock, lead: float
+) -> None:
+    """§10: time jumped past its lease, and nobody took over: it beats before it claims anything."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        await gate.passing()
+        return ctx.attempt
+
+    app = make_timed(held, lease=10, heartbeat=2, poll_interval=lead)
+    async with app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        for _ in range(5):
+            await clock.wait_for_sleepers(3)
+            await clock.advance(50)
+            app.core.signals.ready()
+            await app.get([handle.id])
+        gate.go.set()
+        assert await handle.result(PATIENCE) == 1
+        assert (await handle.state()).history == ()
 
 
 async def test_a_handler_may_be_longer_than_many_leases(make_app: MakeApp) -> None:
