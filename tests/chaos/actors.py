@@ -40,7 +40,6 @@ async def execute(tx: Any, id: str) -> None:
 async def submit(url: str, ledger: Ledger) -> None:
     """Submit for as long as this process lives, and write down what was acknowledged."""
     app = Treadle(url, work=[effect, pair], **SETTINGS)
-    ledger.write(f"ready {os.getpid()}")
     number = 0
     while True:
         number += 1
@@ -53,6 +52,8 @@ async def submit(url: str, ledger: Ledger) -> None:
                 ledger.write("\n".join(f"effect {handle.id}" for handle in handles))
         except StoreUnavailable:
             continue
+        if number == 5:
+            ledger.write(f"ready {os.getpid()}")
         await asyncio.sleep(0.005)
 
 

@@ -192,6 +192,7 @@ class Gates:
         assert await verdicts(subject.backend) == {"b": "expired"}
         assert await status(subject.backend, "a") == "blocked"
 
+    @needs("order")
     async def test_the_released_go_to_the_end_of_the_line(self, backend: Backend) -> None:
         """Having waited blocked makes nobody older."""
         lease = await start_one(backend, item("p"))
