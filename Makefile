@@ -6,6 +6,8 @@ VENV ?= .venv
 # Tests mostly wait (for commits, for signals), so there are more workers than cores.
 JOBS ?= 4
 PYTEST_ARGS ?=
+# Real processes and servers on a busy machine: a test that fails is tried again, and is shown as rerun.
+RERUNS ?= 2
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -33,7 +35,7 @@ demo: $(READY)  ## see it work
 
 test: $(READY)  ## run every test, on real servers
 	@# One hash seed for all test processes: they must agree on what the tests are called.
-	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) $(PYTEST_ARGS)
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff format --check .
