@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench simulate chaos coverage lock clean
+.PHONY: help demo test check format bench simulate chaos proof coverage lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ demo: $(READY)  ## see it work
 
 test: $(READY)  ## run every test, on real servers
 	@# One hash seed for all test processes: they must agree on what the tests are called.
-	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) $(PYTEST_ARGS)
+	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --ignore tests/model --ignore tests/mutants $(PYTEST_ARGS)
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff format --check .
@@ -77,3 +77,6 @@ mutants: $(READY)  ## plant real bugs one at a time, and require each to be foun
 model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
 	$(BIN)/pytest --timeout 0 -q tests/model/test_model.py
+
+proof: $(READY)  ## 500 simulated seeds, the model machine, mutants: what takes longer than the tests should
+	TREADLE_SEED_BLOCKS=20 PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
