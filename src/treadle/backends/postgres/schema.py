@@ -49,7 +49,7 @@ class Schema:
 
     async def check(self, connection: Connection) -> None:
         """`SchemaError` unless the database has exactly this version."""
-        found = await self._version(connection)
+        found = _version(await self._meta(connection))
         if found != VERSION:
             raise SchemaError(found, VERSION)
 
@@ -67,23 +67,17 @@ class Schema:
                 await self._define(connection)
 
     async def _current(self, connection: Connection) -> bool:
-        found = await self._version(connection)
+        meta = await self._meta(connection)
+        found = _version(meta)
         if found is not None and found > VERSION:
             raise SchemaError(found, VERSION)
-        return found == VERSION and await self._meta(connection, "functions") == functions_hash()
+        return found == VERSION and meta.get("functions") == functions_hash()
 
-    async def _version(self, connection: Connection) -> int | None:
-        found = await self._meta(connection, "version")
-        return None if found is None else int(found)
-
-    async def _meta(self, connection: Connection, name: str) -> str | None:
-        there = await connection.fetchval("select to_regclass($1)::oid", f'"{self.name}".meta')
-        if there is None:
-            return None
-        value: str | None = await connection.fetchval(
-            self.sql("select value from treadle.meta where name = $1"), name
-        )
-        return value
+    async def _meta(self, connection: Connection) -> dict[str, str]:
+        """What the schema says about itself; nothing if it is not there."""
+        if await connection.fetchval("select to_regclass($1)::oid", f'"{self.name}".meta') is None:
+            return {}
+        return dict(await connection.fetch(self.sql("select name, value from treadle.meta")))
 
     async def _migrate(self, connection: Connection) -> None:
         if await connection.fetchval("select to_regnamespace($1)::oid", f'"{self.name}"') is None:
@@ -91,7 +85,7 @@ class Schema:
         await connection.execute(
             self.sql("create table if not exists treadle.meta (name text primary key, value text not null)")
         )
-        found = await self._version(connection) or 0
+        found = _version(await self._meta(connection)) or 0
         for number, text in migrations():
             if number > found:
                 await connection.execute(self.sql(text))
@@ -130,6 +124,10 @@ class Schema:
             name,
             value,
         )
+
+
+def _version(meta: dict[str, str]) -> int | None:
+    return int(meta["version"]) if "version" in meta else None
 
 
 @cache
