@@ -26,7 +26,7 @@ BLOCKS = int(os.environ.get("TREADLE_SEED_BLOCKS", "1"))
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.timeout(180)
 def test_seeds(block: int, run_directory: Path) -> None:
-    """500 in all (`make proof`). Whichever block is the last to end asks what never happened in any of them."""
+    """500 in all (`make proof`). Whichever block ends last asks what never happened in any of them."""
     coverage: Counter[str] = Counter()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         world = World(seed)
