@@ -79,6 +79,7 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.item import Count, GroupState, ItemState, Page
 from treadle.minted import Work
+from treadle.ports import PubSub, Pulled, Queue, Store, memory_pubsub, memory_queue, memory_store
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
 from treadle.schedule import ScheduleHandle, ScheduleState
@@ -87,6 +88,7 @@ from treadle.worker import Worker
 
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
+    from treadle.backends.ports import PortsBackend
 
 __version__ = "0.1.0"
 
@@ -132,7 +134,11 @@ __all__ = [
     "Page",
     "PayloadError",
     "PayloadTooLarge",
+    "PortsBackend",
     "ProcessDied",
+    "PubSub",
+    "Pulled",
+    "Queue",
     "Redrive",
     "ReferencedError",
     "RemoteError",
@@ -143,6 +149,7 @@ __all__ = [
     "ScheduleState",
     "SchemaError",
     "Stopped",
+    "Store",
     "StoreFull",
     "StoreUnavailable",
     "StrictReturnError",
@@ -167,6 +174,9 @@ __all__ = [
     "doers",
     "errors",
     "events",
+    "memory_pubsub",
+    "memory_queue",
+    "memory_store",
     "metrics",
     "next_after",
     "retry_call",
@@ -176,9 +186,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Lazily: who works on a server needs no store in memory.
-    if name != "MemoryBackend":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from treadle.backends.memory import MemoryBackend
+    # Lazily: who works on a server needs no other store.
+    match name:
+        case "MemoryBackend":
+            from treadle.backends.memory import MemoryBackend
 
-    return MemoryBackend
+            return MemoryBackend
+        case "PortsBackend":
+            from treadle.backends.ports import PortsBackend
+
+            return PortsBackend
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.backends.ports import MemoryStore, PortsBackend, memory_pubsub, memory_queue, memory_store
+from treadle.backends.ports import PortsBackend
+from treadle.ports import MemoryStore, memory_pubsub, memory_queue, memory_store
 from treadle.testing import BackendContract, ManualClock
 
 

@@ -11,15 +11,9 @@ from typing import Any
 
 import pytest
 
-from treadle.backends.ports import (
-    MemoryQueue,
-    MemoryStore,
-    PortsBackend,
-    memory_pubsub,
-    memory_queue,
-    memory_store,
-)
+from treadle.backends.ports import PortsBackend
 from treadle.item import Beat, Contribution, Demand, Failure, Item, Lease, Rejected, Settlement, Submission
+from treadle.ports import MemoryQueue, MemoryStore, memory_pubsub, memory_queue, memory_store
 from treadle.testing import ManualClock
 
 LEASE = 30.0

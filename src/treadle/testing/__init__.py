@@ -1,7 +1,7 @@
 """What a test needs: time that only moves when told to, and the contract suites every backend
 passes.
 
-`BackendContract` and `Subject` need pytest and pytest-asyncio: `pip install treadle[testing]`.
+The contracts, and `Subject`, need pytest and pytest-asyncio: `pip install treadle[testing]`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 from .clock import ManualClock
 from .counting import CountingBackend
 from .faults import Faults, FaultyBackend
+from .faulty_ports import FaultyPort
 from .inline import drain, run_inline
 
 if TYPE_CHECKING:
-    from .contract import BackendContract, Subject
+    from .contract import BackendContract, PubSubContract, QueueContract, StoreContract, Subject
 
 __all__ = [
     "BackendContract",
     "CountingBackend",
     "Faults",
     "FaultyBackend",
+    "FaultyPort",
     "ManualClock",
+    "PubSubContract",
+    "QueueContract",
+    "StoreContract",
     "Subject",
     "drain",
     "run_inline",
@@ -28,7 +33,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Lazily: a ManualClock is of use without pytest.
-    if name not in ("BackendContract", "Subject"):
+    if name not in ("BackendContract", "PubSubContract", "QueueContract", "StoreContract", "Subject"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import contract
 

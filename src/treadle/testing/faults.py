@@ -21,10 +21,16 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.backend import Backend
 from treadle.errors import StoreUnavailable
+from treadle.ports import PubSub, Queue, Store
 
 from .wrap import VERBS, WrappedBackend
 
 T = TypeVar("T")
+
+PORT_VERBS: frozenset[str] = frozenset(
+    name for port in (Queue, PubSub, Store) for name in vars(port) if not name.startswith("_")
+) | {"dead_letter", "size", "swap"}
+"""Everything that a `FaultyPort` may be called for."""
 
 When: TypeAlias = Literal["before", "after", "later"]
 Match: TypeAlias = Callable[..., bool]
@@ -36,8 +42,8 @@ class Fault:
     def __init__(
         self, verb: str, strike: Strike, *, times: int | None = 1, skip: int = 0, match: Match | None = None
     ) -> None:
-        if verb not in VERBS and verb != "*":
-            raise ValueError(f"no backend has the verb {verb!r}")
+        if verb not in VERBS | PORT_VERBS and verb != "*":
+            raise ValueError(f"no backend, and no port, has the verb {verb!r}")
         self._verb = verb
         self._strike = strike
         self._left = times

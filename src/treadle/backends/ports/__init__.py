@@ -1,4 +1,4 @@
-"""A Backend out of three ports, and the three ports in memory.
+"""A Backend out of three ports.
 
 A queue holds notes, which say no more than "look at this item"; the store holds everything else. What changes
 about a group is one record in it (a *ledger*), which is replaced as a whole: that is the one step in which an
@@ -7,7 +7,6 @@ and can be done again: see `settle` and `follow`.
 
 | file | what it is |
 | --- | --- |
-| memory | the three ports in memory |
 | calls, records | the ports; records that change in one step |
 | names, papers, archive | where what is stored, and how |
 | ledger | what becomes of a group's members: pure |
@@ -19,23 +18,5 @@ and can be done again: see `settle` and `follow`.
 """
 
 from .backend import PortsBackend
-from .memory import (
-    DeadLetter,
-    MemoryPubSub,
-    MemoryQueue,
-    MemoryStore,
-    memory_pubsub,
-    memory_queue,
-    memory_store,
-)
 
-__all__ = [
-    "DeadLetter",
-    "MemoryPubSub",
-    "MemoryQueue",
-    "MemoryStore",
-    "PortsBackend",
-    "memory_pubsub",
-    "memory_queue",
-    "memory_store",
-]
+__all__ = ["PortsBackend"]

@@ -1,9 +1,10 @@
 """Submit: roots become groups of one.
 
-    reserve the header -> note what it waits for -> push a note -> write its ledger -> look at what it waits for
+    reserve its header -> register with what it waits for -> push a note -> write its ledger
+    -> look at what it waits for
 
-The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun, and
-where there is a ledger, there is a note.
+The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun.
+Where there is a ledger, there is a note.
 """
 
 from __future__ import annotations

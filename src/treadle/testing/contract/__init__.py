@@ -20,6 +20,7 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
 from .backend import BackendContract  # noqa: E402
+from .ports import PubSubContract, QueueContract, StoreContract  # noqa: E402
 from .subject import Subject, needs  # noqa: E402
 
-__all__ = ["BackendContract", "Subject", "needs"]
+__all__ = ["BackendContract", "PubSubContract", "QueueContract", "StoreContract", "Subject", "needs"]

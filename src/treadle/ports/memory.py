@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from treadle.clock import Clock, SystemClock
-from treadle.ports import Pulled
+
+from .base import Pulled
 
 log = logging.getLogger("treadle")
 
@@ -39,7 +40,7 @@ class _Entry:
 
 
 class MemoryQueue:
-    """See `treadle.ports.Queue`. Without a delay, `fail` gives back the old place."""
+    """See `Queue`. Without a delay, `fail` gives back the old place."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -128,7 +129,7 @@ class MemoryQueue:
 
 
 class MemoryStore:
-    """See `treadle.ports.Store`; it has `swap`."""
+    """See `Store`; it has `swap`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -199,7 +200,7 @@ class MemoryStore:
 
 
 class MemoryPubSub:
-    """See `treadle.ports.PubSub`."""
+    """See `PubSub`."""
 
     def __init__(self) -> None:
         self._receivers: dict[object, Callable[[str], None]] = {}

@@ -1,10 +1,7 @@
-"""Ports: the small contract for bringing another engine. Three of them make a backend:
+"""What each port has to do. A `Queue` delivers, a `PubSub` wakes, a `Store` remembers.
 
-    Treadle(PortsBackend(queue, pubsub, store), work=[...])
-
-A `Queue` delivers, a `PubSub` wakes, a `Store` remembers. Each method may be sync or async, whichever suits
-what is behind it. `treadle.testing` has a contract suite for each; docs/ports.md shows a queue of one's own.
-`memory_queue`, `memory_pubsub` and `memory_store` are the reference: they do what is said here, no more.
+Each method may be sync or async, whichever suits what is behind it. `memory_queue`, `memory_pubsub` and
+`memory_store` are the reference: they do what is said here, no more.
 
 Whatever a port raises is taken for "it may or may not have happened": the caller tries again. So a port does
 not have to retry, and should not: repeating an `increment` or a `set_if_absent` whose answer was lost counts
@@ -108,6 +105,3 @@ class Store(Protocol):
     def increment(self, key: str, by: int = 1, /, ttl: float | None = None) -> Answer[int]:
         """Add to a number, which is 0 if there is none. The new number."""
         ...
-
-
-__all__ = ["Answer", "PubSub", "Pulled", "Queue", "Store"]

@@ -1,0 +1,33 @@
+"""Ports that fail when they are told to: see `treadle.testing.faults`.
+
+faults = Faults()
+queue = FaultyPort(memory_queue(), faults)
+lost = faults.fail("push", when="after")      # it is in the queue, and nobody hears of it
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from .faults import Faults
+
+
+class FaultyPort:
+    """Does what a port does, but for `faults`. Several ports may share them. Its methods are async."""
+
+    def __init__(self, port: Any, faults: Faults) -> None:
+        self._port = port
+        self.faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self._call, name, getattr(self._port, name))
+
+    async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
+        async def call() -> Any:
+            answer = method(*args, **kwargs)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        fault = self.faults.find(name, args)
+        return await (call() if fault is None else fault.strike(call))
