@@ -12,11 +12,11 @@ from .item import Reason
 class Failure:
     """The item that died: given to the handler of a work type that was named as `on_dead=`.
 
-        @work
-        async def refund(failure: Failure) -> None: ...
+    @work
+    async def refund(failure: Failure) -> None: ...
 
-        @work(on_dead=refund)
-        async def charge(order: str) -> None: ...
+    @work(on_dead=refund)
+    async def charge(order: str) -> None: ...
     """
 
     id: str
