@@ -79,7 +79,6 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.item import Count, GroupState, ItemState, Page
 from treadle.minted import Work
-from treadle.ports import PubSub, Pulled, Queue, Store, memory_pubsub, memory_queue, memory_store
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
 from treadle.schedule import ScheduleHandle, ScheduleState
@@ -89,6 +88,9 @@ from treadle.worker import Worker
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
     from treadle.backends.ports import PortsBackend
+    from treadle.ports import PubSub, Pulled, Queue, Store, memory_pubsub, memory_queue, memory_store
+
+_PORTS = frozenset(("PubSub", "Pulled", "Queue", "Store", "memory_pubsub", "memory_queue", "memory_store"))
 
 __version__ = "0.1.0"
 
@@ -196,5 +198,9 @@ def __getattr__(name: str) -> object:
             from treadle.backends.ports import PortsBackend
 
             return PortsBackend
+        case _ if name in _PORTS:
+            from treadle import ports
+
+            return getattr(ports, name)
         case _:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
