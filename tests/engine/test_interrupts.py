@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, MakeBackend, Seen, failure, until
-from treadle import Client, Context, Handle, LeaseLost, Treadle, WorkCancelled, Worker, work
+from treadle import Client, Context, Handle, LeaseLost, MemoryBackend, Treadle, WorkCancelled, Worker, work
 from treadle.events import LeaseLost as LostEvent
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.testing import ManualClock
+from treadle.testing import CountingBackend, ManualClock
 
 Verb = Callable[[Treadle, Handle[None]], Awaitable[object]]
 
@@ -364,17 +364,40 @@ async def test_a_process_that_was_suspended_keeps_its_work(
         return ctx.attempt
 
     app = make_timed(held, lease=10, heartbeat=2, poll_interval=lead)
+    counting = app.core.backend = CountingBackend(app.backend)
     async with app:
         handle = await app.enqueue(held())
         await gate.reached()
-        for _ in range(5):
-            await clock.wait_for_sleepers(3)
+        for jumps in range(1, 6):
+            # No claim is with the store when time jumps: it would find its own worker dead.
+            await until(lambda: len(counting.sizes["claim"]) == counting.calls["claim"])
             await clock.advance(50)
-            app.core.signals.ready()
-            await app.get([handle.id])
+            await until(lambda: counting.calls["beat"] > jumps)  # noqa: B023  called at once
         gate.go.set()
         assert await handle.result(PATIENCE) == 1
         assert (await handle.state()).history == ()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_it_may_be_suspended_at_any_moment(clock: ManualClock, turns: int) -> None:
+    """§10: also between deciding to claim and claiming. (In memory, where a claim itself takes no time.)"""
+    gate = Gate()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        await gate.passing()
+        return ctx.attempt
+
+    async with Treadle(MemoryBackend(clock=clock), work=[held], clock=clock, lease=10) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        for _ in range(3):
+            app.core.signals.ready()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await clock.advance(50)
+        gate.go.set()
+        assert await handle.result(PATIENCE) == 1
 
 
 async def test_a_handler_may_be_longer_than_many_leases(make_app: MakeApp) -> None:

@@ -148,12 +148,9 @@ class Claimer:
         demand = self._room.demand()
         if demand is None:
             return self._interval
-        if self._room.lapsed():
-            await self._room.revive()  # the machine was suspended: what runs is still ours if nobody claimed
-        sent = self._clock.monotonic()
         self._begun += 1
         try:
-            claim = await finish(self._claimed(demand, sent))
+            claim = await finish(self._claimed(demand))
         except BaseException:
             self._adrift = True
             raise
@@ -163,8 +160,11 @@ class Claimer:
             return 0.0
         return self._next(claim, demand)
 
-    async def _claimed(self, demand: Demand, sent: float) -> Claim:
+    async def _claimed(self, demand: Demand) -> Claim:
         """The claim, and what it handed out in the worker's hands: a cancellation comes before or after."""
+        if self._room.lapsed():
+            await self._room.revive()  # the machine was suspended: what runs is still ours if nobody claimed
+        sent = self._clock.monotonic()
         claim = await self._backend.claim(msgspec.structs.replace(demand, rotation=self._rotation))
         self._rotation = claim.rotation
         self._room.take(claim.leases, sent)
