@@ -77,7 +77,7 @@ create table treadle.job (
   status    smallint not null,
   was       smallint,                     -- the status shown while there is a verdict
   verdict   smallint,
-  counting  smallint not null default 0,  -- 0: only success counts, 1: any end
+  counting  smallint not null default 0,  -- 0: only success counts  1: any end  2: nothing any more
   priority  int not null,
   attempt   int not null default 0,
   budget    int,

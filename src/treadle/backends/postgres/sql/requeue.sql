@@ -25,11 +25,11 @@ begin
     delete from treadle.done d where d.no = any(nos) returning d.no, d.token, d.redrives
   )
   insert into treadle.job (no, seq, due, since, last, grp, keep, keep_dead, status, priority, budget, redrives,
-      queue, tenant, lane, type)
+      counting, queue, tenant, lane, type)
     select i.no, nextval('treadle.number'), t.due, now, g.token,
       case when exists (select 1 from treadle.grp r where r.no = coalesce(i.grp, i.no)) then coalesce(i.grp, i.no) end,
       nullif(i.keep, 86400), i.keep_dead, case when t.due > now then 1 else 2 end, i.priority, i.attempts,
-      case when p_redrives is null then 0 else g.redrives + 1 end, i.queue, i.tenant, i.lane, i.type
+      case when p_redrives is null then 0 else g.redrives + 1 end, 2, i.queue, i.tenant, i.lane, i.type
     from gone g join treadle.item i on i.no = g.no,
       lateral (select case when p_redrives is null then now
                            else now + p_backoff * 2 ^ least(g.redrives, 60) end as due) t

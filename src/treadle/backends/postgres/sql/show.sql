@@ -9,7 +9,7 @@ begin
   return query
     select i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts, i.queued,
       coalesce(j.due, d.due), case when j.no is not null then j.deadline when d.flags & 4 = 0 then i.deadline end,
-      case when j.verdict is null then coalesce(j.claimed, d.started) end, d.ended,
+      coalesce(j.claimed, d.started), d.ended,
       coalesce(case when j.verdict is not null then j.was when j.status = 3 then 2 else j.status end,
         d.outcome)::smallint,
       d.reason, coalesce(j.attempt, d.attempt), coalesce(i.group_id, i.id), i.parent, i.workflow,
@@ -17,7 +17,7 @@ begin
       case when j.status = 5 and j.verdict is null
         then (select w.id from treadle.worker w where w.no = j.worker) else d.worker end,
       d.result, i.input, i.options, f.type, f.message,
-      case when p_full and j.status = 0 then array(
+      case when p_full and j.counting < 2 and i.after is not null then array(
         select a.id from unnest(i.after) with ordinality a(id, place)
         where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
                           and p.type is not null) order by a.place) end,
