@@ -1,0 +1,183 @@
+"""Starting and stopping workers (SPEC §10, §17)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, until
+from treadle import Client, Context, Worker, work
+from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+
+
+async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
+    """§10: they are told `stopping`, claim nothing new, and may end within the drain."""
+    gate, seen = Gate(), Seen()
+    reasons: list[object] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        gate.started.set()
+        reasons.append(await ctx.interrupt)
+        return "in time"
+
+    app = make_app(held, worker_id="w-1", on_event=seen)
+    await app.start()
+    handle = await app.enqueue(held())
+    await gate.reached()
+    await app.stop(drain=PATIENCE)
+    assert reasons == ["stopping"]
+    other = make_app(held)
+    assert await other.handle(handle.id).result(PATIENCE) == "in time"
+    names = [type(event) for event in seen.events if not hasattr(event, "id")]
+    assert names == [WorkerStarted, WorkerStopping, WorkerStopped]
+
+
+async def test_stop_releases_what_does_not_end(make_app: MakeApp) -> None:
+    """§10: so that another worker starts at once, with the attempt given back."""
+    gate = Gate()
+    attempts: list[tuple[str, int]] = []
+
+    @work(name="held")
+    async def held(ctx: Context) -> str:
+        attempts.append((ctx.worker_id, ctx.attempt))
+        if ctx.worker_id == "first":
+            await gate.passing()
+        return ctx.worker_id
+
+    first = make_app(held, worker_id="first", lease=60)
+    await first.start()
+    handle = await first.enqueue(held())
+    await gate.reached()
+    await first.stop(drain=0.05)
+    async with make_app(held, worker_id="second") as second:
+        assert await second.handle(handle.id).result(PATIENCE) == "second"
+        assert (await second.handle(handle.id).state()).history == ()
+    assert attempts == [("first", 1), ("second", 1)]
+
+
+async def test_a_handler_that_heeds_the_shutdown_is_released(make_app: MakeApp) -> None:
+    """§10: `raise_if_set` on `stopping` is no failure: the attempt is given back."""
+    gate = Gate()
+
+    @work(name="polite")
+    async def polite(ctx: Context) -> str:
+        if ctx.worker_id == "first":
+            gate.started.set()
+            await ctx.interrupt
+            ctx.interrupt.raise_if_set()
+        return ctx.worker_id
+
+    first = make_app(polite, worker_id="first")
+    await first.start()
+    handle = await first.enqueue(polite())
+    await gate.reached()
+    await first.stop(drain=PATIENCE)
+    async with make_app(polite, worker_id="second") as second:
+        assert await second.handle(handle.id).result(PATIENCE) == "second"
+        state = await second.handle(handle.id).state()
+        assert (state.attempt, state.history) == (1, ())
+
+
+async def test_stop_gives_back_what_has_not_started(make_app: MakeApp) -> None:
+    """§10, §17: items in a doer's line, and collected batches that do not fit in the drain."""
+    from treadle.doers import priority
+
+    gate = Gate()
+
+    @work(name="held")
+    async def held(n: int) -> int:
+        await gate.passing()
+        return n
+
+    app = make_app(held, doer=priority(1, buffer=5), lease=60)
+    await app.start()
+    handles = await app.enqueue_many([held(n) for n in range(4)])
+    await gate.reached()
+    await until(lambda: len(app.active()) == 4)
+    await app.stop(drain=0)
+    gate.go.set()
+    async with make_app(held) as other:
+        assert [await other.handle(handle.id).result(PATIENCE) for handle in handles] == [0, 1, 2, 3]
+        assert [(await other.handle(handle.id).state()).attempt for handle in handles] == [1] * 4
+
+
+async def test_a_thread_that_does_not_end_is_released_too(make_app: MakeApp) -> None:
+    """§5, §10: stop does not wait for ever; what the thread gives then is refused."""
+    release, started = threading.Event(), threading.Event()
+
+    @work(name="stuck")
+    def stuck(ctx: Context) -> str:
+        started.set()
+        if ctx.worker_id == "first":
+            release.wait(PATIENCE)
+        return ctx.worker_id
+
+    first = make_app(stuck, worker_id="first")
+    await first.start()
+    handle = await first.enqueue(stuck())
+    await asyncio.to_thread(started.wait, PATIENCE)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await first.stop(drain=0)
+        async with make_app(stuck, worker_id="second") as second:
+            assert await second.handle(handle.id).result(PATIENCE) == "second"
+    finally:
+        release.set()
+
+
+async def test_start_and_stop_are_idempotent(make_app: MakeApp) -> None:
+    """§17: and an app can be started again."""
+
+    @work(name="value")
+    async def value(n: int) -> int:
+        return n
+
+    app = make_app(value)
+    await app.stop()
+    await app.start()
+    await app.start()
+    assert await app.enqueue(value(1)).result(PATIENCE) == 1
+    await app.stop()
+    await app.stop()
+    assert not app.worker.running
+    async with app:
+        assert await app.enqueue(value(2)).result(PATIENCE) == 2
+
+
+async def test_stop_leaves_no_task(make_app: MakeApp) -> None:
+    """DESIGN §5.10."""
+
+    @work(name="value", timeout=30, expires_in=60)
+    async def value(n: int) -> int:
+        return n
+
+    before = asyncio.all_tasks()
+    app = make_app(value)
+    async with app:
+        await app.enqueue_many([value(n) for n in range(5)])
+        with pytest.raises(TimeoutError):
+            await app.enqueue(value(9), delay=60).result(timeout=0.01)
+    assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
+
+
+async def test_run_until(store: MakeBackend) -> None:
+    """§17: `await worker.run(until=event)`."""
+
+    @work(name="value")
+    async def value(n: int) -> int:
+        return n
+
+    client = Client(store(), work=[value], poll_interval=0.05, lease=5)
+    over = asyncio.Event()
+    worker = Worker(client)
+    running = asyncio.ensure_future(worker.run(until=over))
+    assert await client.enqueue(value(3)).result(PATIENCE) == 3
+    assert worker.running
+    over.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+    assert not worker.running
+    await client.close()
