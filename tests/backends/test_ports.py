@@ -9,6 +9,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.backends.ports import PortsBackend
+from treadle.item import Beat, Contribution, Demand, Failure, Item, Lease, Settlement, Submission
 from treadle.ports import MemoryStore, memory_pubsub, memory_queue, memory_store
 from treadle.testing import BackendContract, ManualClock
 
@@ -70,3 +71,41 @@ class TestContractOnAsyncPorts(BackendContract):
     @pytest.fixture
     def subject(self) -> PortsSubject:
         return PortsSubject(swap=False, yielding=True)
+
+
+async def test_what_is_over_takes_no_room() -> None:
+    """Everything about an item has its time in the store, and goes with it."""
+    clock = ManualClock()
+    store = memory_store(clock)
+    queue = memory_queue(clock)
+    backend = PortsBackend(queue, memory_pubsub(), store, clock=clock)
+    await backend.beat(Beat(worker="w", lease=1000))
+    before = len(store)
+    for n in range(20):
+        root, tenant = item(f"root {n}", tenant="acme"), "acme"
+        outside = item(f"outside {n}", tenant=tenant, after=(f"child {n}",), need=1)
+        await backend.submit([Submission((root, outside))])
+        for _ in range(6):
+            for lease in (await backend.claim(Demand(worker="w", limit=10))).leases:
+                await backend.settle([settled(lease)])
+        clock.advance(1)
+    assert queue.size() == 0
+    assert len(store) > before + 60
+    clock.advance(86400)
+    await backend.bury("w")
+    # What is left is about the fleet: the last token, and the roster.
+    assert len(store) <= 2
+
+
+def item(id: str, **fields: Any) -> Item:
+    return Item(id=id, type="work", input=b"", keep=3600, keep_dead=3600, **fields)
+
+
+def settled(lease: Lease) -> Settlement:
+    if lease.attempt == 1:
+        return Settlement(lease=lease, kind="retry", failure=Failure("Oops", "once"))
+    if lease.id.startswith("root"):
+        children = (item(lease.id.replace("root", "child")),)
+        return Settlement(lease=lease, kind="success", contribution=Contribution(b"1"), children=children)
+    kind: Any = "dead" if lease.id.startswith("outside") else "success"
+    return Settlement(lease=lease, kind=kind, result=b"1")

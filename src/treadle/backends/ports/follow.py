@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from treadle.item import Ref
+from treadle.item import DEFAULT_TENANT, Ref
 
 from . import ledger as moves
 from .archive import LEDGER, Archive, written
@@ -46,9 +46,9 @@ class Following:
             await self._look((ref[0], id), ledger)
         if past.status == "dead":
             await self._record_dead(ref, past.token)
+        self._remember(group, ref[1])
         if ledger.last == ref[1]:
             await self._retire(group)
-        self._remember(group, ref[1])
         return told
 
     def _remember(self, group: Ref, id: str) -> None:
@@ -99,6 +99,7 @@ class Following:
         ledger = draft.paper
         if ledger is None or ledger.ended_at is None:
             return
+        self.paid(group, ledger)
         longest: float | None = GRACE
         for id, past in ledger.past.items():
             header = await archive.header((group[0], id))
@@ -106,16 +107,20 @@ class Following:
                 keep = _keep(header, past.status == "dead")
                 await self._expire(header, past.token, keep)
                 longest = None if keep is None or longest is None else max(longest, keep)
-        if longest is not None:
-            await archive.records.expire(key, draft.seen, longest)
-            if ledger.value:
-                await self._set_ttl(archive.names.value(group, ledger.value), longest)
+        if longest is None:
+            await archive.put(key, draft, ledger)
+            return
+        await archive.records.expire(key, draft.seen, written(ledger), longest)
+        if ledger.value:
+            await self._set_ttl(archive.names.value(group, ledger.value), longest)
 
     async def _expire(self, header: Header, token: int, keep: float | None) -> None:
         if keep is not None:
             archive = self._archive
             await archive.ports.set(archive.names.item(header.ref), written(header), keep)
             await self._set_ttl(archive.names.end(header.ref, token), keep)
+            if header.item.tenant != DEFAULT_TENANT:
+                await self._set_ttl(archive.names.first(header.item.id), keep)
 
     async def _set_ttl(self, key: str, ttl: float) -> None:
         if (text := await self._archive.ports.get(key)) is not None:

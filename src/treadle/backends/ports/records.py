@@ -40,8 +40,8 @@ class Records(Protocol):
         """Put `text` (None: nothing) in the place of what was seen. False: it is no longer there."""
         ...
 
-    async def expire(self, key: str, seen: Seen, ttl: float) -> None:
-        """Forget a record that will not change any more, after so many seconds."""
+    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
+        """Write a record for the last time: it is forgotten after so many seconds."""
         ...
 
 
@@ -65,9 +65,8 @@ class SwappedRecords:
     async def replace(self, key: str, seen: Seen, text: str | None) -> bool:
         return await self._ports.swap(key, seen.text, text)
 
-    async def expire(self, key: str, seen: Seen, ttl: float) -> None:
-        if seen.text is not None:
-            await self._ports.set(key, seen.text, ttl)
+    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
+        await self._ports.set(key, text, ttl)
 
 
 class _Version:
@@ -121,11 +120,11 @@ class VersionedRecords:
             await self._ports.set(f"{key}@{old}", "", LATE)
         return True
 
-    async def expire(self, key: str, seen: Seen, ttl: float) -> None:
+    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
         assert isinstance(seen, _Version)
         ttl = max(ttl, LATE)
         for number in range(max(1, seen.number - 1), seen.number + 1):
-            await self._ports.set(f"{key}@{number}", seen.text or "", ttl)
+            await self._ports.set(f"{key}@{number}", text, ttl)
         await self._ports.set(key, str(seen.number), ttl)
 
 

@@ -67,7 +67,7 @@ class Call:
 class Step:
     """One settlement, applied to a ledger that is not written yet; or why not."""
 
-    __slots__ = ("due", "followed", "outcome", "settlement", "worker")
+    __slots__ = ("due", "failed", "followed", "outcome", "settlement", "worker")
 
     def __init__(self, settlement: Settlement, outcome: Outcome, worker: str = "") -> None:
         self.settlement = settlement
@@ -75,6 +75,8 @@ class Step:
         self.worker = worker
         """Who held it; none if it is not applied."""
         self.followed: Moves | None = None
+        self.failed: list[int] = []
+        """The tokens of failed attempts that are part of its end now."""
         self.due = 0.0
 
 
@@ -203,7 +205,7 @@ class Settling:
             value = await self._locked(settlement, ledger) if locked else contributed(settlement)
             outcome = replace(outcome, version=ledger.version, value=value)
         step = Step(settlement, outcome, member.worker)
-        step.followed = followed
+        step.followed, step.failed = followed, member.failed
         return step
 
     async def _locked(self, settlement: Settlement, ledger: Ledger) -> bytes | None:
@@ -217,6 +219,8 @@ class Settling:
         ref, group, token = ref_of(settlement), group_of(settlement), settlement.lease.token
         if step.followed is not None:
             told = await self._following.follow(ref, group, ledger)
+            for failed in step.failed:
+                await self._archive.ports.delete(self._archive.names.failed(ref, failed))
             await self._hands.done(token)
             call.released += [*((ref[0], id) for id in step.followed.released), *told.released]
             call.doomed += len(step.followed.doomed) + told.doomed

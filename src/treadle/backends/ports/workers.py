@@ -120,6 +120,7 @@ class Workers:
         types = (EVERY_TYPE,) if worker.types is None else worker.types
         await archive.change(archive.names.roster, ROSTER, partial(_struck, id, types, archive.now()))
         await archive.change(archive.names.worker(id), WORKER, _removed)
+        self._let_go.pop(id, None)
         return freed
 
     async def _condemned(self, id: str) -> Worker | None:
