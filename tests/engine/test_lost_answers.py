@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, until, until_status
+from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, MakeBackend, Seen, until, until_status
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, WorkCancelled, work
 from treadle.backends.memory import MemoryBackend
 from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succeeded
@@ -91,8 +91,9 @@ async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, 
         ran.append(n)
         return n
 
+    errors = Errors()
     other = make_faulty(echo)
-    async with make_faulty(local, echo) as app:
+    async with make_faulty(local, echo, on_error=errors) as app:
         slow = faults.hold("submit", when="after")
         enqueuing = asyncio.ensure_future(app.enqueue(local(1)).result(PATIENCE))
         await slow.reached()
@@ -101,7 +102,8 @@ async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, 
         lost = faults.fail("claim", when="after")
         assert app.worker.crew is not None
         app.worker.crew.claimer.wake()
-        await lost.reached()
+        await errors.until("claim")  # it has happened, and found nothing else
+        assert lost.hits == 1
         assert await other.enqueue(echo(0)).result(PATIENCE) == 0  # the worker goes on, and does not ask
         assert asked.hits == 0
         slow.release()
