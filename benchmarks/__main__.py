@@ -14,14 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import engine, verbs
+from benchmarks import engine, running, verbs
 from benchmarks.measure import Figure, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-ALL = ("verbs", "backlog", "group", "engine")
+ALL = ("verbs", "backlog", "group", "engine", "running")
 
 
 def main() -> None:
@@ -59,6 +59,8 @@ async def run(opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bo
         measured = await engine.engine(opened, kinds, 2_000 if quick else 20_000, 1 if quick else 3)
         results["engine"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
         console.print(figures_table(measured, "the engine"))
+    if "running" in what:
+        results["running"] = await run_well(opened, kinds, quick)
     return results
 
 
@@ -102,6 +104,45 @@ async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:
             table.add_row(kind, shown(rate), f"{value:,}")
     console.print(table)
     return results
+
+
+async def run_well(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    count = 10_000
+    found = await running.positions(opened, kinds, count)
+    table = Table("backend", "what comes last", "starts as", "of", title=f"one more behind {count:,} others")
+    for kind, each in found.items():
+        for name, position in each.items():
+            shown_as = f"over {running.ENOUGH:,}th" if position is None else f"{position:,}."
+            table.add_row(kind, name, shown_as, "" if position is None else f"{position / count:.4f}")
+        table.add_section()
+    console.print(table)
+    slots = {kind: await running.slots(opened, kind, 1_000 if quick else 5_000) for kind in kinds}
+    table = Table(
+        "backend", "busy", "jobs/s", title=f"{running.SLOTS} slots, jobs of 1 ms, always more to do"
+    )
+    for kind, figures in slots.items():
+        table.add_row(kind, f"{figures['share']:.1%}", shown(figures["jobs/s"]))
+    console.print(table)
+    return {"positions": found, "slots": slots, "limit": await limits(opened, kinds, quick)}
+
+
+async def limits(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    title = f"{running.LIMIT} starts a second, for 3 processes together"
+    table = Table("backend", "starts", "used", "most in any second", "... later", "by process", title=title)
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        if kind != "memory":
+            each = found[kind] = await running.limit(opened, kind, seconds=3.0 if quick else 10.0)
+            table.add_row(
+                kind,
+                str(each["starts"]),
+                f"{each['used']:.1%}",
+                str(each["most in a second"]),
+                str(each["most in a second, later"]),
+                str(each["by process"]),
+            )
+    console.print(table)
+    return found
 
 
 if __name__ == "__main__":

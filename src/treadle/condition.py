@@ -7,16 +7,16 @@ each settlement moves by one, and `doomed` says when they can no longer be met.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 Counts: TypeAlias = Literal["success", "done"]
 
 DONE = frozenset({"success", "dead", "cancelled"})
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Struct, frozen=True):
     """`n` of the dependencies succeeded, or (`of="done"`) ended in any way. Made by `at_least`."""
 
     n: int

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from .errors import InputError
 from .item import Status
@@ -17,15 +18,13 @@ from .metrics import Metrics
 from .timing import Duration, seconds
 
 
-@dataclass(frozen=True, slots=True)
-class BackpressureInfo:
+class BackpressureInfo(Struct, frozen=True):
     metrics: Metrics
     active: int
     """Items in this worker's hands, running or about to."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptInfo:
+class AcceptInfo(Struct, frozen=True):
     """What `accept` decides on. Declined, the item goes back and is not counted as attempted."""
 
     id: str
@@ -35,8 +34,7 @@ class AcceptInfo:
     input: Any
 
 
-@dataclass(frozen=True, slots=True)
-class FailureInfo:
+class FailureInfo(Struct, frozen=True):
     """What `on_failure` is told besides the error."""
 
     id: str
@@ -47,8 +45,7 @@ class FailureInfo:
     """How many it may have; None: without limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnhandledGroup:
+class UnhandledGroup(Struct, frozen=True):
     """A group that ended with a value nobody was waiting for."""
 
     group_id: str
@@ -57,8 +54,7 @@ class UnhandledGroup:
     """Its members, by id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redrive:
+class Redrive(Struct, frozen=True):
     """`Treadle(redrive=...)`: when a worker is idle, some dead items of its types get another chance.
 
     Only what may go better another time: items whose attempts are exhausted, or whose workers died. Each of
@@ -80,8 +76,7 @@ class Redrive:
         seconds(self.backoff, field="backoff")
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogInfo:
+class BacklogInfo(Struct, frozen=True):
     active: int
     """Items in this worker's hands."""
     behind_for: float

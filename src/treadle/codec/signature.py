@@ -14,7 +14,6 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter as Python
 from typing import Any, Final
 
@@ -36,8 +35,7 @@ _BY_NAME: Final = (Python.POSITIONAL_OR_KEYWORD, Python.KEYWORD_ONLY)
 _FIRST_STEP: Final = re.compile(r"\$\.([^.\[]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One parameter. `type` is what a value must be; of `*args` and `**kwargs`, each value."""
 
     name: str

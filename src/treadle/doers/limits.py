@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from treadle.errors import InputError
 from treadle.ids import MAX_NAME_BYTES
@@ -15,8 +16,7 @@ Per: TypeAlias = Literal["lane", "tenant"] | None
 """For whom a limit is: each lane of each tenant, each tenant, or (None) all together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A limit before it is known for whom."""
 
     limit: int

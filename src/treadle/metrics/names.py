@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 QUEUED: Final = "queued"
 STARTED: Final = "started"
@@ -30,8 +31,7 @@ ATTEMPTS: Final = "attempts"
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """What a metric is: its name here, its name for Prometheus, and what it counts."""
 
     name: str

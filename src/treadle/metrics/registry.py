@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from treadle.errors import InputError
 
@@ -23,8 +24,7 @@ _LOGGER: Final = logging.getLogger("treadle")
 Value: TypeAlias = int | float | Histogram
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One value, as it stands."""
 
     name: str

@@ -8,23 +8,24 @@ set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_merg
 as $$
 #variable_conflict use_column
 declare
-  now float8 := treadle.clock(); nos bigint[]; kept bigint[]; g record; gone int := 0; again float8;
+  now float8 := treadle.clock(); nos bigint[]; kept bigint[]; passed bigint[] := '{}'; g record; gone int := 0; again float8;
 begin
   loop
     select array_agg(x.no) into nos from (
-      select d.no from treadle.done d where d.prune < now order by d.prune limit p_limit - gone
-      for update skip locked) x;
+      select d.no from treadle.done d where d.prune <= now and d.no <> all(passed)
+      order by d.prune limit p_limit - gone for update skip locked) x;
     exit when nos is null;
     nos := treadle.reserve(nos);
     kept := treadle.awaited(nos);
     if kept is not null then
       -- Somebody open names it: the next call looks again, after all others.
       update treadle.done d set prune = now where d.no = any(kept);
+      passed := passed || kept;
       nos := array(select n from unnest(nos) n where n <> all(kept));
     end if;
     perform treadle.remove(nos);
     gone := gone + cardinality(nos);
-    exit when gone >= p_limit or kept is null;
+    exit when gone >= p_limit or kept is null or cardinality(passed) > 10 * p_limit;
   end loop;
 
   for g in

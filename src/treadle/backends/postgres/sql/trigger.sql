@@ -10,15 +10,14 @@ as $$
 declare
   nos bigint[] := treadle.find(p_ids, p_tenant); bad record; now float8;
 begin
-  select a.id into bad from unnest(p_ids) with ordinality a(id, place)
-    where not exists (select 1 from treadle.item i where i.no = any(nos) and i.id = a.id)
-    order by a.place limit 1;
-  if found then
-    raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
-  end if;
   perform 1 from treadle.job j where j.no = any(nos) order by j.no for no key update;
-  select s.id, s.state into bad from treadle.show(nos, false) s where s.state <> 1 limit 1;
-  if found then
+  -- The first of them that will not do.
+  select a.id, s.state into bad from unnest(p_ids) with ordinality a(id, place)
+    left join treadle.show(nos, false) s on s.id = a.id
+    where s.state is distinct from 1 order by a.place limit 1;
+  if found and bad.state is null then
+    raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
+  elsif found then
     raise exception 'not scheduled' using errcode = 'TR005',
       detail = jsonb_build_object('id', bad.id, 'state', bad.state)::text;
   end if;
