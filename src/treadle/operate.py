@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any, Final
 
 from treadle.engine import announce
 from treadle.engine.core import Core
@@ -23,6 +23,9 @@ from treadle.options import HasId
 from treadle.timing import Instant, instant
 
 Ids = str | HasId | Iterable[str | HasId]
+
+PORTION: Final = 1000
+"""How many items one step changes, where there may be any number."""
 
 
 class Operator:
@@ -187,22 +190,43 @@ class DeadLetters:
         return await self._operator.list("dead", **where)
 
     async def requeue(self, ids: Ids | None = None, **where: Any) -> int:
-        """Make dead items ready again: those named, or those that a filter finds (as for `list`)."""
+        """Make dead items ready again: those named, or all that a filter finds (as for `list`), each once:
+        what dies again meanwhile stays dead."""
         if ids is not None:
             return await self._operator.requeue(ids)
         total = 0
-        while found := (await self.list(**where)).items:
-            done = await self._operator.requeue([item.id for item in found])
-            total += done
-            if not done:
-                break
+        async for tenant, items in self._found(where):
+            # The oldest first, so that they are ready in the order of their submission.
+            total += await Operator(self._operator.core, tenant).requeue(items[::-1])
         return total
 
     async def delete(self, ids: Ids | None = None, **where: Any) -> int:
-        """Remove dead items, with their groups: those named, or those that a filter finds."""
-        items = await self._operator.get(ids) if ids is not None else list((await self.list(**where)).items)
-        groups = {item.group_id for item in items if item is not None and item.status == "dead"}
-        return await self._operator.delete(sorted(groups)) if groups else 0
+        """Remove dead items, with their groups: those named, or all that a filter finds."""
+        if ids is not None:
+            named = [item for item in await self._operator.get(ids) if item is not None]
+            groups = {item.group_id for item in named if item.status == "dead"}
+            return await self._operator.delete(sorted(groups)) if groups else 0
+        total = 0
+        async for tenant, items in self._found(where):
+            groups = {item.group_id for item in items}
+            total += await Operator(self._operator.core, tenant).delete(sorted(groups))
+        return total
+
+    async def _found(self, where: dict[str, Any]) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
+        """All that a filter finds (`limit`: so many at most), in portions of one tenant: an id that
+        several tenants use names another item in each."""
+        left, cursor = where.pop("limit", None), where.pop("cursor", None)
+        while left is None or left > 0:
+            page = await self.list(**where, limit=min(left or PORTION, PORTION), cursor=cursor)
+            by_tenant: dict[str, list[ItemState]] = {}
+            for item in page.items:
+                by_tenant.setdefault(item.tenant, []).append(item)
+            for portion in by_tenant.items():
+                yield portion
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+            left = None if left is None else left - len(page.items)
 
 
 def ids_of(given: Ids) -> list[str]:

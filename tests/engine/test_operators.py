@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
@@ -17,6 +19,7 @@ from treadle import (
     Retry,
     WorkCancelled,
     WorkFailed,
+    operate,
     work,
 )
 from treadle.events import Cancelled, GroupDone
@@ -307,6 +310,54 @@ async def test_requeue_by_filter_and_delete(make_app: MakeApp) -> None:
         assert await app.get([other.id]) == [None]
         assert await app.dead.delete(flakies[0]) == 0
         assert (await app.dead.list()).items == ()
+
+
+async def test_requeue_by_filter_tries_each_once(make_app: MakeApp) -> None:
+    """§5: also if they die again at once, while others are still to be requeued."""
+
+    @work(name="hopeless")
+    async def hopeless(n: int) -> None:
+        raise Abort("again")
+
+    async with make_app(hopeless) as app:
+        handles = await app.enqueue_many([hopeless(n) for n in range(5)])
+        for handle in handles:
+            await failure(handle.result(PATIENCE))
+        async with asyncio.timeout(PATIENCE):
+            assert await app.dead.requeue(type="hopeless") == 5
+
+
+async def test_a_filter_finds_more_than_a_page(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§5: all of them, in portions; `limit` is for those who want fewer."""
+    monkeypatch.setattr(operate, "PORTION", 3)
+    app = make_app(bad)
+    await app.enqueue_many([bad() for _ in range(8)])
+    async with app:
+        await app.worker.drain()
+    assert len((await app.dead.list()).items) == 8
+    assert await app.dead.requeue(limit=4) == 4
+    assert len((await app.dead.list()).items) == 4
+    assert await app.dead.delete(limit=1) == 1
+    assert await app.dead.delete(type=bad.name) == 3
+    assert (await app.dead.list()).items == ()
+
+
+async def test_a_filter_finds_one_id_in_several_tenants(make_app: MakeApp) -> None:
+    """§5, §12: for an operator of all tenants, each is an item of its own."""
+    app = make_app(bad)
+    one = bad()
+    for tenant in ("x", "y"):
+        await app.tenant(tenant).enqueue(one)
+    async with app:
+        await app.worker.drain()
+    assert await app.dead.requeue(tenant="y") == 1
+    assert [(item.tenant, item.status) for item in (await app.list()).items] == [
+        ("y", "ready"),
+        ("x", "dead"),
+    ]
+    async with app:
+        await app.worker.drain()
+    assert await app.dead.delete() == 2
 
 
 async def test_a_requeued_prerequisite_takes_nothing_back(make_app: MakeApp) -> None:
