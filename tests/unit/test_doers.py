@@ -11,7 +11,7 @@ import pytest
 from treadle import doers
 from treadle.doers import BaseDoer, Task, balanced, managed, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
-from treadle.doers.bounded import Entry
+from treadle.doers.bounded import AHEAD, Entry
 from treadle.errors import InputError
 
 
@@ -54,7 +54,12 @@ async def done() -> None:
 
 # ------------------------------------------------------------------------------------------- every doer
 
-EVERY: list[Callable[[], BaseDoer]] = [unlimited, lambda: balanced(2), lambda: priority(2), lambda: oldest(2)]
+EVERY: list[Callable[[], BaseDoer]] = [
+    unlimited,
+    lambda: balanced(2, buffer=0),
+    lambda: priority(2, buffer=0),
+    lambda: oldest(2, buffer=0),
+]
 
 
 @pytest.mark.parametrize("make", EVERY)
@@ -107,7 +112,7 @@ async def test_without_a_callback_an_error_is_logged(caplog: pytest.LogCaptureFi
 
 
 async def test_callbacks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    doer = priority(1)
+    doer = priority(1, buffer=0)
 
     def broken(*_: object) -> None:
         raise RuntimeError("hook")
@@ -200,7 +205,7 @@ async def test_available_counts_what_is_held() -> None:
 
 
 async def test_a_slot_that_frees_is_told_and_one_that_is_filled_again_is_not() -> None:
-    crowd, doer, told = Crowd(), priority(1), list[int]()
+    crowd, doer, told = Crowd(), priority(1, buffer=0), list[int]()
     doer.on_free(lambda: told.append(doer.available()))
     doer.submit(crowd.task("a"))
     doer.submit(crowd.task("b"))
@@ -209,6 +214,43 @@ async def test_a_slot_that_frees_is_told_and_one_that_is_filled_again_is_not() -
     assert (crowd.started, told) == (["a", "b"], [])
     await crowd.end("b")
     assert told == [1]
+
+
+async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing before the first has ended; little where tasks take long, and for a while after."""
+    now = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    doer = priority(4)
+
+    async def ended_after(seconds: float) -> int:
+        nonlocal now
+        crowd = Crowd()
+        doer.submit(crowd.task("a"))
+        await turns()
+        now += seconds
+        await crowd.end()
+        return doer.buffer
+
+    assert doer.buffer == 0
+    assert await ended_after(AHEAD / 10) == 40
+    assert await ended_after(AHEAD / 2) == 8
+    assert 8 < max([await ended_after(AHEAD / 10) for _ in range(10)]) < 40
+    assert await ended_after(1.0) == 0
+    assert await ended_after(AHEAD / 10) == 0
+    assert priority(4, buffer=3).buffer == 3
+
+
+async def test_a_line_is_filled_up_when_half_of_it_has_left() -> None:
+    """One claim for many, not one for each."""
+    crowd, doer = Crowd(), priority(1, buffer=4)
+    free: list[int] = []
+    for n in range(5):
+        doer.submit(crowd.task(str(n)))
+    await turns()
+    for n in range(5):
+        await crowd.end(str(n))
+        free.append(doer.available())
+    assert free == [0, 2, 3, 4, 5]
 
 
 async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
@@ -232,6 +274,18 @@ async def test_priority_goes_by_priority_then_age_then_turn() -> None:
         {"name": "low old too", "priority": 1, "queued_at": 1.0},
     ]
     assert await order_of(priority(1, buffer=10), waiting) == ["high", "low old", "low old too", "low new"]
+
+
+@pytest.mark.parametrize("make", [balanced, priority])
+async def test_among_equals_the_order_of_the_store_counts(make: Callable[..., BaseDoer]) -> None:
+    """It lets tenants and lanes take turns; age would put the newcomer last."""
+    waiting = [
+        {"name": "a1", "tenant": "a", "queued_at": 1.0, "place": 1},
+        {"name": "b1", "tenant": "b", "queued_at": 9.0, "place": 2},
+        {"name": "a2", "tenant": "a", "queued_at": 2.0, "place": 3},
+        {"name": "high", "tenant": "a", "queued_at": 3.0, "priority": 1, "place": 4},
+    ]
+    assert await order_of(make(1), waiting) == ["high", "a1", "b1", "a2"]
 
 
 async def test_oldest_goes_by_age_then_turn() -> None:
@@ -320,7 +374,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         move = draw.random()
         if move < 0.5:
             lane = ("t", str(draw.randrange(5)))
-            order = (*line.order(draw.randrange(3), float(draw.randrange(3))), seq)
+            order = (*line.order(draw.randrange(3), float(draw.randrange(3)), None), seq)
             entry = Entry(order, done, lane)
             line.push(entry)
             plain.waiting.append(entry)

@@ -42,8 +42,8 @@ class BalancedLine:
         self._ranks: list[Rank] = []
         self._size = 0
 
-    def order(self, priority: int, queued_at: float) -> Order:
-        return (-priority, queued_at)
+    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
+        return (-priority, queued_at if place is None else place)
 
     def push(self, entry: Entry) -> None:
         lane = self._lane(entry.lane)
@@ -108,10 +108,10 @@ class BalancedLine:
         heapify(self._ranks)
 
 
-def balanced(max: int, *, buffer: int = 0) -> BoundedDoer:
+def balanced(max: int, *, buffer: int | None = None) -> BoundedDoer:
     """Run at most `max` at once in this process; of those it holds, the next is from the lane that runs
     the fewest, then the highest priority, then the oldest.
 
-    buffer: how many more to claim ahead. See `treadle.doers.bounded` for why that is 0.
+    buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
     """
     return BoundedDoer(max, buffer, BalancedLine())

@@ -72,8 +72,18 @@ class BaseDoer(ABC):
 
     @abstractmethod
     def submit(
-        self, task: Task, *, lane: str = "", priority: int = 0, queued_at: float = 0.0, tenant: str = ""
-    ) -> None: ...
+        self,
+        task: Task,
+        *,
+        lane: str = "",
+        priority: int = 0,
+        queued_at: float = 0.0,
+        tenant: str = "",
+        place: float | None = None,
+    ) -> None:
+        """See `Doer.submit`. `place`: before or after which others the store handed it out. Lines in which
+        age decides among equals go by that, if it is known: the store lets tenants and lanes take turns.
+        """
 
     async def idle(self) -> None:
         """Return when nothing runs or waits."""
@@ -173,7 +183,14 @@ class AdaptedDoer(BaseDoer):
         return self.doer.available()
 
     def submit(
-        self, task: Task, *, lane: str = "", priority: int = 0, queued_at: float = 0.0, tenant: str = ""
+        self,
+        task: Task,
+        *,
+        lane: str = "",
+        priority: int = 0,
+        queued_at: float = 0.0,
+        tenant: str = "",
+        place: float | None = None,
     ) -> None:
         handed = _Handed(self, task)
         self._pending[handed] = None

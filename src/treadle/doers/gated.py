@@ -69,7 +69,14 @@ class GatedDoer(BaseDoer):
         return max(0, room - (gate.waiting - gate.blocked))
 
     def submit(
-        self, task: Task, *, lane: str = "", priority: int = 0, queued_at: float = 0.0, tenant: str = ""
+        self,
+        task: Task,
+        *,
+        lane: str = "",
+        priority: int = 0,
+        queued_at: float = 0.0,
+        tenant: str = "",
+        place: float | None = None,
     ) -> None:
         if self._store is None:
             raise NotStarted("a doer with fleet-wide limits")

@@ -8,13 +8,13 @@ from .bounded import BoundedDoer, Order, SortedLine
 class OldestLine(SortedLine):
     __slots__ = ()
 
-    def order(self, priority: int, queued_at: float) -> Order:
+    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
         return (queued_at,)
 
 
-def oldest(max: int, *, buffer: int = 0) -> BoundedDoer:
+def oldest(max: int, *, buffer: int | None = None) -> BoundedDoer:
     """Run at most `max` at once in this process; of those it holds, the one queued first goes first.
 
-    buffer: how many more to claim ahead. See `treadle.doers.bounded` for why that is 0.
+    buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
     """
     return BoundedDoer(max, buffer, OldestLine())

@@ -16,7 +16,14 @@ class UnlimitedDoer(BaseDoer):
         return self._batch
 
     def submit(
-        self, task: Task, *, lane: str = "", priority: int = 0, queued_at: float = 0.0, tenant: str = ""
+        self,
+        task: Task,
+        *,
+        lane: str = "",
+        priority: int = 0,
+        queued_at: float = 0.0,
+        tenant: str = "",
+        place: float | None = None,
     ) -> None:
         self._running.add(self._spawn(self._run(task)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 
 import msgspec
@@ -38,6 +39,7 @@ class Dispatcher:
         self._bounds = bounds
         self._doer = doer
         self._codec = codec
+        self._place = itertools.count()
         self._batches = Batches(runner, desk, self._start)
 
     # -- what there is room for ------------------------------------------------------------------------
@@ -109,6 +111,7 @@ class Dispatcher:
                 priority=lease.priority,
                 queued_at=lease.queued_at,
                 tenant=lease.tenant,
+                place=next(self._place),
             )
         except Exception as error:  # noqa: BLE001  a doer of the user's own
             self._desk.report(error, f"the doer refused {lease.id}; its lease is given back")
