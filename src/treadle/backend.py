@@ -68,8 +68,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
+from treadle.errors import BackendError
 from treadle.item import (
     Beat,
     Changed,
@@ -209,8 +210,7 @@ class Backend(Protocol):
 
         **Foreign types** do not stand in the way: an item whose turn it is but whose type is not demanded, or
         has no room, is *parked*: set aside under its type, still `ready`, where a claim that does demand the
-        type finds it. Parked items of the demanded types are handed out before others, in the same order of
-        turns among themselves.
+        type finds it, in its place among the others: nobody can tell that it was parked.
 
         **Doomed items** of the demanded queues and tenants are handed out to a worker that has their type, or
         to any if no live worker has it. They do not count against `limit` or room, and pauses do not hold
@@ -437,4 +437,14 @@ class Backend(Protocol):
         ...
 
 
-__all__ = ["CAPABILITIES", "Backend", "Lease", "Status", "Transaction"]
+@runtime_checkable
+class Inspected(Protocol):
+    """A backend that also looks after the store at large. Optional."""
+
+    async def inspect(self) -> Sequence[BackendError]:
+        """What is wrong there that a person should see to: each once, and again when it has become much
+        worse. Workers ask every half a minute, and tell `on_error`."""
+        ...
+
+
+__all__ = ["CAPABILITIES", "Backend", "Inspected", "Lease", "Status", "Transaction"]

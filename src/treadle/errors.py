@@ -36,6 +36,7 @@
     │   ├── StoreUnavailable          transient: the engine tries again by itself
     │   ├── StoreFull                 no room for new work; work in hand can still be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
+    │   ├── LongTransaction           somebody's open transaction keeps the store from cleaning up
     │   └── UnsupportedError          this backend does not have that capability
     ├── LifecycleError              used before it was started, or after it was stopped
     │   ├── NotStarted
@@ -396,6 +397,21 @@ def _schema_advice(found: int | None, wanted: int) -> str:
     if found > wanted:
         return f"the store's schema is version {found}, newer than {wanted}: upgrade treadle here"
     return f"the store's schema is version {found}, older than {wanted}: run `treadle migrate`"
+
+
+class LongTransaction(BackendError):
+    """Somebody's transaction, perhaps not ours, has been open for so long that it slows the store down.
+
+    `holder` says who: a session's `pid`, a replication slot, a prepared transaction."""
+
+    def __init__(self, holder: str, seconds: float, advice: str, *, pid: int | None = None) -> None:
+        super().__init__(
+            f"{holder} has held a transaction open for {seconds:.0f} s: what has ended since cannot be"
+            f" cleaned up, and claims get slower: {advice}"
+        )
+        self.holder = holder
+        self.seconds = seconds
+        self.pid = pid
 
 
 class UnsupportedError(BackendError):

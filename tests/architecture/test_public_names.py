@@ -39,6 +39,7 @@ PUBLIC = [
     "ItemState",
     "LeaseLost",
     "LifecycleError",
+    "LongTransaction",
     "MemoryBackend",
     "NotFound",
     "NotStarted",

@@ -23,6 +23,7 @@ SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "300",
+    "max_prepared_transactions": "5",
     "timezone": "UTC",
 }
 # What a power cut would lose does not matter to a test. TREADLE_TEST_PG_FSYNC=1 keeps it.

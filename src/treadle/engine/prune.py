@@ -1,8 +1,8 @@
-"""Prune: forget what has been kept long enough, in small portions."""
+"""Prune: forget what has been kept long enough, in small portions; and ask how the store is."""
 
 from __future__ import annotations
 
-from treadle.backend import Backend
+from treadle.backend import Backend, Inspected
 from treadle.clock import Clock
 
 from .hooks import Hooks
@@ -23,6 +23,7 @@ class Pruner:
             await self._clock.sleep(INTERVAL)
             try:
                 await self.run_once()
+                await self.inspect()
             except Exception as error:  # noqa: BLE001  keeping too much is no reason to stop working
                 self._hooks.report(error, "claim", "could not prune; will again")
 
@@ -33,3 +34,9 @@ class Pruner:
             pruned = await self._backend.prune(PORTION)
             total += pruned
         return total
+
+    async def inspect(self) -> None:
+        """Pass on what the store says about itself."""
+        if isinstance(self._backend, Inspected):
+            for trouble in await self._backend.inspect():
+                self._hooks.report(trouble, "claim", "the store needs somebody")

@@ -14,6 +14,7 @@ from treadle.item import Signal
 
 from .calls import Calls, NothingSent, connector
 from .claiming import Claiming
+from .connecting import Connector
 from .coordinating import Coordinating
 from .failures import LOST, translated
 from .operating import Operating
@@ -24,6 +25,7 @@ from .settling import Settling
 from .signals import Listener, Notifier
 from .submitting import Submitting
 from .transactions import Transactions
+from .watching import Watching
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
@@ -33,7 +35,9 @@ POOL_SIZE: Final = 10
 RESERVED: Final = 2
 
 
-class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordinating, Transactions):
+class PostgresBackend(
+    Claiming, Submitting, Settling, Reading, Operating, Coordinating, Transactions, Watching
+):
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.
 
     - `schema`: where the tables live; several apps share a database by using several.
@@ -43,6 +47,9 @@ class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordi
       before 1.21): costs two more round trips per call.
     - `notify`: wake other processes by NOTIFY. Without it everything works, a poll later.
     - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
+    - `patience`: seconds that a call may take before its connection is given up; `statement_timeout`: seconds
+      after which the server itself ends a statement, a handler's in `ctx.transaction()` too.
+    - `long_transaction`: workers warn of transactions, of anybody, that are older than so many seconds.
     """
 
     capabilities = CAPABILITIES | {"transactions"}
@@ -60,6 +67,8 @@ class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordi
         listen_url: str | None = None,
         patience: float = 30.0,
         connect_timeout: float = 10.0,
+        statement_timeout: float = 60.0,
+        long_transaction: float | None = 300.0,
     ) -> None:
         super().__init__()
         self._url = url
@@ -68,7 +77,12 @@ class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordi
         self._pool_size = pool_size
         self._reserved = reserved
         self._prepare = prepare
+        self._connector = Connector(
+            prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
+        )
         self._connect_timeout = connect_timeout
+        self._statement_timeout = statement_timeout
+        self._long_transaction = long_transaction
         self._calls = Calls(self._schema, prepare=prepare, patience=patience)
         self._opening = asyncio.Lock()
         self._notify = notify
@@ -113,6 +127,7 @@ class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordi
             reserved=0,
             prepare=self._prepare,
             connect_timeout=self._connect_timeout,
+            statement_timeout=self._statement_timeout,
         )
 
     async def now(self) -> float:
@@ -139,15 +154,7 @@ class PostgresBackend(Claiming, Submitting, Settling, Reading, Operating, Coordi
     # -- connecting ------------------------------------------------------------------------------------
 
     async def _connect_listener(self) -> Connection:
-        return await self._connect_to(self._listen_url)
+        return await self._connector.connect(self._listen_url)
 
     async def _connect(self) -> Connection:
-        return await self._connect_to(self._url)
-
-    async def _connect_to(self, url: str) -> Connection:
-        return await asyncpg.connect(
-            url,
-            timeout=self._connect_timeout,
-            statement_cache_size=100 if self._prepare else 0,
-            server_settings={"application_name": "treadle"},
-        )
+        return await self._connector.connect(self._url)

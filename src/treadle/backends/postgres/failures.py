@@ -31,6 +31,8 @@ _AWAY: Final = frozenset(
         "25P03",  # idle in a transaction for too long
     }
 )
+_TOO_LONG: Final = "57014"
+"""`statement_timeout`: nothing of it happened."""
 _FULL: Final = frozenset({"53100", "54000"})
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
@@ -60,7 +62,7 @@ def is_away(error: BaseException) -> bool:
 def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = state(error)
-    if is_away(error) or is_conflict(error):
+    if is_away(error) or is_conflict(error) or found == _TOO_LONG:
         return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
     if found in _FULL:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")

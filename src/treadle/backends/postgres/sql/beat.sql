@@ -4,7 +4,7 @@ create or replace function treadle.beat(
   p_tenant text[],
   out fresh boolean, out l_row int[], out l_loss smallint[])
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare

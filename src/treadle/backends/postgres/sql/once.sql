@@ -1,7 +1,7 @@
 -- A key claimed by its first owner, until its time is over.
 create or replace function treadle.once(p_key text, p_tenant text, p_owner text, p_ttl float8) returns boolean
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 declare

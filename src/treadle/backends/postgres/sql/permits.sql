@@ -125,7 +125,7 @@ $$;
 -- Give back slots, no more than the worker holds.
 create or replace function treadle.give_permits(p_worker text, t_name text[], t_count int[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 begin

@@ -3,7 +3,7 @@
 create or replace function treadle.put_schedule(
   p_name text, p_next_at float8, p_last_at float8, p_paused boolean, p_spec bytea) returns setof treadle.schedule
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 begin

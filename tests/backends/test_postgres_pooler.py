@@ -1,0 +1,122 @@
+"""PostgreSQL behind a pooler in transaction mode: no session is anybody's own, but the one that listens.
+
+`TREADLE_TEST_POOLER=1` runs the whole contract there."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from tests.backends.postgres_store import connected, opened
+from tests.backends.test_postgres import PostgresSubject, shared_url
+from tests.support.pooler import Pooler
+from treadle import Context, Result, Treadle, work
+from treadle.backends.postgres import PostgresBackend
+from treadle.item import Signal
+from treadle.testing.contract import BackendContract
+from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
+from treadle.testing.contract.check import consistent
+from treadle.testing.contract.signals import Ear
+
+__all__ = ["shared_url"]
+
+
+@work(name="note")
+async def note(ctx: Context, n: int) -> int:
+    async with ctx.transaction() as tx:
+        await tx.execute("insert into mine values ($1)", n)
+    return n
+
+
+@work(name="many")
+async def many(ctx: Context, count: int) -> Result[None, int]:
+    return ctx.queue([note(n) for n in range(count)]).next(note(count))
+
+
+async def test_the_engine_behind_a_pooler(postgres_url: str) -> None:
+    """Groups, dependents, handlers' own transactions and waiting, with 3 server connections for two apps."""
+    async with connected(postgres_url) as admin, Pooler(postgres_url) as pooler:
+        await admin.execute("create table mine (n int)")
+        one, two = (
+            Treadle(
+                PostgresBackend(pooler.url, prepare=False, listen_url=postgres_url, pool_size=4),
+                work=[note, many],
+            )
+            for _ in range(2)
+        )
+        async with one, two, asyncio.timeout(30):
+            handles = [await app.enqueue(many(20)) for app in (one, two) for _ in range(3)]
+            for handle in handles:
+                assert await handle.group() == 20
+        assert await admin.fetchval("select count(*) from mine") == 6 * 21
+        assert pooler.shared
+        await _is_consistent(postgres_url)
+
+
+async def _is_consistent(url: str) -> None:
+    async with opened(url) as backend:
+        await consistent(backend)
+
+
+async def test_timeouts_that_a_pooler_refuses(postgres_url: str) -> None:
+    """It cannot keep a session's settings: asked once, then done without."""
+    async with Pooler(postgres_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
+        await asyncio.gather(*(backend.now() for _ in range(5)))
+        assert pooler.refused == ["statement_timeout"]
+
+
+async def test_listening_elsewhere(postgres_url: str) -> None:
+    """`listen_url` leads past the pooler; what is sent through the pooler is heard there."""
+    async with (
+        Pooler(postgres_url) as pooler,
+        opened(pooler.url, prepare=False, listen_url=postgres_url) as backend,
+    ):
+        ear = Ear()
+        await backend.subscribe(ear)
+        await backend.publish(Signal(items=(("t", "a"),)))
+        await ear.hear({("t", "a")})
+
+
+async def test_statements_that_are_kept(postgres_url: str) -> None:
+    """With prepared statements a strict pooler is of no use: hence `prepare=False`."""
+    async with Pooler(postgres_url) as pooler:
+        connection = await asyncpg.connect(pooler.url)
+        assert await connection.fetchval("select $1::int", 1) == 1
+        with pytest.raises(asyncpg.InvalidSQLStatementNameError):
+            await connection.fetchval("select $1::int", 1)
+        await connection.close()
+
+
+async def test_every_connection_for_every_call(postgres_url: str) -> None:
+    """Transactions of one caller go through whatever connection is free."""
+    async with Pooler(postgres_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
+        await beat(backend)
+        for n in range(20):
+            await submit(backend, item(f"a{n}"), item(f"k{n}", key=f"{n}"))
+            leases = await claim(backend)
+            await apply(backend, *(succeed(lease, item(f"c{lease.id}")) for lease in leases))
+        await consistent(backend)
+        assert pooler.used == 3
+
+
+class PooledSubject(PostgresSubject):
+    _pooler: Pooler | None = None
+
+    async def another(self) -> PostgresBackend:
+        if self._pooler is None:  # not earlier: emptying the database ends all connections
+            self._pooler = await self._stack.enter_async_context(Pooler(self._url, servers=6))
+        backend = PostgresBackend(self._pooler.url, prepare=False, listen_url=self._url)
+        await backend.open()
+        self._stack.push_async_callback(backend.close)
+        return backend
+
+
+if os.environ.get("TREADLE_TEST_POOLER"):
+
+    class TestPooledContract(BackendContract):
+        @pytest.fixture
+        async def subject(self, shared_url: str) -> AsyncIterator[PooledSubject]:
+            async with PooledSubject(shared_url) as subject:
+                yield subject
