@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 
-from .lines import Line, Lines, Lineup, Parked
+from .lines import Line, Lineup, Parked
 from .moves import doom, expire, lease, make_ready, park
 from .rows import Worker
 from .store import Store
@@ -79,11 +79,8 @@ class HandOut:
         return self._may_park <= 0
 
     def run(self) -> list[Lease]:
-        while self._left > 0 and (parked := self._parked()):
-            if not self._walk(parked):
-                break
-        if self._left > 0:
-            self._walk([self._store.ready])
+        while self._left > 0 and self._walk(self._parked()):
+            pass
         return self._leases
 
     def _parked(self) -> list[Parked]:
@@ -93,23 +90,16 @@ class HandOut:
             return list(parked.values())
         return [parked[type] for type, left in room.items() if left > 0 and type in parked]
 
-    def _walk(self, lines: Sequence[Lines]) -> bool:
+    def _walk(self, parked: Sequence[Parked]) -> bool:
         """Serve line after line in turn. True: some of what is parked fits no more."""
-        walk = Walk(lines, self._demand, self._store.turns)
-        parked = lines[0] if isinstance(lines[0], Parked) else None
+        walk = Walk([self._store.ready, *parked], self._demand, self._store.turns)
         ran_out = False
         while self._left > 0 and not self.cut_short and not ran_out and (line := walk.next()) is not None:
-            filled = self._serve(line, self._portion(parked) if walk.alone else 1)
+            filled = self._serve(line, self._left if walk.alone else 1)
             walk.served()
-            ran_out = filled and parked is not None
+            ran_out = filled and bool(parked)
         walk.end()
         return ran_out
-
-    def _portion(self, parked: Parked | None) -> int:
-        """How many of a single line can be handed out. What is parked must not be parked again."""
-        if parked is None or self._room is None:
-            return self._left
-        return min(self._left, self._room[parked.type])
 
     def _serve(self, line: Line | Lineup, most: int) -> bool:
         """Hand out up to so many of a line. Those that do not fit step aside, out of the way of those behind.

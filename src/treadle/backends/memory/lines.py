@@ -151,10 +151,10 @@ class Ring(Turning):
             self.held.pop(name, None)
 
     def served(self, name: str, turn: int) -> None:
-        turns = self.turns
-        if len(turns) > 1 and (node := turns.get(name)) is not None:
+        node = self.turns.get(name)
+        if node is not None:
             node.turn = turn
-            turns.move_to_end(name)
+            self.turns.move_to_end(name)
 
     def hold(self, name: str) -> None:
         node = self.turns.pop(name, None)

@@ -1,6 +1,6 @@
 """Rotation: where the turns of queues, tenants and lanes stand, as one worker has seen them.
 
-It is what was served last: the queue, the tenant of each queue, the lane of each tenant with more than one.
+It is what was served last: the queue, the tenant of each queue, the lane of each tenant.
 The next claim goes on behind them. It travels with the demand, so that the store keeps nothing.
 """
 
@@ -33,8 +33,7 @@ class Turns:
         self.tenant = tenant
         if tenant in self.lanes:
             self.lanes[tenant] = lane
-        elif lane and len(self.tenants) < MOST_TENANTS:
-            # A tenant that was only ever served from its nameless lane, which is the first, needs no memory.
+        elif len(self.tenants) < MOST_TENANTS:
             insort(self.tenants, tenant)
             self.lanes[tenant] = lane
 

@@ -91,21 +91,16 @@ def _concerns(demand: Demand, queue: str, tenant: str) -> bool:
 
 
 def _pick(tx: Tx, demand: Demand, picking: Picking, rotation: Rotation) -> list[int]:
-    """Parked items of the demanded types come first."""
-    taken: list[int] = []
-    if picking.left > 0:
-        parked = [Source(tx, type) for type in _parked_types(tx, demand, picking)]
-        if parked:
-            taken = Turns(parked, demand, picking, rotation).take(picking.left)
-    if len(taken) < picking.left:
-        taken += Turns([Source(tx)], demand, picking, rotation).take(picking.left - len(taken))
-    return taken
+    if picking.left <= 0:
+        return []
+    parked = [Source(tx, type) for type in _parked_types(tx, demand, picking)]
+    return Turns([Source(tx), *parked], demand, picking, rotation).take(picking.left)
 
 
 def _parked_types(tx: Tx, demand: Demand, picking: Picking) -> list[str]:
     if demand.types is None:
         return list(_walk(tx, "next_parked_type"))
-    wanted = [type for type in demand.types if picking.has_room(type)]
+    wanted = [type for type in demand.types if picking.admits(type)]
     return [type for (type,) in tx.rows(_SQL["parked_types_of"], array(wanted))]
 
 

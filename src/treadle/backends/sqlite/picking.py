@@ -31,8 +31,9 @@ class Picking:
         """It has set aside as many as one claim may. The next goes on."""
         self._given_up = 0
 
-    def has_room(self, type: str) -> bool:
-        return self._room is None or self._room.get(type, 0) > 0
+    def admits(self, type: str | None) -> bool:
+        """Whether there is room for a type; None: for what is not parked, which is of any type."""
+        return type is None or self._room is None or self._room.get(type, 0) > 0
 
     def is_paused(self, queue: str, tenant: str) -> bool:
         """The tenant is empty: for all of them."""

@@ -114,6 +114,7 @@ class Source:
 
     def __init__(self, tx: Tx, type: str | None = None) -> None:
         self._tx = tx
+        self.type = type
         self._kind = "ready" if type is None else "parked"
         self._prefix = () if type is None else (type,)
 
@@ -156,9 +157,10 @@ class Lane:
         return taken
 
     def _next(self, wanted: int) -> list[Row]:
-        """The first rows of the line: no more than `wanted`."""
-        streams = self._streams = [stream for stream in self._streams if stream.fill(wanted)]
-        if len(streams) == 1:
+        """The first rows of the line: no more than `wanted`, nor of a parked type than there is room for."""
+        admits = self._picking.admits
+        streams = self._streams = [s for s in self._streams if admits(s.type) and s.fill(wanted)]
+        if len(streams) == 1 and streams[0].type is None:
             return streams[0].pop(wanted)
         return min(streams, key=lambda stream: stream.place).pop(1) if streams else []
 
@@ -168,6 +170,7 @@ class _Stream:
 
     def __init__(self, source: Source, line: tuple[str, str, str], head: Row) -> None:
         self._source = source
+        self.type = source.type
         self._line = line
         self._rows = [head]
         self._begin = 0
@@ -202,7 +205,7 @@ class Turns:
     def __init__(
         self, sources: Sequence[Source], demand: Demand, picking: Picking, rotation: Rotation
     ) -> None:
-        self._sources = sources
+        self._every = sources
         self._demand = demand
         self._picking = picking
         self._rotation = rotation
@@ -222,6 +225,11 @@ class Turns:
             _move(self._rotation.lanes, (queue, tenant), lanes.last)
         self._rotation.forget_some()
         return taken
+
+    @property
+    def _sources(self) -> Sequence[Source]:
+        """Without those whose type has no more room."""
+        return [source for source in self._every if self._picking.admits(source.type)]
 
     def _find_queue(self, begin: str) -> tuple[str, Child] | None:
         while True:

@@ -215,6 +215,12 @@ class Turns:
         assert len(third.leases) == 12 - 6
 
     @needs("order")
+    async def test_the_nameless_lane_takes_turns_like_any_other(self, backend: Backend) -> None:
+        """In claims of one: none of the lanes is always the first again."""
+        await fill(backend, 5, {"lane": ""}, {"lane": "a"}, {"lane": "b"})
+        assert even([lease.lane for lease in await walk(backend, [1] * 15)], 3)
+
+    @needs("order")
     async def test_in_a_lane_the_order_holds_through_the_turns(self, backend: Backend) -> None:
         """Turns choose the lane; priority and age choose the item."""
         for n in range(4):
@@ -264,13 +270,40 @@ class Parking:
         assert await claim_ids(backend, worker="w2") == ["a", "b"]
 
     @needs("parking")
-    async def test_parked_items_come_before_others(self, backend: Backend) -> None:
-        """They have waited: even before a higher priority."""
-        await submit(backend, item("parked", "foreign"), item("mine", "mine"))
-        await claim(backend, worker="w1", types={"mine": 5})
-        await submit(backend, item("urgent", "foreign", priority=100))
-        assert await claim_ids(backend, 1, "w2", types={"foreign": 5}) == ["parked"]
-        assert await claim_ids(backend, 1, "w2", types={"foreign": 5}) == ["urgent"]
+    async def test_the_parked_stand_in_line_with_others(self, backend: Backend) -> None:
+        """By priority, then by age, whoever was parked and whoever was not."""
+        await submit(
+            backend, item("old", "foreign"), item("high", "foreign", priority=5), item("mine", "mine")
+        )
+        assert await claim_ids(backend, worker="w1", types={"mine": 5}) == ["mine"]
+        await submit(backend, item("new", "foreign"), item("urgent", "foreign", priority=100))
+        foreign: dict[str, Any] = {"worker": "w2", "types": {"foreign": 5}}
+        assert await claim_ids(backend, 1, **foreign) == ["urgent"]
+        assert await claim_ids(backend, 9, **foreign) == ["high", "old", "new"]
+        await consistent(backend)
+
+    @needs("parking")
+    async def test_a_crowd_that_is_parked_keeps_nobody_waiting(self, backend: Backend) -> None:
+        """Tenants and lanes take turns: one of another is served at once, and so is one of another type."""
+        await submit(backend, *items(300, type="foreign", tenant="a"), item("mine", "mine", tenant="a"))
+        assert len(await persist(backend, 1, worker="w1", types={"mine": 5})) == 1
+        await submit(backend, item("b", "foreign", tenant="b"), item("lane", "foreign", tenant="a", lane="x"))
+        await submit(backend, item("third", "third", tenant="c"))
+        leases = await walk(backend, [1] * 6, worker="w2", types={"foreign": 500, "third": 5})
+        assert {"b", "third", "lane"} <= {lease.id for lease in leases}
+        assert len(await walk(backend, [100, 200], worker="w2", types={"foreign": 500})) == 297
+        await consistent(backend)
+
+    @needs("parking")
+    async def test_the_parked_do_not_fill_the_room_of_others(self, backend: Backend) -> None:
+        """What there is no room for is passed over, parked or not; everything else is found."""
+        await submit(backend, *items(50, type="full"), item("mine", "mine"))
+        assert await claim_ids(backend, worker="w1", types={"mine": 5}) == ["mine"]
+        await submit(backend, item("other", "other"), *(item(f"new{n}", "full") for n in range(5)))
+        found = await claim_ids(backend, 9, "w2", types={"full": 2, "other": 5})
+        assert (len(found), "other" in found) == (3, True)
+        assert len(await claim_ids(backend, 99, "w2", types={"full": 99})) == 53
+        await consistent(backend)
 
     @needs("parking")
     async def test_a_type_without_room_is_parked_too(self, backend: Backend) -> None:

@@ -17,7 +17,7 @@ as $$
 declare
   portion constant int := 1000;
   now float8 := treadle.clock();
-  me bigint; rest int := p_limit; more boolean := false; rooms int[] := p_rooms;
+  me bigint; rest int := p_limit; more boolean := false;
   taken record; held bigint[] := '{}'; fresh bigint[] := '{}'; sentenced bigint[];
 begin
   more := treadle.bury_lapsed(now, portion);
@@ -29,18 +29,11 @@ begin
   end if;
   more := treadle.refresh(now, portion) or more;
 
-  if rest > 0 and exists (select 1 from treadle.job j where j.status = 3) then
-    select * into taken from treadle.take(true, me, now, rest, p_types, rooms, p_queues, p_tenants,
-      p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
-    held := taken.held; fresh := taken.fresh; rooms := taken.rooms;
-    rest := rest - cardinality(held) - cardinality(fresh);
-  end if;
   if rest > 0 then
-    select * into taken from treadle.take(false, me, now, rest, p_types, rooms, p_queues, p_tenants,
+    select * into taken from treadle.take(me, now, rest, p_types, p_rooms, p_queues, p_tenants,
       p_avoid_tenants, p_avoid_lanes, t_queue, t_queues, t_tenants, l_queues, l_tenants, l_lanes);
-    held := held || taken.held;  -- after a short first take there is nothing fresh from it
-    fresh := fresh || taken.fresh; more := more or taken.more;
-    rest := rest - cardinality(taken.held) - cardinality(taken.fresh);
+    held := taken.held; fresh := taken.fresh; more := more or taken.more;
+    rest := rest - cardinality(held) - cardinality(fresh);
   end if;
   if p_grace is not null then
     if rest = 0 then

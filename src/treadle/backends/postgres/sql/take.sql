@@ -1,9 +1,11 @@
 -- Take from the lines that are next, in exact turns, and move aside what this worker cannot run.
 --
+-- What is parked under a type that there is room for stands in line with what is ready.
+--
 -- Each round asks every line for a fair share of what is left to take. Where lines run dry, the next round
 -- shares out the rest among the others.
 create or replace function treadle.take(
-  p_parked boolean, p_me bigint, p_now float8, p_limit int, p_types text[], p_rooms int[], p_queues text[],
+  p_me bigint, p_now float8, p_limit int, p_types text[], p_rooms int[], p_queues text[],
   p_tenants text[], p_avoid_tenants text[], p_avoid_lanes text[],
   t_queue text, t_queues text[], t_tenants text[], l_queues text[], l_tenants text[], l_lanes text[],
   out held bigint[], out fresh bigint[], out rooms int[], out more boolean)
@@ -19,27 +21,22 @@ declare
   per_queue int; per_tenant int; per_lane int; stretch int := 1;
   s_type text[]; s_queue text[]; s_tenant text[]; s_lane text[]; s_last_tenant text[]; s_last_lane text[];
   s_per_queue int[]; s_per_tenant int[]; s_per_lane int[];
-  c_no bigint[]; c_type text[]; batch bigint[]; aside bigint[]; set_aside int := 0;
+  some_parked boolean; c_no bigint[]; c_type text[]; c_parked boolean[];
+  batch bigint[]; aside bigint[]; set_aside int := 0;
 begin
   held := '{}'; fresh := '{}'; rooms := p_rooms; more := false;
-  if p_parked then
-    -- The types with something parked, of those that there is room for.
-    types := '{}';
-    y := '';
-    loop
-      select j.type into y from treadle.job j where j.status = 3 and j.type > y
-        order by j.type, j.queue, j.tenant, j.lane, j.priority desc, j.seq limit 1;
-      exit when y is null;
-      if p_types is null or rooms[array_position(p_types, y)] > 0 then
-        types := types || y;
-      end if;
-    end loop;
-    if types = '{}' then
-      return;
+  -- Those that are ready have no type here, those that are parked one that there is room for.
+  types := array[null::text];
+  y := '';
+  loop
+    select j.type into y from treadle.job j where j.status = 3 and j.type > y
+      order by j.type, j.queue, j.tenant, j.lane, j.priority desc, j.seq limit 1;
+    exit when y is null;
+    if p_types is null or rooms[array_position(p_types, y)] > 0 then
+      types := types || y;
     end if;
-  else
-    types := array[null::text];
-  end if;
+  end loop;
+  some_parked := cardinality(types) > 1;
   select coalesce(array_agg(p.queue) filter (where p.tenant = ''), '{}'),
          coalesce(array_agg(p.queue || chr(10) || p.tenant) filter (where p.tenant <> ''), '{}')
     into paused, holds from treadle.pause p;
@@ -48,7 +45,7 @@ begin
     s_type := '{}'; s_queue := '{}'; s_tenant := '{}'; s_lane := '{}'; s_last_tenant := '{}';
     s_last_lane := '{}'; s_per_queue := '{}'; s_per_tenant := '{}'; s_per_lane := '{}';
     foreach y in array types loop
-      if p_parked and p_types is not null then
+      if y is not null and p_types is not null then
         continue when rooms[array_position(p_types, y)] = 0;
       end if;
       queues := treadle.turn_queues(y, t_queue, rest, p_queues, paused);
@@ -89,9 +86,10 @@ begin
     end loop;
     exit when s_lane = '{}';
 
-    if p_parked then
-      select h.c_no, h.c_type into c_no, c_type from treadle.line_up_parked(rest * stretch, t_queue, s_type, s_queue,
-        s_tenant, s_lane, s_last_tenant, s_last_lane, s_per_queue, s_per_tenant, s_per_lane) h;
+    if some_parked then
+      select h.c_no, h.c_type, h.c_parked into c_no, c_type, c_parked from treadle.line_up_parked(
+        rest * stretch, t_queue, s_type, s_queue, s_tenant, s_lane, s_last_tenant, s_last_lane,
+        s_per_queue, s_per_tenant, s_per_lane) h;
     elsif cardinality(s_lane) = 1 then
       select array_agg(x.no), array_agg(x.type) into c_no, c_type from (
         select j.no, j.type from treadle.job j
@@ -122,7 +120,7 @@ begin
         if coalesce(rooms[place], 0) > 0 then
           batch := batch || c_no[k];
           rooms[place] := rooms[place] - 1;
-        elsif not p_parked then
+        elsif not some_parked or not c_parked[k] then
           aside := aside || c_no[k];
         end if;
       end loop;
