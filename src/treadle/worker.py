@@ -88,6 +88,7 @@ class Worker:
             processes=processes,
         )
         self._crew: Crew | None = None
+        self._changing = asyncio.Lock()
         client.core.employ(self)
 
     @property
@@ -101,23 +102,24 @@ class Worker:
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
-        if self._crew is not None:
-            return
-        await self._core.connect()
-        crew = self._crew = Crew(self._core, self._duty)
-        try:
-            await crew.start()
-        except BaseException:
-            self._crew = None
-            raise
+        async with self._changing:
+            if self._crew is None:
+                await self._core.connect()
+                self._crew = Crew(self._core, self._duty)
+                try:
+                    await self._crew.start()
+                except BaseException:
+                    self._crew = None
+                    raise
 
     async def stop(self, drain: Duration | None = None) -> None:
         """Claim nothing more, give handlers `drain` seconds to end, then give back what they were running,
-        so that another worker starts at once. Idempotent."""
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
-            await crew.stop(grace)
+        so that another worker starts at once. Idempotent. A start that is under way comes first."""
+        async with self._changing:
+            crew, self._crew = self._crew, None
+            if crew is not None:
+                grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
+                await crew.stop(grace)
 
     async def run(self, until: asyncio.Event | None = None) -> None:
         """Work until the event is set, or until cancelled, or until the engine fails; then stop."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -145,6 +147,32 @@ async def test_start_and_stop_are_idempotent(make_app: MakeApp) -> None:
     assert not app.worker.running
     async with app:
         assert await app.enqueue(value(2)).result(PATIENCE) == 2
+
+
+async def test_a_stop_comes_after_the_start_that_is_under_way(make_app: MakeApp) -> None:
+    """... and leaves nothing behind, however early it was asked for."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @work(name="idle")
+    async def idle() -> None: ...
+
+    @asynccontextmanager
+    async def slowly() -> AsyncGenerator[None]:
+        entered.set()
+        await go.wait()
+        yield
+
+    app = make_app(idle, lifespan=slowly)
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(app.start())
+    await entered.wait()
+    stopping = asyncio.create_task(app.stop())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    go.set()
+    await asyncio.gather(starting, stopping)
+    assert not app.worker.running
+    assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
 
 
 async def test_stop_leaves_no_task(make_app: MakeApp) -> None:
