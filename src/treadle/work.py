@@ -124,6 +124,11 @@ class WorkType(Generic[P, S, G]):
         chosen = self.options.get("run_in")
         if handler.is_async and chosen in ("thread", "process"):
             raise TypeError(f"run_in={chosen!r} is for plain functions, and {self.name!r} is async")
+        if handler.wants_context and chosen == "process":
+            raise TypeError(
+                f"{self.name!r} takes a Context, which does not leave its process: "
+                "with run_in='process', take what the handler needs as arguments"
+            )
         return handler
 
     def computed_options(self, input: Input) -> dict[str, Any]:

@@ -60,6 +60,10 @@ class Later:
     n: int
 
 
+def contextual(ctx: Context, n: int) -> int:
+    return n
+
+
 class TestMinting:
     def test_a_call_mints_and_runs_nothing(self) -> None:
         minted = add(1, b=2)
@@ -245,6 +249,7 @@ class TestDefinition:
             (lambda: work.declare("x", lambda: None), "@work takes no lambda"),
             (lambda: work(run_in="thread")(add.fn), "run_in='thread' is for plain functions, and"),
             (lambda: work(run_in="process")(add.fn), "run_in='process' is for plain functions, and"),
+            (lambda: work(run_in="process")(contextual), "takes a Context, which does not leave its process"),
         ],
     )
     def test_refused_with_a_type_error(self, define: Callable[[], object], message: str) -> None:
