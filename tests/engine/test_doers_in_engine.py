@@ -186,24 +186,20 @@ async def test_a_rate_holds_across_the_fleet(make_app: MakeApp) -> None:
 
 
 async def test_a_concurrency_holds_across_the_fleet(make_app: MakeApp) -> None:
-    """§6: `concurrency(2)`: two at once, on two workers together."""
+    """§6: `concurrency(2)`: two at once, on two workers together, which may well be in one process."""
     running, peak = [0], [0]
     gate = Gate()
 
-    def limited() -> Any:
-        @work(name="limited", doer=concurrency(2))
-        async def limited(n: int) -> int:
-            running[0] += 1
-            peak[0] = max(peak[0], running[0])
-            await gate.passing()
-            running[0] -= 1
-            return n
+    @work(name="limited", doer=concurrency(2))
+    async def limited(n: int) -> int:
+        running[0] += 1
+        peak[0] = max(peak[0], running[0])
+        await gate.passing()
+        running[0] -= 1
+        return n
 
-        return limited
-
-    first, second = limited(), limited()
-    async with make_app(first) as app, make_app(second):
-        handles = await app.enqueue_many([first(n) for n in range(6)])
+    async with make_app(limited) as app, make_app(limited):
+        handles = await app.enqueue_many([limited(n) for n in range(6)])
         await until(lambda: running[0] == 2)
         await asyncio.sleep(0.1)
         gate.go.set()

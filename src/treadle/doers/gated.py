@@ -59,6 +59,11 @@ class GatedDoer(BaseDoer):
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._watchers: list[asyncio.Future[None]] = []
 
+    def of_worker(self, worker: str) -> GatedDoer:
+        """This one if nobody else has it, or another for the same limits: what they share is the store's."""
+        taken = self._store is not None and self._store[2] != worker
+        return GatedDoer(self.rules, self.inner) if taken else self
+
     # -- the protocol ----------------------------------------------------------------------------------
 
     def available(self) -> int:

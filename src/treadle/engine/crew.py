@@ -202,8 +202,9 @@ class Crew:
         """The doer of a type, bound once, however many types share it."""
         given = type.options["doer"]
         if given not in self._doers:
-            self._doers[given] = managed(given)
-            self._bind(self._doers[given], type.name)
+            mine = given.of_worker(self._duty.worker) if isinstance(given, GatedDoer) else managed(given)
+            self._bind(mine, type.name)
+            self._doers[given] = mine
         return self._doers[given]
 
     def _bind(self, doer: BaseDoer, name: str) -> None:
