@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
+import asyncpg
 import pytest
 
 from tests.backends.postgres_store import connected, opened
@@ -306,6 +307,34 @@ class TestPool:
                 assert (await state(backend, "a")).id == "a"
             idle = "select count(*) from pg_stat_activity where state like 'idle in%'"
             assert await admin.fetchval(f"{idle} and datname = current_database()") == 0
+
+    async def test_a_connection_that_the_server_has_ended_is_used_no_more(self, postgres_url: str) -> None:
+        """The server says so before it hangs up: in between the connection still looks like a good one."""
+        async with opened(postgres_url, pool_size=1, reserved=0) as backend:
+            pool = backend._calls.pool
+            ended: asyncpg.Connection | None = None
+            with pytest.raises(asyncpg.AdminShutdownError):
+                async with pool.connection() as ended:
+                    raise asyncpg.AdminShutdownError("terminating connection due to administrator command")
+            async with pool.connection() as connection:
+                assert connection is not ended
+                with pytest.raises(asyncpg.DivisionByZeroError):
+                    await connection.fetchval("select 1 / 0")
+
+    async def test_a_driver_that_has_lost_track_is_no_refusal(self, postgres_url: str) -> None:
+        """Nothing can be said about what was to be stored: it is tried again, on another connection."""
+        async with opened(postgres_url, pool_size=1, reserved=0) as backend:
+            failures = [asyncpg.InternalClientError("cannot switch to state 12")]
+
+            async def attempt() -> str:
+                if failures:
+                    raise failures.pop()
+                return "done"
+
+            assert await backend._calls.persist(attempt, repeatable=True) == "done"
+            failures.append(asyncpg.InternalClientError("again"))
+            with pytest.raises(StoreUnavailable):
+                await backend._calls.persist(attempt, repeatable=False)
 
     async def test_a_closed_backend_says_so(self, postgres_url: str) -> None:
         """Not something about pools or loops."""

@@ -36,8 +36,14 @@ _TOO_LONG: Final = "57014"
 _FULL: Final = frozenset({"53100", "54000"})
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
-LOST = (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
-"""What the driver raises when the server does not answer."""
+LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+)
+"""What the driver raises when the server does not answer, or when it has lost track of a connection."""
 
 
 def state(error: BaseException | None) -> str:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
+from .failures import is_away
+
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
@@ -51,9 +53,10 @@ class Pool:
         self._used.add(connection)
         try:
             yield connection
-        except (asyncpg.PostgresError, ValueError):
-            # The server refused, or the driver did before it sent anything.
-            self._put_back(connection)
+        except (asyncpg.PostgresError, ValueError) as error:
+            # The server refused, or the driver did before it sent anything. A server that says goodbye has
+            # not hung up yet: whoever used that connection next would hear of it.
+            (self._discard if is_away(error) else self._put_back)(connection)
             raise
         except BaseException:
             self._discard(connection)
