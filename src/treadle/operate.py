@@ -131,7 +131,9 @@ class Operator:
         (name,) = ids_of(id)
         (state,) = await self.core.backend.get([name], tenant=self._tenant)
         result = self._encoded(state.type if state is not None else "", value)
-        self._ended(await self.core.backend.complete(name, result, tenant=self._tenant))
+        changed = await self.core.backend.complete(name, result, tenant=self._tenant)
+        announce.completed(self.core, changed.items, value)
+        self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
         """Make dead items ready again, with all their attempts. How many there were."""

@@ -22,7 +22,7 @@ from treadle import (
     operate,
     work,
 )
-from treadle.events import Cancelled, GroupDone
+from treadle.events import Cancelled, GroupDone, Succeeded
 
 
 @work
@@ -209,6 +209,7 @@ async def test_complete_without_a_worker(make_app: MakeApp) -> None:
     assert (state.status, state.worker, state.attempt) == ("success", None, 0)
     assert (await after.state()).status == "ready"
     assert "Released" in seen.names(after.id)
+    assert [(event.attempt, event.result) for event in seen.of(Succeeded, handle.id)] == [(0, 42)]
     with pytest.raises(AlreadyEnded):
         await app.complete(handle, 43)
     with pytest.raises(NotFound):

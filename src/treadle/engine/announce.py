@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from treadle.events import Cancelled, GroupDone, Queued, Released
+from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
 from treadle.item import Closed, Effects, Item, ItemState, Lease
 
 from . import values
@@ -52,11 +52,17 @@ def _value(core: Core, group: Closed) -> Any:
 
 
 def cancelled(core: Core, items: Iterable[ItemState]) -> None:
-    now = core.settings.clock.now()
     for item in items:
-        if core.hooks.listening(item.type):
-            core.hooks.emit(
-                Cancelled(
-                    item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, item.after, now
-                )
-            )
+        _ended(core, Cancelled, item)
+
+
+def completed(core: Core, items: Iterable[ItemState], value: Any) -> None:
+    for item in items:
+        _ended(core, Succeeded, item, result=value)
+
+
+def _ended(core: Core, cls: type[ItemEvent], item: ItemState, **extra: Any) -> None:
+    if core.hooks.listening(item.type):
+        now = core.settings.clock.now()
+        origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, item.after)
+        core.hooks.emit(cast("Event", cls(*origin, now, **extra)))
