@@ -1,4 +1,4 @@
-"""The processes of a storm: `python -m tests.chaos.actors submit|work URL LEDGER`."""
+"""The processes of a storm: `python -m tests.chaos.actors submit|work URL LEDGER [ITEMS]`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.ledger import Ledger
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, work
+from treadle.events import Event, GroupDone, Succeeded
 
 SETTINGS: dict[str, Any] = {"lease": 3.0, "poll_interval": 0.2}
+PATIENT = Retry(attempts=None, base=0.05, max=0.5)
+
+ledger: Ledger
 
 
-@work(name="effect", retry=Retry(attempts=None, base=0.05, max=0.5))
+@work(name="effect", retry=PATIENT)
 async def effect(ctx: Context, n: int) -> int:
     """Its effect is a row in the user's own table, written in the transaction that settles it."""
+    began(ctx)
     async with ctx.transaction() as tx:
         await asyncio.sleep(0.002)
         await execute(tx, ctx.id)
     return n
 
 
-@work(name="pair", retry=Retry(attempts=None, base=0.05, max=0.5))
+@work(name="pair", retry=PATIENT)
 async def pair(ctx: Context, n: int) -> Result[None, int]:
     """Two effects, and a third when both are there."""
+    began(ctx)
     return ctx.queue(effect(n), effect(n + 1)).next(effect(n + 2))
+
+
+def began(ctx: Context) -> None:
+    ledger.write(f"run {ctx.id} {os.getpid()} {time.monotonic()}")
 
 
 async def execute(tx: Any, id: str) -> None:
@@ -37,39 +48,54 @@ async def execute(tx: Any, id: str) -> None:
         await tx.execute("insert into effects (id) values ($1)", id)
 
 
-async def submit(url: str, ledger: Ledger) -> None:
-    """Submit for as long as this process lives, and write down what was acknowledged."""
+async def submit(url: str, items: int) -> None:
+    """Submit until there are so many items, and write down what was acknowledged."""
     app = Treadle(url, work=[effect, pair], **SETTINGS)
-    number = 0
+    number, stored = 0, ledger.items()
     while True:
         number += 1
-        try:
-            if number % 5 == 0:
-                handle = await app.enqueue(pair(number))
-                ledger.write(f"pair {handle.id}")
-            else:
-                handles = await app.enqueue_many([effect(number) for _ in range(3)])
-                ledger.write("\n".join(f"effect {handle.id}" for handle in handles))
-        except StoreUnavailable:
-            continue
         if number == 5:
             ledger.write(f"ready {os.getpid()}")
+        try:
+            stored += await submit_some(app, number) if stored < items else 0
+        except StoreUnavailable:
+            continue
         await asyncio.sleep(0.005)
 
 
-async def run(url: str, ledger: Ledger) -> None:
+async def submit_some(app: Treadle, number: int) -> int:
+    """One pair, or three effects; how many items that makes."""
+    if number % 5 == 0:
+        handle = await app.enqueue(pair(number))
+        ledger.write(f"pair {handle.id}")
+        return 4
+    handles = await app.enqueue_many([effect(number) for _ in range(3)])
+    ledger.write("\n".join(f"effect {handle.id}" for handle in handles))
+    return 3
+
+
+async def run(url: str, _: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = Treadle(url, work=[effect, pair], **SETTINGS)
+    app = Treadle(url, work=[effect, pair], on_event=announced, **SETTINGS)
     await app.start()
     ledger.write(f"ready {os.getpid()}")
     await stop.wait()
     await app.stop()
 
 
+def announced(event: Event) -> None:
+    if isinstance(event, Succeeded):
+        ledger.write(f"done {event.id}")
+    elif isinstance(event, GroupDone):
+        ledger.write(f"closed {event.id}")
+
+
 def main() -> None:
-    role, url, path = sys.argv[1:4]
-    asyncio.run({"submit": submit, "work": run}[role](url, Ledger(Path(path))))
+    global ledger  # noqa: PLW0603  handlers are functions of this module
+    role, url, path, items = sys.argv[1:5]
+    ledger = Ledger(Path(path))
+    asyncio.run({"submit": submit, "work": run}[role](url, int(items)))
 
 
 if __name__ == "__main__":

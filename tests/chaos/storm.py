@@ -8,61 +8,65 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
+from tests.chaos.account import Account, Runs, settle_accounts
 from tests.chaos.actors import SETTINGS, effect, pair
 from tests.chaos.ledger import Ledger
-from treadle import Client
-from treadle.item import OPEN, Filter
+from tests.chaos.stores import Ground
+from treadle import Client, StoreUnavailable
+from treadle.item import OPEN
 
 PROJECT = Path(__file__).parents[2]
-
-
-@dataclass
-class Account:
-    """What became of everything."""
-
-    kills: int = 0
-    acknowledged: int = 0
-    lost: list[str] = field(default_factory=list[str])
-    not_successful: list[str] = field(default_factory=list[str])
-    effects: Counter[str] = field(default_factory=Counter[str])
-    expected: int = 0
-    seconds: float = 0.0
-
-    @property
-    def doubled(self) -> list[str]:
-        return [id for id, times in self.effects.items() if times > 1]
-
-    def check(self) -> None:
-        assert not self.lost, f"acknowledged and lost: {self.lost[:5]}"
-        assert not self.not_successful, f"not successful: {self.not_successful[:5]}"
-        assert not self.doubled, f"effects done twice: {self.doubled[:5]}"
-        assert len(self.effects) == self.expected, (len(self.effects), self.expected)
+PATIENCE = 60.0
+"""Seconds without any progress after which something is stuck."""
+SUSPENDED = (1.2, 2.0)
+"""For how many leases a process is suspended: always for longer than one."""
 
 
 class Storm:
-    def __init__(self, url: str, directory: Path, *, seed: int, workers: int = 3) -> None:
-        self._url = url
-        self._ledger = directory / "ledger"
+    """
+    workers: how many processes work, beside the one that submits.
+    items: how many are submitted, at least; None: for as long as there are kills to come.
+    calm: the shortest and the longest time between two events, in seconds.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        directory: Path,
+        *,
+        seed: int,
+        workers: int = 4,
+        items: int | None = None,
+        calm: tuple[float, float] = (0.02, 0.4),
+    ) -> None:
+        self._ground = ground
+        self._ledger = Ledger(directory / "ledger")
         self._rng = random.Random(seed)
         self._workers = workers
+        self._items = items
+        self._calm = calm
         self._running: dict[subprocess.Popen[bytes], str] = {}
+        self._killed: list[tuple[int, float]] = []
+        self._suspended: dict[int, tuple[float, float]] = {}
+        self._resuming: set[asyncio.Task[None]] = set()
         self.account = Account()
 
     async def blow(self, kills: int) -> Account:
         """Kill so many processes, one after the other, then let a last crew finish, and count."""
         started = time.monotonic()
-        Ledger(self._ledger)
         try:
             for role in ("submit", *["work"] * self._workers):
                 self._start(role)
-            while self.account.kills < kills:
-                await asyncio.sleep(self._rng.uniform(0.02, 0.4))
-                self._kill_one_that_is_ready()
+            while self.account.kills < kills or not self._submitted():
+                await asyncio.sleep(self._rng.uniform(*self._calm))
+                await self._strike(kills)
+            await asyncio.gather(*self._resuming)
             await self._finish()
         finally:
             for process in self._running:
@@ -71,21 +75,65 @@ class Storm:
         self.account.seconds = time.monotonic() - started
         return self.account
 
+    def _submitted(self) -> bool:
+        return self._items is None or self._ledger.items() >= self._items
+
     def _start(self, role: str) -> None:
-        command = [sys.executable, "-m", "tests.chaos.actors", role, self._url, str(self._ledger)]
+        items = sys.maxsize if self._items is None else self._items
+        command = [sys.executable, "-m", "tests.chaos.actors", role, self._ground.url]
+        command += [str(self._ledger.path), str(items)]
         self._running[subprocess.Popen(command, cwd=PROJECT)] = role
 
-    def _kill_one_that_is_ready(self) -> None:
+    # -- what strikes ------------------------------------------------------------------------------------
+
+    async def _strike(self, kills: int) -> None:
+        """Mostly a kill. The server crashes after a third of them, and is stopped in order after another."""
+        account = self.account
+        if account.restarts < 2 and account.kills >= (account.restarts + 1) * kills // 3:
+            account.restarts += 1
+            await self._ground.restart(crash=account.restarts == 1)
+        (blow,) = self._rng.choices([self._kill_one, self._suspend_one, self._cut], [8, 1, 1])
+        await blow()
+
+    def _ready(self, *roles: str) -> list[subprocess.Popen[bytes]]:
         """One that is still starting up would teach nothing."""
-        ready = {line.split()[1] for line in Ledger(self._ledger).lines() if line.startswith("ready")}
-        victims = [process for process in self._running if str(process.pid) in ready]
-        if not victims:
-            return
-        victim = self._rng.choice(victims)
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
-        self._start(self._running.pop(victim))
-        self.account.kills += 1
+        ready = self._ledger.ready()
+        return [process for process, role in self._running.items() if process.pid in ready and role in roles]
+
+    async def _kill_one(self) -> None:
+        victims = self._ready("submit", "work")
+        if victims:
+            victim = self._rng.choice(victims)
+            self._killed.append((victim.pid, time.monotonic()))
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+            self._start(self._running.pop(victim))
+            self.account.kills += 1
+
+    async def _suspend_one(self) -> None:
+        """It cannot know that it was: its leases lapse meanwhile, and what it then says must be refused."""
+        victims = [process for process in self._ready("work") if process.pid not in self._suspended]
+        if victims and not self._resuming:
+            victim = self._rng.choice(victims)
+            victim.send_signal(signal.SIGSTOP)
+            self.account.pauses += 1
+            seconds = SETTINGS["lease"] * self._rng.uniform(*SUSPENDED)
+            task = asyncio.create_task(self._resume(victim, seconds))
+            self._resuming.add(task)
+            task.add_done_callback(self._resuming.discard)
+
+    async def _resume(self, victim: subprocess.Popen[bytes], seconds: float) -> None:
+        began = time.monotonic()
+        await asyncio.sleep(seconds)
+        if victim.poll() is None:
+            self._suspended[victim.pid] = (began, time.monotonic())
+            victim.send_signal(signal.SIGCONT)
+
+    async def _cut(self) -> None:
+        with suppress(OSError, asyncpg.PostgresError):
+            self.account.cuts += await self._ground.cut(self._rng)
+
+    # -- afterwards --------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
         for process, role in list(self._running.items()):
@@ -93,76 +141,26 @@ class Storm:
                 process.kill()
                 process.wait()
                 del self._running[process]
-        client = Client(self._url, work=[effect, pair], **SETTINGS)
-        async with client:
+        async with Client(self._ground.url, work=[effect, pair], **SETTINGS) as client:
             await self._until_ended(client)
-            await self._count(client)
+            await settle_accounts(self.account, client, self._ground, self._ledger)
+        runs = Runs(self._ledger)
+        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at)]
+        self.account.overtaken = sum(
+            again < until - since
+            for pid, (since, until) in self._suspended.items()
+            for again in runs.after(pid, since)
+        )
 
-    async def _until_ended(self, client: Client, patience: float = 60.0) -> None:
-        deadline = time.monotonic() + patience
-        while any(count.status in OPEN for count in await client.counts()):
-            assert time.monotonic() < deadline, await client.counts()
-            await asyncio.sleep(0.1)
-
-    async def _count(self, client: Client) -> None:
-        account = self.account
-        for line in Ledger(self._ledger).lines():
-            if line.startswith("ready"):
-                continue
-            account.acknowledged += 1
-            (state,) = await client.get([line.split()[1]])
-            if state is None:
-                account.lost.append(line)
-            elif state.status != "success":
-                account.not_successful.append(f"{line} {state.status}")
-        account.effects = Counter(await self._effects())
-        account.expected = await self._successes(client)
-
-    async def _successes(self, client: Client) -> int:
-        """How many items of type `effect` succeeded: each must have left one row."""
-        total, cursor = 0, None
+    async def _until_ended(self, client: Client) -> None:
+        counts: list[Any] = []
+        deadline = time.monotonic() + PATIENCE
         while True:
-            where = Filter(type="effect", status=("success",))
-            page = await client.backend.list(where, limit=1000, cursor=cursor)
-            total, cursor = total + len(page.items), page.cursor
-            if cursor is None:
-                return total
-
-    async def _effects(self) -> list[str]:
-        return await effects(self._url)
-
-
-async def prepare(url: str) -> None:
-    """The user's own table. Without a unique key: a second row must be seen, not refused."""
-    if url.startswith("sqlite"):
-        import sqlite3
-
-        with sqlite3.connect(path_of(url)) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL)")
-        connection.close()
-        return
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    await connection.execute("create table if not exists effects (id text not null)")
-    await connection.close()
-
-
-async def effects(url: str) -> list[str]:
-    if url.startswith("sqlite"):
-        import sqlite3
-
-        connection = sqlite3.connect(path_of(url))
-        rows: list[Any] = connection.execute("SELECT id FROM effects").fetchall()
-        connection.close()
-        return [row[0] for row in rows]
-    import asyncpg
-
-    opened = await asyncpg.connect(url)
-    found = await opened.fetch("select id from effects")
-    await opened.close()
-    return [row["id"] for row in found]
-
-
-def path_of(url: str) -> str:
-    return url.removeprefix("sqlite:///")
+            with suppress(StoreUnavailable):
+                before, counts = counts, list(await client.counts())
+                if not any(count.status in OPEN for count in counts):
+                    return
+                if before != counts:
+                    deadline = time.monotonic() + PATIENCE
+            assert time.monotonic() < deadline, counts
+            await asyncio.sleep(0.1)

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.storm import Storm, prepare
+from tests.chaos.account import Account
+from tests.chaos.stores import PostgresGround, SqliteGround
+from tests.chaos.storm import Storm
+from tests.support import postgres
+from tests.support.run import OWN
 
 KILLS = int(os.environ.get("TREADLE_KILLS", "20"))
+ITEMS = int(os.environ.get("TREADLE_ITEMS", "0")) or None
+# With many items to work off, blows come so that workers get some work done in between.
+CALM = (0.02, 0.4) if ITEMS is None else (0.2, 1.0)
 
 
-@pytest.mark.timeout(300)
+def passed(account: Account, name: str) -> None:
+    sys.stdout.write(f"\n{name}: {account}")
+    account.check()
+    assert account.acknowledged > KILLS
+
+
+@pytest.mark.timeout(1800 if ITEMS else 300)
 async def test_kills_on_sqlite(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'work.db'}"
-    await prepare(url)
-    account = await Storm(url, tmp_path, seed=1).blow(KILLS)
-    account.check()
-    assert account.acknowledged > KILLS
+    """Processes are killed and suspended."""
+    ground = SqliteGround(tmp_path / "work.db")
+    await ground.prepare()
+    passed(await Storm(ground, tmp_path, seed=1).blow(KILLS), "SQLite")
 
 
-@pytest.mark.timeout(300)
-async def test_kills_on_postgres(postgres_url: str, tmp_path: Path) -> None:
-    await prepare(postgres_url)
-    account = await Storm(postgres_url, tmp_path, seed=2).blow(KILLS)
-    account.check()
-    assert account.acknowledged > KILLS
+@pytest.fixture
+def ground(run_directory: Path) -> Iterator[PostgresGround]:
+    """A server of its own: it will be restarted."""
+    home = run_directory / f"{OWN}chaos"
+    home.mkdir(mode=0o755)
+    url = postgres.start(home, forgetful=False)
+    try:
+        yield PostgresGround(url, home)
+    finally:
+        postgres.stop(home)
+
+
+@pytest.mark.timeout(1800 if ITEMS else 300)
+async def test_kills_on_postgres(ground: PostgresGround, tmp_path: Path) -> None:
+    """And connections are cut, and the server crashes, and is restarted once more."""
+    await ground.prepare()
+    account = await Storm(ground, tmp_path, seed=2, items=ITEMS, calm=CALM).blow(KILLS)
+    passed(account, "PostgreSQL")
+    assert account.restarts == 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -232,7 +232,8 @@ async def test_a7_an_outcome_that_the_store_will_not_have(make_faulty: MakeApp, 
 
 
 async def test_a7_an_item_that_the_store_will_not_end(make_faulty: MakeApp, faults: Faults) -> None:
-    """Not even dead: it is tried again and again, without its handler, and ends when the store lets it."""
+    """Not even dead: it is tried again and again, without its handler, and ends when the store lets it. It is
+    the store that was wrong, so it ends as it should have."""
     ran: Counter[int] = Counter()
 
     @work(name="echo")
@@ -241,12 +242,15 @@ async def test_a7_an_item_that_the_store_will_not_end(make_faulty: MakeApp, faul
         return n
 
     works = [echo(n) for n in range(5)]
-    fault = faults.fail(
-        "settle",
-        times=None,
-        error=lambda: BackendError("value too strange"),
-        match=lambda given: any(s.lease.id == works[3].id for s in given),
-    )
+    refused_too = asyncio.Event()
+
+    def is_third(given: Sequence[Settlement]) -> bool:
+        kinds = [s.kind for s in given if s.lease.id == works[3].id]
+        if "dead" in kinds:
+            refused_too.set()
+        return bool(kinds)
+
+    fault = faults.fail("settle", times=None, error=lambda: BackendError("no permission"), match=is_third)
     async with make_faulty(echo) as app:
         handles = await app.enqueue_many(works)
         await asyncio.gather(*(handles[n].result(PATIENCE) for n in (0, 1, 2, 4)))
@@ -254,9 +258,23 @@ async def test_a7_an_item_that_the_store_will_not_end(make_faulty: MakeApp, faul
         (state,) = await app.get([handles[3].id])
         assert state is not None
         assert state.status == "running"
+        await asyncio.wait_for(refused_too.wait(), PATIENCE)
         fault.end()
-        error = await failure(handles[3].result(PATIENCE))
-        assert (error.reason, ran[3]) == ("undecodable", 1)
+        assert (await handles[3].result(PATIENCE), ran[3]) == (3, 1)
+
+
+@pytest.mark.parametrize("error", [BackendError, RuntimeError])
+async def test_a7_a_refusal_by_mistake(make_faulty: MakeApp, faults: Faults, error: type[Exception]) -> None:
+    """One refusal proves nothing: what the handler said still stands."""
+
+    @work(name="echo")
+    async def echo(n: int) -> int:
+        return n
+
+    fault = faults.fail("settle", times=2, error=lambda: error("lost track"))
+    async with make_faulty(echo) as app:
+        assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+    assert fault.hits == 2
 
 
 async def test_a8_a_type_that_nobody_has(make_app: MakeApp, sound: None) -> None:

@@ -27,11 +27,13 @@ SETTINGS = {
     "timezone": "UTC",
 }
 # What a power cut would lose does not matter to a test. TREADLE_TEST_PG_FSYNC=1 keeps it.
-CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+CARELESS = {"fsync": "off", "full_page_writes": "off"}
+FORGETFUL = {"synchronous_commit": "off"}
+"""What a server forgets that is stopped at once."""
 
 
-def start(run: Path) -> str:
-    """Start a server in the directory of a run; its URL."""
+def start(run: Path, *, forgetful: bool = True) -> str:
+    """Start a server in the directory of a run; its URL. If it is to be restarted, not a forgetful one."""
     programs, data = _programs(run), _data(run)
     shutil.rmtree(data, ignore_errors=True)  # what an attempt that failed may have left
     data.mkdir(mode=0o700)
@@ -41,7 +43,7 @@ def start(run: Path) -> str:
         *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
         *("--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"),
     )
-    _serve(programs / "pg_ctl", data)
+    _serve(programs / "pg_ctl", data, forgetful)
     return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
 
 
@@ -53,10 +55,19 @@ def stop(run: Path) -> None:
         wait_until_ended(server)
 
 
-def _serve(pg_ctl: Path, data: Path) -> None:
-    log = data / "log"
+def restart(run: Path, *, crash: bool) -> None:
+    """Stop a server, at once or in order, and start it on the same data. Whoever is connected is cut off."""
+    server = _running(run)
+    if server is not None:
+        server.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
+        wait_until_ended(server)
+    _serve(_programs(run) / "pg_ctl", _data(run), forgetful=False)
+
+
+def _serve(pg_ctl: Path, data: Path, forgetful: bool) -> None:
+    log, options = data / "log", _options(data, forgetful)
     try:
-        _execute(pg_ctl, "start", "--wait", "--pgdata", data, "--log", log, "--options", _options(data))
+        _execute(pg_ctl, "start", "--wait", "--pgdata", data, "--log", log, "--options", options)
     except RuntimeError as error:
         error.add_note(log.read_text() if log.exists() else "it wrote no log")
         raise
@@ -76,8 +87,10 @@ def _data(run: Path) -> Path:
     return run / "postgres"
 
 
-def _options(data: Path) -> str:
-    careless = {} if os.environ.get("TREADLE_TEST_PG_FSYNC") else CARELESS
+def _options(data: Path, forgetful: bool) -> str:
+    careless = (
+        {} if os.environ.get("TREADLE_TEST_PG_FSYNC") else {**CARELESS, **(FORGETFUL if forgetful else {})}
+    )
     settings = {**SETTINGS, **careless, "unix_socket_directories": data, "port": 5432}
     return " ".join(f"-c {name}='{value}'" for name, value in settings.items())
 
@@ -101,6 +114,8 @@ def _copied(installed: Path, target: Path) -> Path:
     """Copy one version, and the libraries that it looks for beside the package."""
     package = installed.parent
     copy = target / package.name / installed.name
+    if copy.exists():
+        return copy
     shutil.copytree(installed, copy)
     for libraries in package.parent.glob(f"{package.name}.libs"):
         shutil.copytree(libraries, target / libraries.name)

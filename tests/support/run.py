@@ -22,6 +22,8 @@ from tests.support import postgres
 from tests.support.unprivileged import reachable
 
 PREFIX = "treadle-run-"
+OWN = "own-"
+"""How the directories of servers begin that a single test has for itself, within that of the run."""
 
 
 class Run:
@@ -51,7 +53,8 @@ class Run:
 
 def remove(directory: Path) -> None:
     """Stop the servers of a run, and remove its directory."""
-    postgres.stop(directory)
+    for home in (directory, *directory.glob(f"{OWN}*")):
+        postgres.stop(home)
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -27,6 +27,9 @@ from .values import wrap
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 PERSISTENCE = 8
 """So many failures in a row, and a batch is tried in parts: one of them may be what the store fails at."""
+REFUSALS = 3
+"""So many refusals, and an outcome is replaced. One alone may have been a mistake."""
+UNSTORABLE = Die("undecodable", Failure("StoreError", "the store cannot hold its outcome"))
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
@@ -122,6 +125,64 @@ class Settler:
     async def at_once(self, entry: Entry) -> Outcome:
         """Settle one entry and wait for it. Raises what the store does."""
         while True:
+            again = await self._settle([entry])
+            if isinstance(again, Exception):
+                raise again
+            if entry.outcome is not None:
+                return entry.outcome
+
+    def follow(self, entries: Sequence[Entry], answer: Settled) -> list[Entry]:
+        """What a commit sets in motion. Answers the entries that must be settled once more."""
+        again: list[Entry] = []
+        over: list[Entry] = []
+        for entry, outcome in zip(entries, answer.outcomes, strict=True):
+            if self._changed(entry, outcome):
+                again.append(entry)
+            else:
+                entry.outcome = outcome
+                over.append(entry)
+        self._then.settled(over, answer.effects)
+        for closed in answer.effects.closed:
+            self._folds.pop((closed.tenant, closed.id), None)
+        return again
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    async def _write(self, entries: list[Entry]) -> None:
+        again = await self._settle(entries)
+        if not isinstance(again, Exception):
+            self._readd(again)
+        elif len(entries) > 1:
+            half = len(entries) // 2
+            await self._write(entries[:half])
+            await self._write(entries[half:])
+        else:
+            # The others must not wait for it.
+            self._tasks.start(self._insist(entries[0], again), "settle")
+
+    def _readd(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._combiner.add(entry)
+
+    async def _settle(self, entries: list[Entry]) -> list[Entry] | Exception:
+        """Settle these, and see to what follows. Answers those that must be settled once more; or why the
+        store does not answer, whether it refuses or fails again and again."""
+        settlements = self._settlements(entries)
+        tries = 0
+        while True:
+            try:
+                return await finish(self._commit(entries, settlements))
+            except Exception as error:  # noqa: BLE001  reported, and handed to the caller
+                tries += 1
+                self._then.report(error, f"could not settle {len(settlements)} item(s)")
+                if _is_refusal(error) or tries >= PERSISTENCE:
+                    return error
+            await self._sleep(BACKOFF.delay(tries, self._draw))
+
+    async def _commit(self, entries: list[Entry], settlements: list[Settlement]) -> list[Entry]:
+        # One follows the other at once: what was released may be claimed in the next turn of the loop.
+        return self.follow(entries, await self._backend.settle(settlements))
+
             again = await self._settle([entry])
             if isinstance(again, Exception):
                 raise again

@@ -1,0 +1,145 @@
+"""The account of a storm: what became of everything, and how long it took to recover."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.ledger import WEIGHTS, Ledger
+from tests.chaos.stores import Ground
+from treadle import Client
+from treadle.item import Filter, ItemState
+from treadle.testing.contract.check import consistent
+
+RECENT = 5.0
+"""An attempt that began longer ago had ended before its process was killed."""
+
+
+@dataclass
+class Account:
+    kills: int = 0
+    pauses: int = 0
+    cuts: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    acknowledged: int = 0
+    items: int = 0
+    runs: int = 0
+    overtaken: int = 0
+    lost: list[str] = field(default_factory=list[str])
+    not_successful: list[str] = field(default_factory=list[str])
+    wrong_effects: dict[str, int] = field(default_factory=dict[str, int])
+    announced_twice: list[str] = field(default_factory=list[str])
+    closed_twice: list[str] = field(default_factory=list[str])
+    wrong_families: list[str] = field(default_factory=list[str])
+    miscounted: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    recoveries: list[float] = field(default_factory=list[float])
+
+    def check(self) -> None:
+        """Nothing may be wrong."""
+        assert not self.lost, f"acknowledged and lost: {self.lost[:5]}"
+        assert not self.not_successful, f"not successful: {self.not_successful[:5]}"
+        assert not self.wrong_effects, (
+            f"effects not done exactly once: {list(self.wrong_effects.items())[:5]}"
+        )
+        assert not self.announced_twice, f"settled twice: {self.announced_twice[:5]}"
+        assert not self.closed_twice, f"groups closed twice: {self.closed_twice[:5]}"
+        assert not self.wrong_families, f"children lost or doubled: {self.wrong_families[:5]}"
+        assert not self.miscounted, f"counters that a recount contradicts: {self.miscounted}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.items:,} items in {self.seconds:.0f} s, {self.acknowledged:,} acknowledged submissions\n"
+            f"{self.kills} kills, {self.pauses} processes suspended ({self.overtaken} items overtaken),"
+            f" {self.cuts} connections cut, {self.restarts} restarts of the server\n"
+            f"{self.runs - self.items:,} attempts more than items; lost {len(self.lost)}, settled twice"
+            f" {len(self.announced_twice)}, effects not exactly once {len(self.wrong_effects)}, groups closed"
+            f" twice {len(self.closed_twice)}, counters wrong {len(self.miscounted)}\n"
+            f"{recovery(self.recoveries)}\n"
+        )
+
+
+def recovery(seconds: list[float]) -> str:
+    if not seconds:
+        return "nothing was running where it was killed"
+    ordered = sorted(seconds)
+    p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * q))] for q in (0.5, 0.99))
+    return (
+        f"{len(ordered)} items ran again after a kill:"
+        f" p50 {p50:.2f} s, p99 {p99:.2f} s, max {ordered[-1]:.2f} s"
+    )
+
+
+async def settle_accounts(account: Account, client: Client, ground: Ground, ledger: Ledger) -> None:
+    """Compare what the store says, what the processes said, and what the user's table says."""
+    states = {state.id: state async for state in _everything(client)}
+    account.items = len(states)
+    for kind, id in ledger.lines(*WEIGHTS):
+        account.acknowledged += 1
+        if id not in states:
+            account.lost.append(f"{kind} {id}")
+    account.not_successful = [
+        f"{state.type} {id} {state.status} {state.reason} {state.error}"
+        for id, state in states.items()
+        if state.status != "success"
+    ]
+    account.wrong_families = wrong_families(states)
+    wanted = Counter(id for id, state in states.items() if state.type == "effect")
+    account.wrong_effects = differences(Counter(await ground.effects()), wanted)
+    account.announced_twice = twice(ledger, "done")
+    account.closed_twice = twice(ledger, "closed")
+    account.runs = len(ledger.lines("run"))
+    await consistent(client.backend)
+    account.miscounted = await ground.recount()
+
+
+async def _everything(client: Client) -> AsyncIterator[ItemState]:
+    cursor = None
+    while True:
+        page = await client.backend.list(Filter(), limit=1000, cursor=cursor)
+        for state in page.items:
+            yield state
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def wrong_families(states: dict[str, ItemState]) -> list[str]:
+    """Each pair has three effects in its group, and nothing else has any."""
+    members = Counter(state.group_id for state in states.values())
+    return [
+        f"{state.type} {id} has {members[id]} members"
+        for id, state in states.items()
+        if state.group_id == id and members[id] != WEIGHTS[state.type]
+    ]
+
+
+def differences(found: Counter[str], wanted: Counter[str]) -> dict[str, int]:
+    return {id: found[id] for id in found.keys() | wanted.keys() if found[id] != wanted[id]}
+
+
+def twice(ledger: Ledger, kind: str) -> list[str]:
+    return [id for id, times in Counter(id for _, id in ledger.lines(kind)).items() if times > 1]
+
+
+class Runs:
+    """When attempts began, and where."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._by_item: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for _, id, pid, at in ledger.lines("run"):
+            self._by_item[id].append((float(at), int(pid)))
+        for runs in self._by_item.values():
+            runs.sort()
+
+    def after(self, pid: int, moment: float) -> list[float]:
+        """For each item that this process was last seen to run just before: seconds until it ran again."""
+        found: list[float] = []
+        for runs in self._by_item.values():
+            n = bisect_left(runs, (moment, 0))
+            if 0 < n < len(runs) and runs[n - 1][1] == pid and moment - runs[n - 1][0] < RECENT:
+                found.append(runs[n][0] - moment)
+        return found

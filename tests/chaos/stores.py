@@ -1,0 +1,107 @@
+"""The stores of a storm: the user's own table in them, and what can be done to them from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+
+from tests.support import postgres
+
+CUT = """
+select count(pg_terminate_backend(pid)) from (
+  select pid from pg_stat_activity
+  where datname = current_database() and application_name = 'treadle' order by random() limit $1) x
+"""
+
+
+class Ground(Protocol):
+    """A store under a storm."""
+
+    url: str
+
+    async def prepare(self) -> None:
+        """Make the user's own table. Without a unique key: a second row must be seen, not refused."""
+
+    async def effects(self) -> list[str]:
+        """What is in it."""
+        ...
+
+    async def cut(self, rng: random.Random) -> int:
+        """Break some connections. How many."""
+        ...
+
+    async def restart(self, *, crash: bool) -> None:
+        """Restart the server, if there is one."""
+
+    async def recount(self) -> dict[str, list[Any]]:
+        """What is counted wrongly in the tables."""
+        ...
+
+
+class SqliteGround:
+    """A file: nobody stands in between."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.url = f"sqlite:///{path}"
+
+    async def prepare(self) -> None:
+        with sqlite3.connect(self._path) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL)")
+        connection.close()
+
+    async def effects(self) -> list[str]:
+        connection = sqlite3.connect(self._path)
+        rows: list[Any] = connection.execute("SELECT id FROM effects").fetchall()
+        connection.close()
+        return [row[0] for row in rows]
+
+    async def cut(self, rng: random.Random) -> int:
+        return 0
+
+    async def restart(self, *, crash: bool) -> None:
+        pass
+
+    async def recount(self) -> dict[str, list[Any]]:
+        return {}
+
+
+class PostgresGround:
+    """A database on a server that nobody else uses, in the directory `home`."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.url = url
+        self._home = home
+
+    async def prepare(self) -> None:
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("create table if not exists effects (id text not null)")
+        await connection.close()
+
+    async def effects(self) -> list[str]:
+        return [row["id"] for row in await self._fetch("select id from effects")]
+
+    async def cut(self, rng: random.Random) -> int:
+        (row,) = await self._fetch(CUT, rng.randint(1, 12))
+        return row["count"]
+
+    async def restart(self, *, crash: bool) -> None:
+        await asyncio.to_thread(postgres.restart, self._home, crash=crash)
+
+    async def recount(self) -> dict[str, list[Any]]:
+        from tests.backends.postgres_store import WRONG
+
+        found = {wrong: await self._fetch(query) for wrong, query in WRONG.items()}
+        return {wrong: rows[:5] for wrong, rows in found.items() if rows}
+
+    async def _fetch(self, query: str, *arguments: object) -> list[Any]:
+        connection = await asyncpg.connect(self.url)
+        try:
+            return await connection.fetch(query, *arguments)
+        finally:
+            await connection.close()
