@@ -183,73 +183,18 @@ class Settler:
         # One follows the other at once: what was released may be claimed in the next turn of the loop.
         return self.follow(entries, await self._backend.settle(settlements))
 
-            again = await self._settle([entry])
-            if isinstance(again, Exception):
-                raise again
-            if entry.outcome is not None:
-                return entry.outcome
-
-    def follow(self, entries: Sequence[Entry], answer: Settled) -> list[Entry]:
-        """What a commit sets in motion. Answers the entries that must be settled once more."""
-        again: list[Entry] = []
-        over: list[Entry] = []
-        for entry, outcome in zip(entries, answer.outcomes, strict=True):
-            if self._changed(entry, outcome):
-                again.append(entry)
-            else:
-                entry.outcome = outcome
-                over.append(entry)
-        self._then.settled(over, answer.effects)
-        for closed in answer.effects.closed:
-            self._folds.pop((closed.tenant, closed.id), None)
-        return again
-
-    # -- writing ---------------------------------------------------------------------------------------
-
-    async def _write(self, entries: list[Entry]) -> None:
-        again = await self._settle(entries)
-        if not isinstance(again, Exception):
-            self._readd(again)
-        elif len(entries) > 1:
-            half = len(entries) // 2
-            await self._write(entries[:half])
-            await self._write(entries[half:])
-        else:
-            # The others must not wait for it.
-            self._tasks.start(self._insist(entries[0], again), "settle")
-
-    def _readd(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self._combiner.add(entry)
-
-    async def _settle(self, entries: list[Entry]) -> list[Entry] | Exception:
-        """Settle these, and see to what follows. Answers those that must be settled once more; or why the
-        store does not answer, whether it refuses or fails again and again."""
-        settlements = self._settlements(entries)
-        tries = 0
-        while True:
-            try:
-                return await finish(self._commit(entries, settlements))
-            except Exception as error:  # noqa: BLE001  reported, and handed to the caller
-                tries += 1
-                self._then.report(error, f"could not settle {len(settlements)} item(s)")
-                if _is_refusal(error) or tries >= PERSISTENCE:
-                    return error
-            await self._sleep(BACKOFF.delay(tries, self._draw))
-
-    async def _commit(self, entries: list[Entry], settlements: list[Settlement]) -> list[Entry]:
-        # One follows the other at once: what was released may be claimed in the next turn of the loop.
-        return self.follow(entries, await self._backend.settle(settlements))
-
     async def _insist(self, entry: Entry, error: Exception) -> None:
-        """Settle one entry that the store failed at, however long it takes. An outcome that the store cannot
-        hold gives way to one that it can."""
-        tries = 0
+        """Settle one entry that the store failed at, however long it takes. An outcome that is refused again
+        and again gives way to one that the store can hold; if it takes neither, it is the store that is
+        wrong, and the first is tried again, for longer."""
+        wanted = entry.decision, entry.children
+        tries, refused, enough = 0, 0, REFUSALS
         while True:
-            if not isinstance(error, StoreUnavailable | StoreFull):
-                entry.decision = Die(
-                    "undecodable", Failure("StoreError", "the store cannot hold its outcome")
-                )
+            refused += not isinstance(error, StoreUnavailable | StoreFull)
+            if refused < enough:
+                entry.decision, entry.children = wanted
+            else:
+                entry.decision, enough = UNSTORABLE, enough * REFUSALS
             again = await self._settle([entry])
             if not isinstance(again, Exception):
                 self._readd(again)
