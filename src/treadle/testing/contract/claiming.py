@@ -66,6 +66,25 @@ class Eligibility:
         await submit(backend, *items(5))
         assert [len(await claim(backend, 2)) for _ in range(4)] == [2, 2, 1, 0]
 
+    @needs("order")
+    async def test_what_is_not_for_it_takes_no_turn(self, backend: Backend) -> None:
+        """However small the limit: queues in which only other tenants' items wait are passed over."""
+        for n in range(3):
+            await submit(backend, item(tenant="x", queue=f"q{n}"), item(tenant="z", queue=f"q{n}"))
+        await submit(backend, item("mine", tenant="y", queue="q9"), item("first", tenant="y", queue="q1"))
+        assert await claim_ids(backend, 1, tenants=("y", "nobody")) == ["first"]
+        assert await claim_ids(backend, 1, tenants=("y", "nobody")) == ["mine"]
+        assert await claim_ids(backend, 1, tenants=("y", "nobody")) == []
+
+    @needs("operating", "order")
+    async def test_what_is_held_takes_no_turn(self, backend: Backend) -> None:
+        """Nor do queues and tenants of which everything is paused, or in lanes to avoid."""
+        await submit(backend, item(tenant="x", queue="q1"), item(tenant="y", queue="q1", lane="busy"))
+        await submit(backend, item(tenant="x", queue="q2"), item("mine", tenant="z", queue="q2"))
+        await backend.pause("q1", tenant="x")
+        await backend.pause("q2", tenant="x")
+        assert await claim_ids(backend, 1, avoid=frozenset({("y", "busy")})) == ["mine"]
+
     async def test_a_limit_of_zero_asks_for_verdicts_only(self, backend: Backend) -> None:
         """Nothing to run is handed out, what is doomed is."""
         await submit(backend, item("a"), gate("x", id="doomed", need=2))

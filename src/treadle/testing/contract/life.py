@@ -23,11 +23,14 @@ from .build import (
     near,
     only,
     refused,
+    settle_one,
+    start_one,
     state,
     status,
     submit,
     submit_each,
     submit_one,
+    succeed,
 )
 from .check import consistent
 from .subject import Subject, needs
@@ -241,6 +244,21 @@ class Refusals:
         assert (answer.why, answer.ids) == ("duplicate_id", ("a",))
         assert not await exists(backend, "a")
         assert not await exists(backend, "b")
+
+    @needs("batches")
+    async def test_an_id_twice_that_is_waited_for_is_refused(self, backend: Backend) -> None:
+        """Also if somebody waits for that id already, or in the same submission; children likewise."""
+        await submit(backend, gate("a", id="waiting"))
+        answer = await refused(backend, item("a"), item("a"))
+        assert (answer.why, answer.ids) == ("duplicate_id", ("a",))
+        answer = await refused(backend, gate("a", id="other"), item("a"), item("a"))
+        assert (answer.why, answer.ids) == ("duplicate_id", ("a",))
+        outcome = await settle_one(backend, succeed(await start_one(backend, item()), item("a"), item("a")))
+        assert outcome.rejected == Rejected("duplicate_id", ("a",))
+        assert (await state(backend, "waiting")).waiting_for == ("a",)
+        await submit(backend, item("a"))
+        assert await claim_ids(backend) == ["a"]
+        await consistent(backend)
 
     async def test_an_ended_item_keeps_its_id(self, backend: Backend) -> None:
         """An id exists for as long as its item is kept."""

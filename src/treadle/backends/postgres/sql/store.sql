@@ -133,10 +133,10 @@ begin
       where u.no <> i.no and u.type is not null and u.skip is not true
       order by u.no
     loop
-      if old.empty then
+      if old.empty and old.no <> all(emptied) then
         emptied := emptied || old.no;
         awaited := awaited || old.new;
-      elsif old.nonce = old.mine and old.no <> all(nos) then
+      elsif not old.empty and old.nonce = old.mine and old.no <> all(nos) then
         i_skip := coalesce(i_skip, array_fill(false, array[n]));
         i_skip[old.row] := true;
         e_row := e_row || old.row::int; e_id := e_id || old.id; e_own := e_own || true;

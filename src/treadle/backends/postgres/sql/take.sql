@@ -48,15 +48,14 @@ begin
       if y is not null and p_types is not null then
         continue when rooms[array_position(p_types, y)] = 0;
       end if;
-      queues := treadle.turn_queues(y, t_queue, rest, p_queues, paused);
+      queues := treadle.turn_queues(y, t_queue, rest, p_queues, paused, p_tenants, holds, p_avoid_tenants,
+        p_avoid_lanes);
       continue when queues = '{}';
       per_queue := (rest + cardinality(queues) - 1) / cardinality(queues) * stretch;
       foreach q in array queues loop
         last_tenant := t_tenants[array_position(t_queues, q)];
-        tenants := treadle.turn_tenants(y, q, last_tenant, per_queue, p_tenants,
-          case when holds = '{}' then holds else
-            array(select substr(h, length(q) + 2) from unnest(holds) h
-                  where left(h, length(q) + 1) = q || chr(10)) end);
+        tenants := treadle.turn_tenants(y, q, last_tenant, per_queue, p_tenants, treadle.held(holds, q),
+          p_avoid_tenants, p_avoid_lanes);
         continue when tenants = '{}';
         per_tenant := (per_queue + cardinality(tenants) - 1) / cardinality(tenants);
         foreach t in array tenants loop

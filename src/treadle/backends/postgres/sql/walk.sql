@@ -64,12 +64,16 @@ begin
   return found;
 end $$;
 
--- Up to so many queues, tenants or lanes, starting behind the one that was served last.
+-- Up to so many queues, tenants or lanes, starting behind the one that was served last. Only those count in
+-- which there is something for this demand: of the tenants that it wants, not held back, not in a lane that
+-- it avoids. One that is passed over must not take the turn of another.
 create or replace function treadle.turn_queues(
-  p_type text, p_last text, p_limit int, p_wanted text[], p_paused text[]) returns text[]
+  p_type text, p_last text, p_limit int, p_wanted text[], p_paused text[], p_tenants text[], p_holds text[],
+  a_tenants text[], a_lanes text[]) returns text[]
 language plpgsql stable as $$
 declare
   found text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
+  anyone constant boolean := p_tenants is null and p_holds = '{}' and a_tenants is null;
 begin
   loop
     at := treadle.next_queue(p_type, at);
@@ -79,7 +83,8 @@ begin
       continue;
     end if;
     exit when wrapped and p_last is not null and at collate "C" > p_last;
-    if (p_wanted is null or at = any(p_wanted)) and at <> all(p_paused) then
+    if (p_wanted is null or at = any(p_wanted)) and at <> all(p_paused) and (anyone or '{}' <>
+        treadle.turn_tenants(p_type, at, null, 1, p_tenants, treadle.held(p_holds, at), a_tenants, a_lanes)) then
       found := found || at;
       exit when cardinality(found) >= p_limit;
     end if;
@@ -87,12 +92,28 @@ begin
   return found;
 end $$;
 
+-- The tenants that a queue is paused for.
+create or replace function treadle.held(p_holds text[], p_queue text) returns text[] language plpgsql stable as $$
+begin
+  return case when p_holds = '{}' then p_holds else
+    array(select substr(h, length(p_queue) + 2) from unnest(p_holds) h
+          where left(h, length(p_queue) + 1) = p_queue || chr(10)) end;
+end $$;
+
 create or replace function treadle.turn_tenants(
-  p_type text, p_queue text, p_last text, p_limit int, p_wanted text[], p_paused text[]) returns text[]
+  p_type text, p_queue text, p_last text, p_limit int, p_wanted text[], p_paused text[],
+  a_tenants text[], a_lanes text[]) returns text[]
 language plpgsql stable as $$
 declare
   found text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
 begin
+  if p_wanted is not null then
+    -- Asked for one by one: there may be very many others.
+    return array(
+      select w.tenant from (select distinct unnest(p_wanted) as tenant) w
+      where w.tenant <> all(p_paused) and treadle.has_line(p_type, p_queue, w.tenant, a_tenants, a_lanes)
+      order by w.tenant collate "C" <= p_last, w.tenant collate "C" limit p_limit);
+  end if;
   loop
     at := treadle.next_tenant(p_type, p_queue, at);
     if at is null then
@@ -101,12 +122,24 @@ begin
       continue;
     end if;
     exit when wrapped and p_last is not null and at collate "C" > p_last;
-    if (p_wanted is null or at = any(p_wanted)) and at <> all(p_paused) then
+    if at <> all(p_paused) and (a_tenants is null or at <> all(a_tenants)
+        or treadle.has_line(p_type, p_queue, at, a_tenants, a_lanes)) then
       found := found || at;
       exit when cardinality(found) >= p_limit;
     end if;
   end loop;
   return found;
+end $$;
+
+create or replace function treadle.has_line(
+  p_type text, p_queue text, p_tenant text, a_tenants text[], a_lanes text[]) returns boolean
+language plpgsql stable as $$
+begin
+  if a_tenants is null or p_tenant <> all(a_tenants) then
+    return treadle.next_lane(p_type, p_queue, p_tenant, null) is not null;
+  end if;
+  return '{}' <> treadle.turn_lanes(p_type, p_queue, p_tenant, null, 1,
+    array(select a.lane from unnest(a_tenants, a_lanes) a(tenant, lane) where a.tenant = p_tenant));
 end $$;
 
 create or replace function treadle.turn_lanes(
