@@ -68,8 +68,8 @@ clean:  ## remove caches and build output (the environment stays)
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
-chaos: $(READY)  ## kill -9, many times, on SQLite and PostgreSQL, and count everything: KILLS=200
-	TREADLE_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/chaos -n 2 --timeout 1800 -s
+chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count everything: KILLS=200 ITEMS=20000
+	TREADLE_KILLS=$(or $(KILLS),200) TREADLE_ITEMS=$(or $(ITEMS),20000) $(BIN)/pytest tests/chaos --timeout 1800 -s
 
 mutants: $(READY)  ## plant real bugs one at a time, and require each to be found: SEEDS=2000
 	$(BIN)/python -m tests.mutants --seeds $(or $(SEEDS),2000) $(MUTANTS)

@@ -64,11 +64,11 @@ class Account:
 
 def recovery(seconds: list[float]) -> str:
     if not seconds:
-        return "nothing was running where it was killed"
+        return "nothing was lost to a kill"
     ordered = sorted(seconds)
     p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * q))] for q in (0.5, 0.99))
     return (
-        f"{len(ordered)} items ran again after a kill:"
+        f"{len(ordered)} items ran again after their first loss to a kill:"
         f" p50 {p50:.2f} s, p99 {p99:.2f} s, max {ordered[-1]:.2f} s"
     )
 
@@ -135,11 +135,17 @@ class Runs:
         for runs in self._by_item.values():
             runs.sort()
 
-    def after(self, pid: int, moment: float) -> list[float]:
-        """For each item that this process was last seen to run just before: seconds until it ran again."""
+    def after(self, pid: int, moment: float, *, first: bool = False) -> list[float]:
+        """For each item that this process was last seen to run just before: seconds until it ran again. From
+        the second loss in a row on an item is kept waiting: not if only the `first` are asked for."""
         found: list[float] = []
         for runs in self._by_item.values():
             n = bisect_left(runs, (moment, 0))
-            if 0 < n < len(runs) and runs[n - 1][1] == pid and moment - runs[n - 1][0] < RECENT:
+            if (
+                (n == 1 if first else n > 0)
+                and n < len(runs)
+                and runs[n - 1][1] == pid
+                and moment - runs[n - 1][0] < RECENT
+            ):
                 found.append(runs[n][0] - moment)
         return found

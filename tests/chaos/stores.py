@@ -23,6 +23,8 @@ class Ground(Protocol):
     """A store under a storm."""
 
     url: str
+    restarts: bool
+    """Whether there is a server that can be restarted."""
 
     async def prepare(self) -> None:
         """Make the user's own table. Without a unique key: a second row must be seen, not refused."""
@@ -36,7 +38,7 @@ class Ground(Protocol):
         ...
 
     async def restart(self, *, crash: bool) -> None:
-        """Restart the server, if there is one."""
+        """Restart the server."""
 
     async def recount(self) -> dict[str, list[Any]]:
         """What is counted wrongly in the tables."""
@@ -45,6 +47,8 @@ class Ground(Protocol):
 
 class SqliteGround:
     """A file: nobody stands in between."""
+
+    restarts = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,14 +69,16 @@ class SqliteGround:
         return 0
 
     async def restart(self, *, crash: bool) -> None:
-        pass
+        raise NotImplementedError
 
     async def recount(self) -> dict[str, list[Any]]:
         return {}
 
 
 class PostgresGround:
-    """A database on a server that nobody else uses, in the directory `home`."""
+    """A server that nobody else uses, in the directory `home`."""
+
+    restarts = True
 
     def __init__(self, url: str, home: Path) -> None:
         self.url = url

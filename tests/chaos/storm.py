@@ -53,7 +53,8 @@ class Storm:
         self._calm = calm
         self._running: dict[subprocess.Popen[bytes], str] = {}
         self._killed: list[tuple[int, float]] = []
-        self._suspended: dict[int, tuple[float, float]] = {}
+        self._suspended: dict[int, float] = {}
+        self._resumed: list[tuple[int, float, float]] = []
         self._resuming: set[asyncio.Task[None]] = set()
         self.account = Account()
 
@@ -87,18 +88,21 @@ class Storm:
     # -- what strikes ------------------------------------------------------------------------------------
 
     async def _strike(self, kills: int) -> None:
-        """Mostly a kill. The server crashes after a third of them, and is stopped in order after another."""
-        account = self.account
-        if account.restarts < 2 and account.kills >= (account.restarts + 1) * kills // 3:
+        """Mostly a kill. The server crashes after a third of them, and is stopped in order after another;
+        processes are suspended all along."""
+        account, share = self.account, self.account.kills / kills
+        if self._ground.restarts and account.restarts < 2 and share >= (account.restarts + 1) / 3:
             account.restarts += 1
             await self._ground.restart(crash=account.restarts == 1)
-        (blow,) = self._rng.choices([self._kill_one, self._suspend_one, self._cut], [8, 1, 1])
+        elif account.pauses < share * max(4, kills // 10):
+            self._suspend_one()
+        (blow,) = self._rng.choices([self._kill_one, self._cut], [8, 1])
         await blow()
 
     def _ready(self, *roles: str) -> list[subprocess.Popen[bytes]]:
-        """One that is still starting up would teach nothing."""
-        ready = self._ledger.ready()
-        return [process for process, role in self._running.items() if process.pid in ready and role in roles]
+        """One that is still starting up would teach nothing, and one that is suspended has its own lesson."""
+        able = self._ledger.ready() - self._suspended.keys()
+        return [process for process, role in self._running.items() if process.pid in able and role in roles]
 
     async def _kill_one(self) -> None:
         victims = self._ready("submit", "work")
@@ -110,24 +114,23 @@ class Storm:
             self._start(self._running.pop(victim))
             self.account.kills += 1
 
-    async def _suspend_one(self) -> None:
+    def _suspend_one(self) -> None:
         """It cannot know that it was: its leases lapse meanwhile, and what it then says must be refused."""
-        victims = [process for process in self._ready("work") if process.pid not in self._suspended]
-        if victims and not self._resuming:
+        victims = self._ready("work")
+        if victims and not self._suspended:
             victim = self._rng.choice(victims)
             victim.send_signal(signal.SIGSTOP)
             self.account.pauses += 1
             seconds = SETTINGS["lease"] * self._rng.uniform(*SUSPENDED)
+            self._suspended[victim.pid] = time.monotonic()
             task = asyncio.create_task(self._resume(victim, seconds))
             self._resuming.add(task)
             task.add_done_callback(self._resuming.discard)
 
     async def _resume(self, victim: subprocess.Popen[bytes], seconds: float) -> None:
-        began = time.monotonic()
         await asyncio.sleep(seconds)
-        if victim.poll() is None:
-            self._suspended[victim.pid] = (began, time.monotonic())
-            victim.send_signal(signal.SIGCONT)
+        self._resumed.append((victim.pid, self._suspended.pop(victim.pid), time.monotonic()))
+        victim.send_signal(signal.SIGCONT)
 
     async def _cut(self) -> None:
         with suppress(OSError, asyncpg.PostgresError):
@@ -145,11 +148,9 @@ class Storm:
             await self._until_ended(client)
             await settle_accounts(self.account, client, self._ground, self._ledger)
         runs = Runs(self._ledger)
-        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at)]
+        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at, first=True)]
         self.account.overtaken = sum(
-            again < until - since
-            for pid, (since, until) in self._suspended.items()
-            for again in runs.after(pid, since)
+            again < until - since for pid, since, until in self._resumed for again in runs.after(pid, since)
         )
 
     async def _until_ended(self, client: Client) -> None:

@@ -32,7 +32,7 @@ async def test_kills_on_sqlite(tmp_path: Path) -> None:
     """Processes are killed and suspended."""
     ground = SqliteGround(tmp_path / "work.db")
     await ground.prepare()
-    passed(await Storm(ground, tmp_path, seed=1).blow(KILLS), "SQLite")
+    passed(await Storm(ground, tmp_path, seed=1, items=ITEMS, calm=CALM).blow(KILLS), "SQLite")
 
 
 @pytest.fixture
