@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from django.db import transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.backends.postgres_store import connected, opened
+from tests.support.django_connection import django_connection
 from treadle.backends.postgres import PostgresBackend
 from treadle.errors import CycleError, DuplicateIdError, InputError
 from treadle.item import Rejected, Signal, Submission
@@ -129,24 +130,17 @@ def by_async_session(driver: str) -> User:
     return user
 
 
-class DjangoLike:
-    """As much of Django's connection as code outside Django uses: a cursor, and its own transaction."""
-
-    vendor = "postgresql"
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def cursor(self) -> Any:
-        return self._connection.cursor()
-
-
 @asynccontextmanager
 async def by_django(url: str, commit: bool) -> AsyncGenerator[tuple[object, Execute]]:
-    with psycopg.connect(url) as connection:
-        yield DjangoLike(connection), later(connection.execute)
-        if not commit:
-            connection.rollback()
+    with pytest.MonkeyPatch.context() as patch:
+        # It refuses to block an event loop, which code in a thread does not have; see test_sync.py.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with django_connection(url) as connection:
+            block = transaction.atomic(using=connection.alias)
+            block.__enter__()
+            yield connection, later(lambda text: connection.cursor().execute(text))
+            transaction.set_rollback(not commit, using=connection.alias)
+            block.__exit__(None, None, None)
 
 
 def dialect(url: str, driver: str) -> str:
@@ -194,11 +188,16 @@ class TestSubmitWithin:
 
     @every_driver
     async def test_nothing_is_left_if_it_rolls_back(self, postgres_url: str, user: User) -> None:
-        """Not the items, nor their keys."""
+        """Not the items, nor their keys; and nobody was woken."""
         async with opened(postgres_url) as backend:
+            ear = Ear()
+            await backend.subscribe(ear)
             async with user(postgres_url, False) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
             assert await statuses(backend, "a") == [None]
+            await backend.publish(Signal(items=(("t", "afterwards"),)))
+            await ear.hear({("t", "afterwards")})
+            assert not any(signal.ready for signal in ear.signals)
             assert not (await submit_one(backend, item("b", key="k"))).existing
             await consistent(backend)
 
@@ -233,8 +232,22 @@ class TestSubmitWithin:
             await ear.until(lambda: any(signal.ready for signal in ear.signals))
             assert await claim_ids(other) == ["a"]
 
-    async def test_savepoints(self, postgres_url: str) -> None:
-        """What is rolled back to a savepoint was not submitted."""
+    @every_driver
+    async def test_savepoints(self, postgres_url: str, user: User) -> None:
+        """What is rolled back to a savepoint was not submitted, and its key is free."""
+        async with opened(postgres_url) as backend:
+            async with user(postgres_url, True) as (tx, execute):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+                await execute("savepoint mine")
+                await backend.submit([Submission((item("b", key="k"),))], tx=tx)
+                await execute("rollback to savepoint mine")
+                answer = only(await backend.submit([Submission((item("c", key="k"),))], tx=tx))
+                assert not isinstance(answer, Rejected)
+                assert [(one.id, one.existing) for one in answer] == [("c", False)]
+            assert await statuses(backend, "a", "b", "c") == ["ready", None, "ready"]
+
+    async def test_savepoints_of_the_driver(self, postgres_url: str) -> None:
+        """The same in blocks of asyncpg's own."""
         async with opened(postgres_url) as backend, connected(postgres_url) as connection:
             async with connection.transaction():
                 await backend.submit([Submission((item("a"),))], tx=connection)

@@ -1,0 +1,35 @@
+"""Django's own connections, to databases that tests make: no project, no settings module."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import django
+from django.conf import settings
+from django.db import connections
+
+
+@contextmanager
+def django_connection(url: str) -> "Generator[Any]":
+    """A connection of Django's to the database at `url`, for `transaction.atomic(using=connection.alias)`."""
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.dummy"}})
+        django.setup()
+    parts = urlsplit(url)
+    where = parse_qs(parts.query)
+    alias = parts.path.removeprefix("/")
+    given = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": alias,
+        "USER": parts.username or "postgres",
+        "HOST": where["host"][0],
+        "PORT": where["port"][0],
+    }
+    connections.settings[alias] = connections.configure_settings({"default": given})["default"]
+    connection = connections[alias]
+    try:
+        yield connection
+    finally:
+        connection.close()
+        del connections[alias], connections.settings[alias]
