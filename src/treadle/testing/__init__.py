@@ -13,7 +13,14 @@ from .faulty_ports import FaultyPort
 from .inline import drain, run_inline
 
 if TYPE_CHECKING:
-    from .contract import BackendContract, PubSubContract, QueueContract, StoreContract, Subject
+    from .contract import (
+        BackendContract,
+        PubSubContract,
+        QueueContract,
+        StoreContract,
+        Subject,
+        WorkerContract,
+    )
 
 __all__ = [
     "BackendContract",
@@ -26,14 +33,25 @@ __all__ = [
     "QueueContract",
     "StoreContract",
     "Subject",
+    "WorkerContract",
     "drain",
     "run_inline",
 ]
 
 
+_CONTRACTS = (
+    "BackendContract",
+    "PubSubContract",
+    "QueueContract",
+    "StoreContract",
+    "Subject",
+    "WorkerContract",
+)
+
+
 def __getattr__(name: str) -> object:
     # Lazily: a ManualClock is of use without pytest.
-    if name not in ("BackendContract", "PubSubContract", "QueueContract", "StoreContract", "Subject"):
+    if name not in _CONTRACTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import contract
 

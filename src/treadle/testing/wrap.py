@@ -196,7 +196,7 @@ class WrappedBackend(Backend):
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[Transaction]:
         manager = self.inner.transaction()
-        transaction = await self.around("begin", (), manager.__aenter__)
+        transaction = await self._begun(manager)
         committing = False
 
         async def commit() -> None:
@@ -209,6 +209,23 @@ class WrappedBackend(Backend):
             await self.around("commit", (), commit)
         except BaseException as error:
             if not committing:
+                await manager.__aexit__(type(error), error, error.__traceback__)
+            raise
+
+    async def _begun(self, manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
+        """Nobody hears of a transaction whose answer is lost: it is undone."""
+        begun = False
+
+        async def begin() -> Transaction:
+            nonlocal begun
+            transaction = await manager.__aenter__()
+            begun = True
+            return transaction
+
+        try:
+            return await self.around("begin", (), begin)
+        except BaseException as error:
+            if begun:
                 await manager.__aexit__(type(error), error, error.__traceback__)
             raise
 

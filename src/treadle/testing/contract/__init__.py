@@ -6,6 +6,8 @@
             async with MySubject() as subject:      # see `Subject`
                 yield subject
 
+`WorkerContract` takes the same fixture, and proves that the engine works on it, from end to end.
+
 Each case states the rule it checks; the rules are those of `treadle.backend`. Cases that need a capability
 which the backend does not have are skipped, with its name. Time moves by `Subject.advance`, never by waiting.
 """
@@ -22,5 +24,14 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgut
 from .backend import BackendContract  # noqa: E402
 from .ports import PubSubContract, QueueContract, StoreContract  # noqa: E402
 from .subject import Subject, needs  # noqa: E402
+from .worker import WorkerContract  # noqa: E402
 
-__all__ = ["BackendContract", "PubSubContract", "QueueContract", "StoreContract", "Subject", "needs"]
+__all__ = [
+    "BackendContract",
+    "PubSubContract",
+    "QueueContract",
+    "StoreContract",
+    "Subject",
+    "WorkerContract",
+    "needs",
+]

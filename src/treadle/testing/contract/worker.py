@@ -1,0 +1,35 @@
+"""WorkerContract: that the engine works on a backend, from end to end, in one class."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from .fleet import Fleet
+from .fleets import Dying, Operating, Sharing, Stopping
+from .flows import Flows
+from .running import Running
+from .subject import Subject, missing
+
+
+@pytest.mark.asyncio
+class WorkerContract(Running, Flows, Sharing, Dying, Stopping, Operating):
+    """Subclass it with the fixture that `BackendContract` takes, `subject`.
+
+    `BackendContract` asks of each verb what it promises. This one asks what a user sees: real apps, several
+    on one store, run real handlers. The engine runs in real time, the store by `Subject.advance`.
+    """
+
+    @pytest_asyncio.fixture
+    async def fleet(self, subject: Subject) -> AsyncGenerator[Fleet]:
+        fleet = Fleet(subject)
+        yield fleet
+        await fleet.stop()
+
+    @pytest.fixture(autouse=True)
+    def _capable(self, request: pytest.FixtureRequest, subject: Subject) -> None:
+        lacking = missing(request.function, subject.backend)
+        if lacking:
+            pytest.skip(f"needs {', '.join(sorted(lacking))}")

@@ -1,0 +1,46 @@
+"""WorkerContract: the engine, from end to end, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.backends.test_memory import MemorySubject
+from tests.backends.test_ports import PortsSubject
+from tests.backends.test_postgres import PostgresSubject, shared_url
+from tests.backends.test_sqlite import FileSubject
+from treadle.testing import WorkerContract
+
+__all__ = ["shared_url"]
+
+
+class TestMemory(WorkerContract):
+    @pytest.fixture
+    def subject(self) -> MemorySubject:
+        return MemorySubject()
+
+
+class TestSqlite(WorkerContract):
+    @pytest.fixture
+    async def subject(self, tmp_path: Path) -> AsyncIterator[FileSubject]:
+        subject = FileSubject(tmp_path / "work.db")
+        await subject.backend.open()
+        yield subject
+        await subject.close()
+
+
+class TestPostgres(WorkerContract):
+    @pytest.fixture
+    async def subject(self, shared_url: str) -> AsyncIterator[PostgresSubject]:
+        async with PostgresSubject(shared_url) as subject:
+            yield subject
+
+
+class TestPorts(WorkerContract):
+    """What three small ports can promise."""
+
+    @pytest.fixture
+    def subject(self) -> PortsSubject:
+        return PortsSubject(swap=True)
