@@ -32,6 +32,7 @@ SHOWN = {
     ],
     "tenants": ["zoo sees 3 items", "existing=True, the same item: True", "another tenant: existing=False"],
     "testing_your_work": ["passed: test_that_it_gives_up_in_time"],
+    "third_party_backend": ['{"verb": "submit", "outcome": "ok"}', "paid o-1", '{"verb": "cancel"'],
     "transactional_outbox_sqlite": [
         "mailed: dear Ada",
         "refused: no lamp left",

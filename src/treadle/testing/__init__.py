@@ -11,6 +11,7 @@ from .counting import CountingBackend
 from .faults import Faults, FaultyBackend
 from .faulty_ports import FaultyPort
 from .inline import drain, run_inline
+from .wrap import WrappedBackend
 
 if TYPE_CHECKING:
     from .contract import (
@@ -34,6 +35,7 @@ __all__ = [
     "StoreContract",
     "Subject",
     "WorkerContract",
+    "WrappedBackend",
     "drain",
     "run_inline",
 ]
