@@ -1,0 +1,31 @@
+"""The table of scenarios is about tests that exist."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios import SCENARIOS
+
+PROJECT = Path(__file__).parents[2]
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+@cache
+def tests_that_exist() -> frozenset[str]:
+    files = [*PROJECT.glob("tests/**/*.py"), *PROJECT.glob("src/treadle/testing/contract/*.py")]
+    return frozenset(name for file in files for name in DEFINED.findall(file.read_text()))
+
+
+def test_there_are_42() -> None:
+    assert list(SCENARIOS) == list(range(1, 43))
+
+
+@pytest.mark.parametrize("number", SCENARIOS)
+def test_each_has_its_tests(number: int) -> None:
+    scenario = SCENARIOS[number]
+    assert scenario.tests
+    assert [name for name in scenario.tests if name not in tests_that_exist()] == []
