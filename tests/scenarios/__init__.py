@@ -44,7 +44,7 @@ SCENARIOS: dict[int, Scenario] = {
         "a forgotten instruction",
         "test_strict_return",
         "test_returning_a_bare_work",
-        differs="it is a mistake in the code: dead at once with a hint, not retried; returning nothing is void",
+        differs="a mistake in the code: dead at once with a hint, not retried; to return nothing is void",
     ),
     # Claiming
     8: _of(

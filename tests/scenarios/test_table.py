@@ -15,7 +15,7 @@ DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 @cache
-def tests_that_exist() -> frozenset[str]:
+def existing() -> frozenset[str]:
     files = [*PROJECT.glob("tests/**/*.py"), *PROJECT.glob("src/treadle/testing/contract/*.py")]
     return frozenset(name for file in files for name in DEFINED.findall(file.read_text()))
 
@@ -28,4 +28,4 @@ def test_there_are_42() -> None:
 def test_each_has_its_tests(number: int) -> None:
     scenario = SCENARIOS[number]
     assert scenario.tests
-    assert [name for name in scenario.tests if name not in tests_that_exist()] == []
+    assert [name for name in scenario.tests if name not in existing()] == []
