@@ -14,27 +14,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import engine, running, verbs
+from benchmarks import engine, processes, running, verbs
 from benchmarks.measure import Figure, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-ALL = ("verbs", "backlog", "group", "engine", "running")
+ALL = ("verbs", "backlog", "group", "engine", "running", "processes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*ALL, []], help="default: all")
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of mixed load (processes)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
     what = given.what or list(ALL)
     kinds = tuple(given.on or KINDS)
     console.print(f"[bold]treadle[/] on {machine()}")
     with stores(kinds) as opened:
-        results = asyncio.run(run(opened, what, kinds, given.quick))
+        results = asyncio.run(run(opened, what, kinds, given.quick, given.seconds))
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
@@ -45,7 +46,9 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
-async def run(opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+async def run(
+    opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bool, seconds: float
+) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if "verbs" in what:
         figures = await verbs.verbs(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 3)
@@ -61,6 +64,8 @@ async def run(opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bo
         console.print(figures_table(measured, "the engine"))
     if "running" in what:
         results["running"] = await run_well(opened, kinds, quick)
+    if "processes" in what:
+        results["processes"] = await together(opened, kinds, quick, min(seconds, 10.0) if quick else seconds)
     return results
 
 
@@ -143,6 +148,38 @@ async def limits(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[st
             )
     console.print(table)
     return found
+
+
+async def together(opened: Stores, kinds: tuple[str, ...], quick: bool, seconds: float) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    title = f"mixed load for {seconds:g} s"
+    table = Table("backend", "processes", "items/s", "errors", "largest log", "by process", title=title)
+    for kind in kinds:
+        if kind != "memory":
+            found[kind] = {}
+            for count in (1, 4):
+                each = found[kind][f"{count} processes"] = await processes.mixed(opened, kind, count, seconds)
+                log = f"{each['log'] / 2**20:.1f} MiB" if kind == "sqlite" else ""
+                errors = str(dict(each["errors"]) or "none")
+                table.add_row(kind, str(count), shown(each["items/s"]), errors, log, str(each["by process"]))
+            found[kind]["starts"] = await processes.starts(opened, kind, 50 if quick else 200)
+            found[kind]["takeovers"] = await processes.takeovers(opened, kind, 5 if quick else 20)
+            table.add_section()
+    console.print(table)
+    console.print(start_table(found))
+    return found
+
+
+def start_table(found: dict[str, Any]) -> Table:
+    table = Table("backend", "what", "p50", "p99", title="another process")
+    for kind, each in found.items():
+        starts, takeovers = each["starts"], each["takeovers"]
+        table.add_row(kind, "starts after", f"{starts['p50']:.2f} ms", f"{starts['p99']:.2f} ms")
+        table.add_row(kind, "idle, of a core", f"{starts['idle']:.2%}", "")
+        table.add_row(
+            kind, "takes over after kill -9", f"{takeovers['p50']:.2f} s", f"{takeovers['p99']:.2f} s"
+        )
+    return table
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 import time
 from collections.abc import AsyncIterator
@@ -62,6 +63,56 @@ async def test_several_processes_share_a_file(backend: SqliteBackend, path: Path
     assert all(counts), counts
     ended = {(one.status, one.count) for one in await backend.counts(ended=True)}
     assert ended == {("success", 1500)}
+
+
+MIXED = """
+    name, seconds = arguments[0], float(arguments[1])
+    chance, until = random.Random(name), time.monotonic() + seconds
+    numbers, submitted, settled, told = itertools.count(), 0, 0, []
+    await backend.beat(Beat(worker=name, lease=1000))
+
+    async def submit():
+        nonlocal submitted
+        many = chance.randint(1, 20)
+        new = [Item(id=f"{name}-{next(numbers)}", type="work", input=b"{}") for _ in range(many)]
+        answers = await backend.submit([Submission((item,)) for item in new])
+        submitted += sum(not isinstance(answer, Rejected) for answer in answers)
+
+    async def work():
+        nonlocal settled
+        found = await backend.claim(Demand(worker=name, limit=chance.randint(1, 20)))
+        done = await backend.settle([Settlement(lease=lease, kind="success") for lease in found.leases])
+        settled += sum(outcome.verb == "applied" for outcome in done.outcomes)
+
+    async def look():
+        await backend.counts()
+        await backend.list(Filter(status=("ready",)), limit=20)
+        await backend.cancel([f"{name}-{chance.randrange(submitted + 1)}"])
+
+    async def client():
+        while time.monotonic() < until:
+            try:
+                await chance.choice([submit, work, work, look])()
+            except Exception as error:
+                told.append(repr(error))
+
+    await asyncio.gather(*(client() for _ in range(4)))
+    say(json.dumps([submitted, settled, told]))
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_a_mixed_load_of_four_processes(backend: SqliteBackend, path: Path) -> None:
+    """For a few seconds: no caller is told that the file is locked, all make progress, everything that was
+    acknowledged is there, and the log does not grow without bounds. `make bench` does it for a minute."""
+    others = [process(MIXED, path, f"w{n}", 3) for n in range(4)]
+    answers = [json.loads(await asyncio.to_thread(finished, other)) for other in others]
+    assert [told for _, _, told in answers] == [[], [], [], []]
+    assert all(submitted and settled for submitted, settled, _ in answers), answers
+    counts = {one.status: one.count for one in await backend.counts(ended=True)}
+    assert sum(counts.values()) == sum(submitted for submitted, _, _ in answers)
+    assert counts["success"] == sum(settled for _, settled, _ in answers)
+    assert path.with_name("work.db-wal").stat().st_size < 64 * 2**20
 
 
 HOLD = """

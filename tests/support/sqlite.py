@@ -53,7 +53,7 @@ def process(code: str, *arguments: object) -> subprocess.Popen[str]:
     """Another process that runs this coroutine's body with `backend` open, and prints what it has to say."""
     program = textwrap.dedent(
         """
-        import asyncio, os, sys
+        import asyncio, itertools, json, os, random, sys, time
         from treadle.backends.sqlite import SqliteBackend
         from treadle.item import *
         path, *arguments = sys.argv[1:]
