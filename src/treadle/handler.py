@@ -76,11 +76,13 @@ def _check_function(fn: Any) -> None:
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """`module.function`. A script's module is named after its file: another process that imports it
-    must find the same name.
-    """
-    module = _script_name(fn.__module__) if fn.__module__ in _MAIN else fn.__module__
-    return f"{module}.{fn.__qualname__.rpartition('<locals>.')[2]}"
+    """`module.function`."""
+    return f"{module_name(fn.__module__)}.{fn.__qualname__.rpartition('<locals>.')[2]}"
+
+
+def module_name(module: str) -> str:
+    """A script's module is named after its file: another process that imports it must find the same name."""
+    return _script_name(module) if module in _MAIN else module
 
 
 def _script_name(module: str) -> str:

@@ -25,7 +25,8 @@ from treadle.errors import (
     InputError,
     StoreUnavailable,
 )
-from treadle.item import Beat, Rejected, Signal, Submission
+from treadle.item import Beat, Demand, Rejected, Signal, Submission
+from treadle.testing import ManualClock
 
 
 @pytest.fixture
@@ -206,6 +207,27 @@ async def test_a_stale_lease_is_told_within_the_transaction(backend: SqliteBacke
     async with backend.transaction() as tx:
         (outcome,) = (await tx.settle([succeed(lease)])).outcomes
     assert (outcome.verb, outcome.loss) == ("stale", "cancelled")
+
+
+async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
+    """Its beats wait for nothing, and are written with it: nobody can bury it before, or may after."""
+    clock = ManualClock()
+    backend, other = SqliteBackend(path, clock=clock), SqliteBackend(path, clock=clock)
+    for each in (backend, other):
+        await each.open()
+    lease = await start(backend, "a")
+    beat = Beat(worker="w", lease=10)
+    await backend.beat(beat)
+    async with backend.transaction() as tx:
+        await clock.advance(25)
+        assert (await asyncio.wait_for(backend.beat(beat), 2)).lost == {}
+        await tx.settle([])
+    await other.beat(Beat(worker="other", lease=10))
+    await other.claim(Demand(worker="other", limit=1))  # whoever claims buries whose lease has lapsed
+    (outcome,) = (await backend.settle([succeed(lease)])).outcomes
+    assert outcome.verb == "applied"
+    for each in (backend, other):
+        await each.close()
 
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "BEGIN"])

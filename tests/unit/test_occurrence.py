@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -156,6 +158,19 @@ def test_specs_tell_timings_apart() -> None:
     assert Cron("0 3 * * *", "UTC").spec() != Cron("0 3 * * *", "Europe/Paris").spec()
     assert Every(60).spec() == {"every": 60}
     assert Next(utc).spec() == {"next": f"{__name__}.utc"}  # type: ignore[arg-type]
+
+
+def test_a_function_of_a_script_is_the_same_one_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of two processes would take the schedule of the other for another one, and replace it."""
+    main = ModuleType("__main__")
+    main.__file__ = "/srv/app/billing.py"
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def due(now: float) -> float:
+        return now + 60
+
+    due.__module__, imported = "__main__", due.__qualname__
+    assert Next(due).spec() == {"next": f"billing.{imported}"}
 
 
 # ------------------------------------------------------------------------------------------------ catching up

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_arg
 
 from treadle.cron import CronSchedule
 from treadle.errors import ScheduleError
+from treadle.handler import module_name
 from treadle.timing import Instant, instant
 
 CatchUp: TypeAlias = Literal["none", "one", "all"]
@@ -139,9 +140,8 @@ class Next:
         self.fn = fn
 
     def spec(self) -> dict[str, Any]:
-        return {
-            "next": f"{self.fn.__module__}.{getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}"
-        }
+        name = getattr(self.fn, "__qualname__", type(self.fn).__qualname__)
+        return {"next": f"{module_name(self.fn.__module__)}.{name}"}
 
     def first(self, now: float) -> float | None:
         due = self.fn(now)

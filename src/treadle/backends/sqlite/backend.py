@@ -99,6 +99,9 @@ class SqliteBackend:
         return await self._file.write(lambda step: claim.claim(step, demand, self._file.beside))
 
     async def beat(self, beat: Beat) -> Pulse:
+        within = self._file.beat_within(beat)
+        if within is not None:
+            return within
         return await self._file.write(lambda step: workforce.beat(step, beat, self._file.beside), urgent=True)
 
     async def bury(self, worker: str) -> int:

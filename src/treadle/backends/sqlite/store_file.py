@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from treadle.clock import Clock
 from treadle.errors import BackendError, NotStarted, SchemaError, StoreFull
-from treadle.item import Signal
+from treadle.item import Beat, Pulse, Signal
 
 from .beside import Beside
 from .calls import Call
@@ -151,6 +151,10 @@ class StoreFile:
 
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._using().transactions.begin()
+
+    def beat_within(self, beat: Beat) -> Pulse | None:
+        """See `Transactions.beat`."""
+        return self._using().transactions.beat(beat)
 
     def publish(self, signal: Signal) -> None:
         if self._open is not None and self._open.pid == os.getpid():

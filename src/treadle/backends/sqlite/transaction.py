@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.errors import BackendError
-from treadle.item import Settled, Settlement
+from treadle.item import Beat, Pulse, Settled, Settlement
 
 from .connection import Durability, Identity, connect
 from .failures import translated
 from .settle import settle
 from .turn import Turn
 from .tx import Tx
+from .worker import keep
 
 T = TypeVar("T")
 
@@ -89,17 +90,30 @@ class Transactions:
         self._identity = Identity(path)
         self._run = Run(path)
         self._one = asyncio.Lock()
+        self._beats: dict[str, Beat] | None = None
+        """Those that came while one is open, by worker; None: none is."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncGenerator[SqliteTransaction]:
         async with self._one:
             connection = await self._run(self._begin, _discard)
+            self._beats = {}
             try:
                 yield SqliteTransaction(connection, self._clock, self._run)
             except BaseException:
+                self._beats = None
                 await self._run(lambda: _discard(connection))
                 raise
-            await self._run(lambda: self._commit(connection))
+            beats, self._beats = self._beats, None
+            await self._run(lambda: self._commit(connection, beats))
+
+    def beat(self, beat: Beat) -> Pulse | None:
+        """Put off a beat that cannot be written before the transaction that is open ends: it will be with its
+        commit. Until then nobody else can write either, so nothing is lost. None: none is open."""
+        if self._beats is None:
+            return None
+        self._beats[beat.worker] = beat
+        return Pulse()
 
     def close(self) -> None:
         self._run.close()
@@ -116,11 +130,14 @@ class Transactions:
             raise
         return connection
 
-    def _commit(self, connection: sqlite3.Connection) -> None:
+    def _commit(self, connection: sqlite3.Connection, beats: Mapping[str, Beat]) -> None:
         try:
             if not connection.in_transaction:
                 raise BackendError(_OVER)
             connection.set_authorizer(None)
+            connection.text_factory, connection.row_factory = str, None
+            for beat in beats.values():
+                keep(Tx(connection, self._clock.now()), beat)
             connection.execute("COMMIT")
             self._identity.check()
         finally:

@@ -36,6 +36,13 @@ def beat(tx: Tx, beat: Beat, beside: Beside) -> Pulse:
     return Pulse(found is None, _lost(tx, beat.held))
 
 
+def keep(tx: Tx, beat: Beat) -> None:
+    """Only that: the worker is alive."""
+    found = tx.row(_SQL["known"], beat.worker)
+    if found is not None:
+        tx.run(_SQL["keep"], tx.now + beat.lease, found[3], found[0])
+
+
 def bury(tx: Tx, worker: str) -> int:
     """Free all that a worker was running."""
     found = tx.row(_SQL["known"], worker)
