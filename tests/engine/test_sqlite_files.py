@@ -1,0 +1,269 @@
+"""An app on a SQLite file that cannot be used, or not any more: a clear error each, no hang, nothing that is
+not stored is acknowledged. (tests/backends/test_sqlite.py has the same for the backend alone.)"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Errors, Gate, until
+from tests.support import unprivileged
+from tests.support.sqlite import asked
+from treadle import BackendError, NotFound, StoreFull, StoreUnavailable, Treadle, work
+from treadle.backends.sqlite import SqliteBackend
+
+FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
+
+
+@work
+async def echo(text: str) -> str:
+    return text
+
+
+async def refusals(url: str) -> list[BackendError]:
+    """What an app says that is started there, and one that is only asked to submit."""
+    app = Treadle(url, work=[echo], **FAST)
+    found: list[BackendError] = []
+    async with asyncio.timeout(PATIENCE):
+        for attempt in (app.start, lambda: app.enqueue_many([echo("a")]), lambda: app.get(["a"])):
+            with pytest.raises(BackendError) as caught:
+                await attempt()
+            found.append(caught.value)
+        await app.stop()
+    return found
+
+
+async def test_a_directory(tmp_path: Path) -> None:
+    for error in await refusals(f"sqlite:///{tmp_path}"):
+        assert f"{tmp_path} is a directory" in str(error)
+
+
+async def test_no_directory(tmp_path: Path) -> None:
+    for error in await refusals(f"sqlite:///{tmp_path}/none/work.db"):
+        assert "does not exist: create it" in str(error)
+
+
+async def test_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    path.write_bytes(b"This is a text, and a long one. " * 1000)
+    for error in await refusals(f"sqlite:///{path}"):
+        assert "no SQLite database" in str(error)
+    assert path.read_bytes().startswith(b"This is a text")
+
+
+async def test_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    app = Treadle(f"sqlite:///{path}", work=[echo])
+    await app.enqueue_many([echo(f"{n}") for n in range(1000)])
+    await app.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + b"\xff" * (len(whole) - len(whole) // 2))
+    for error in await refusals(f"sqlite:///{path}"):
+        assert "damaged" in str(error)
+        assert "backup" in str(error)
+
+
+READ_ONLY = """
+import asyncio, os, sys
+import treadle.backends.sqlite
+from treadle import BackendError, Treadle, work
+
+@work
+async def echo(text: str) -> str:
+    return text
+
+async def main(url):
+    app = Treadle(url, work=[echo])
+    for attempt in (app.start, lambda: app.enqueue_many([echo("a")])):
+        try:
+            await attempt()
+        except BackendError as error:
+            print(type(error).__name__, error)
+    await app.stop()
+
+treadle.backends.sqlite.schema_sql()  # whatever has to be read from the library is read by now
+if len(sys.argv) > 2:
+    os.setgroups([])
+    os.setgid(int(sys.argv[2]))
+    os.setuid(int(sys.argv[2]))
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_a_file_that_may_not_be_written(run_directory: Path) -> None:
+    """Root may write everywhere, and so becomes somebody else."""
+    directory = run_directory / "sealed"
+    directory.mkdir()
+    app = Treadle(f"sqlite:///{directory}/work.db", work=[echo])
+    await app.connect()
+    await app.close()
+    (directory / "work.db").chmod(0o444)
+    directory.chmod(0o555)
+    who = unprivileged.account()
+    command = [sys.executable, "-c", READ_ONLY, f"sqlite:///{directory}/work.db"]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*command, *([str(who.pw_uid)] if who else [])],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    directory.chmod(0o755)
+    assert done.returncode == 0, done
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done
+    assert all(line.startswith("BackendError") and "permissions" in line for line in lines), lines
+
+
+# -- while it runs ----------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
+    """Nobody is told that something is stored, or done; stopping does not wait for what cannot come."""
+    gate, errors, path = Gate(), Errors(), tmp_path / "work.db"
+
+    @work(name="held")
+    async def held() -> str:
+        await gate.passing()
+        return "lost"
+
+    app = Treadle(f"sqlite:///{path}", work=[held, echo], on_error=errors, **FAST)
+    async with asyncio.timeout(2 * PATIENCE):
+        await app.start()
+        handle = await app.enqueue(held())
+        waiting = asyncio.ensure_future(handle.result())
+        await gate.reached()
+        path.unlink()
+        with pytest.raises(StoreUnavailable, match="deleted"):
+            await app.enqueue(echo("a"))
+        with pytest.raises(StoreUnavailable, match="deleted"):
+            await handle.state()
+        gate.go.set()
+        assert "deleted" in str(await errors.until("settle"))
+        assert not waiting.done()
+        await app.stop(drain=0.1)
+        waiting.cancel()
+    async with Treadle(f"sqlite:///{path}", work=[held, echo], **FAST) as anew:
+        assert await anew.enqueue(echo("b")).result(PATIENCE) == "b"
+        with pytest.raises(NotFound):
+            await anew.handle(handle.id).state()
+
+
+async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """New work is refused; what runs is settled when there is room, once."""
+    gate, errors = Gate(), Errors()
+    large = "x" * 500_000
+
+    @work(name="held")
+    async def held() -> str:
+        await gate.passing()
+        return large
+
+    backend = SqliteBackend(tmp_path / "work.db")
+    async with (
+        asyncio.timeout(2 * PATIENCE),
+        Treadle(backend, work=[held, echo], on_error=errors, **FAST) as app,
+    ):
+        handle = await app.enqueue(held())
+        await gate.reached()
+        pages = await asked(backend, "PRAGMA page_count")
+        await asked(backend, f"PRAGMA max_page_count = {pages}")
+        refused = echo(large)
+        with pytest.raises(StoreFull, match="full"):
+            await app.enqueue(refused)
+        assert await app.get([refused]) == [None]
+        gate.go.set()
+        assert "full" in str(await errors.until("settle"))
+        assert (await handle.state()).status == "running"
+        await asked(backend, "PRAGMA max_page_count = 1000000")
+        assert await handle.result(PATIENCE) == large
+        assert await app.enqueue(refused).result(PATIENCE) == large
+    assert gate.count == 1
+
+
+async def test_a_file_that_becomes_read_only_for_a_while(tmp_path: Path) -> None:
+    """As a full disk: a clear error, and it goes on by itself."""
+    backend = SqliteBackend(tmp_path / "work.db")
+    async with asyncio.timeout(2 * PATIENCE), Treadle(backend, work=[echo], **FAST) as app:
+        assert await app.enqueue(echo("before")).result(PATIENCE) == "before"
+        await asked(backend, "PRAGMA query_only = ON")
+        refused = echo("refused")
+        with pytest.raises(BackendError, match="cannot be written"):
+            await app.enqueue(refused)
+        assert await app.get([refused]) == [None]
+        assert await app.enqueue(echo("after")).result(PATIENCE) == "after"
+
+
+async def test_one_error_is_reported_not_thousands(tmp_path: Path) -> None:
+    """A worker whose file is gone waits between its attempts."""
+    errors, path = Errors(), tmp_path / "work.db"
+    async with Treadle(f"sqlite:///{path}", work=[echo], on_error=errors, **FAST) as app:
+        assert await app.enqueue(echo("a")).result(PATIENCE) == "a"
+        path.unlink()
+        await until(lambda: len(errors.seen) >= 3)
+        before = len(errors.seen)
+        await asyncio.sleep(0.5)
+        assert len(errors.seen) - before < 50
+
+
+# -- a disk that really is full ---------------------------------------------------------------------------
+
+SMALL_DISK = """
+import asyncio, json, os, sys
+from treadle import StoreFull, Treadle, work
+from treadle.backends.sqlite import SqliteBackend
+
+@work(name="echo")
+async def echo(text: str) -> str:
+    return text
+
+async def main(directory):
+    with open(f"{directory}/ballast", "wb") as ballast:
+        ballast.write(bytes(1_000_000))
+    kept, errors = [], []
+    async with Treadle(SqliteBackend(f"{directory}/work.db", reserve=0), work=[echo]) as app:
+        while len(errors) < 5:
+            try:
+                kept.append((await app.enqueue(echo("x" * 50_000), delay=3600)).id)
+            except Exception as error:
+                errors.append(f"{type(error).__name__}: {error}")
+        there = sum(state is not None for state in await app.get(kept))
+        os.unlink(f"{directory}/ballast")
+        after = await app.enqueue(echo("room")).result(20)
+        stored = sum(count.count for count in await app.counts(ended=True))
+    print(json.dumps([len(kept), there, stored, after, sorted(set(errors))]))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.timeout(90)
+async def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """A small file system of its own, which goes with the process; where that is not allowed: skipped."""
+    inside = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$0" -c "$2" "$1"'
+    command = ["unshare", "-rm", "sh", "-c", inside]
+    if shutil.which("unshare") is None or subprocess.run([*command[:2], "true"], check=False).returncode:  # noqa: ASYNC221
+        pytest.skip("no file system may be mounted here")
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*command, sys.executable, str(tmp_path), SMALL_DISK],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    kept, there, stored, after, errors = json.loads(done.stdout)
+    assert kept > 5
+    assert there == kept, "acknowledged, and not stored"
+    assert stored == kept + 1, "stored, and not acknowledged"
+    assert after == "room"
+    assert [error.split(":")[0] for error in errors] == ["StoreFull"]
