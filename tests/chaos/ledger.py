@@ -22,14 +22,26 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._read = 0
+        self._words: dict[str, list[list[str]]] = {}
 
     def write(self, line: str) -> None:
         os.write(self._file, f"{line}\n".encode())
 
     def lines(self, *kinds: str) -> list[list[str]]:
         """The lines of these kinds, each as its words."""
-        words = (line.split() for line in self.path.read_text().splitlines())
-        return [line for line in words if line[0] in kinds]
+        self._catch_up()
+        return [line for kind in kinds for line in self._words.get(kind, ())]
+
+    def _catch_up(self) -> None:
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode().splitlines():
+            words = line.split()
+            self._words.setdefault(words[0], []).append(words)
 
     def items(self) -> int:
         """How many items the acknowledged submissions make."""

@@ -31,8 +31,8 @@ SUSPENDED = (1.2, 2.0)
 class Storm:
     """
     workers: how many processes work, beside the one that submits.
-    items: how many are submitted, at least; None: for as long as there are kills to come.
-    calm: the shortest and the longest time between two events, in seconds.
+    items: how many are submitted, at least, the kills spread over them; None: for as long as there are kills.
+    calm: the shortest and the longest time between two blows, in seconds.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class Storm:
                 self._start(role)
             while self.account.kills < kills or not self._submitted():
                 await asyncio.sleep(self._rng.uniform(*self._calm))
-                await self._strike(kills)
+                self._look_after()
+                if self.account.kills < kills and self._worked_enough(kills):
+                    await self._strike(kills)
             await asyncio.gather(*self._resuming)
             await self._finish()
         finally:
@@ -75,6 +77,17 @@ class Storm:
                 process.wait()
         self.account.seconds = time.monotonic() - started
         return self.account
+
+    def _look_after(self) -> None:
+        """A process that ends without having been killed is a failure of its own."""
+        for process, role in self._running.items():
+            assert process.poll() is None, f"a process that was to {role} ended by itself"
+
+    def _worked_enough(self, kills: int) -> bool:
+        """Whether what was done since the last blow is worth another one."""
+        return (
+            self._items is None or len(self._ledger.lines("run")) >= self._items * self.account.kills / kills
+        )
 
     def _submitted(self) -> bool:
         return self._items is None or self._ledger.items() >= self._items

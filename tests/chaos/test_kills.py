@@ -16,9 +16,7 @@ from tests.support import postgres
 from tests.support.run import OWN
 
 KILLS = int(os.environ.get("TREADLE_KILLS", "20"))
-ITEMS = int(os.environ.get("TREADLE_ITEMS", "0")) or None
-# With many items to work off, blows come so that workers get some work done in between.
-CALM = (0.02, 0.4) if ITEMS is None else (0.2, 1.0)
+ITEMS = int(os.environ.get("TREADLE_ITEMS", "600"))
 
 
 def passed(account: Account, name: str) -> None:
@@ -27,12 +25,12 @@ def passed(account: Account, name: str) -> None:
     assert account.acknowledged > KILLS
 
 
-@pytest.mark.timeout(1800 if ITEMS else 300)
+@pytest.mark.timeout(300 + ITEMS / 10)
 async def test_kills_on_sqlite(tmp_path: Path) -> None:
     """Processes are killed and suspended."""
     ground = SqliteGround(tmp_path / "work.db")
     await ground.prepare()
-    passed(await Storm(ground, tmp_path, seed=1, items=ITEMS, calm=CALM).blow(KILLS), "SQLite")
+    passed(await Storm(ground, tmp_path, seed=1, items=ITEMS).blow(KILLS), "SQLite")
 
 
 @pytest.fixture
@@ -47,10 +45,10 @@ def ground(run_directory: Path) -> Iterator[PostgresGround]:
         postgres.stop(home)
 
 
-@pytest.mark.timeout(1800 if ITEMS else 300)
+@pytest.mark.timeout(300 + ITEMS / 10)
 async def test_kills_on_postgres(ground: PostgresGround, tmp_path: Path) -> None:
     """And connections are cut, and the server crashes, and is restarted once more."""
     await ground.prepare()
-    account = await Storm(ground, tmp_path, seed=2, items=ITEMS, calm=CALM).blow(KILLS)
+    account = await Storm(ground, tmp_path, seed=2, items=ITEMS).blow(KILLS)
     passed(account, "PostgreSQL")
     assert account.restarts == 2
