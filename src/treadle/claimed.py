@@ -86,6 +86,7 @@ class ClaimedLease:
 
     async def renew(self, lease: Duration | None = None) -> None:
         """Keep it for as long again, or for `lease` seconds, from now."""
+        self._check()
         duration = self._duration if lease is None else seconds(lease, field="lease")
         pulse = await self._core.backend.beat(
             Beat(worker=self._worker, lease=duration, held=(self._lease,), types=())
@@ -94,14 +95,17 @@ class ClaimedLease:
             raise LeaseLost(self.id, why)
 
     async def _settle(self, entry: Entry) -> None:
-        # The store takes a second word from one token for the first one repeated, and says that all is well.
-        if self._over:
-            raise LeaseLost(self.id, "completed")
+        self._check()
         answer = await Desk(self._core, _nothing).settler.at_once(entry)
         await self._core.backend.bury(self._worker)
         if answer.verb == "stale":
             raise LeaseLost(self.id, answer.loss or "taken")
         self._over = True
+
+    def _check(self) -> None:
+        # The store takes a second word from one token for the first one repeated, and says that all is well.
+        if self._over:
+            raise LeaseLost(self.id, "completed")
 
 
 async def claim_one(

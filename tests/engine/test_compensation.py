@@ -12,6 +12,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, work
 from treadle.errors import DefinitionError
+from treadle.testing import Faults
 
 
 @work
@@ -185,6 +186,68 @@ async def test_by_lost_leases(make_app: MakeApp, told: Told) -> None:
         assert (await failure(second.handle(handle.id).group(PATIENCE))).reason == "lease_lost"
     assert [(each.id, each.reason) for each in told.failures] == [(handle.id, "lease_lost")]
     gate.go.set()
+
+
+async def test_by_a_type_that_nobody_has(make_app: MakeApp, told: Told) -> None:
+    """§5: what it was to run is stored with the item, so no worker needs its code for it."""
+    refund = refund_of(told)
+
+    @work(name="foreign", on_dead=refund)
+    async def foreign(n: int) -> None: ...
+
+    handle = await make_app(foreign).enqueue(foreign(1))
+    async with make_app(refund, unknown_type_grace=0.1) as app:
+        assert (await failure(app.handle(handle.id).group(PATIENCE))).reason == "unknown_type"
+    assert [(each.id, each.reason) for each in told.failures] == [(handle.id, "unknown_type")]
+
+
+async def test_without_a_worker(make_app: MakeApp, told: Told) -> None:
+    """§5, §17: by leases that were claimed alone: one that fails, and one found to be too late."""
+    refund = refund_of(told)
+
+    @work(name="charge", on_dead=refund, retry=Retry(attempts=1))
+    async def charge(n: int) -> None: ...
+
+    app = make_app(charge, refund)
+    failed = await app.enqueue(charge(1))
+    lease = await app.claim_one(types=[charge])
+    assert lease is not None
+    await lease.fail("declined")
+    late = await app.enqueue(charge(2), deadline=datetime(2001, 1, 1, tzinfo=UTC))
+    assert await app.claim_one(types=[charge]) is None
+    async with app:
+        for handle in (failed, late):
+            await failure(handle.group(PATIENCE))
+    assert {(each.id, each.reason) for each in told.failures} == {
+        (failed.id, "exhausted"),
+        (late.id, "expired"),
+    }
+
+
+@pytest.mark.parametrize("when", ["before", "after", "later"])
+async def test_in_the_step_that_makes_it_dead(
+    make_faulty: MakeApp, faults: Faults, told: Told, when: str
+) -> None:
+    """§5: whatever the store answers, or does not: there is one compensation if and only if it is dead."""
+    refund = refund_of(told)
+
+    @work(name="charge", on_dead=refund)
+    async def charge() -> None:
+        raise Abort("declined")
+
+    fault = faults.fail("settle", when=when, match=lambda given: any(s.kind == "dead" for s in given))
+    async with make_faulty(charge, refund) as app:
+        handle = await app.enqueue(charge())
+        async with asyncio.timeout(PATIENCE):
+            while not told.failures:
+                items = {item.type: item.status for item in (await app.list()).items}
+                assert ("refund" in items) == (items["charge"] == "dead")
+                await asyncio.sleep(0)
+        await failure(handle.group(PATIENCE))
+        fault.release()
+        await fault.landed()
+        assert len((await app.list(type="refund")).items) == 1
+    assert (len(told.failures), fault.hits) == (1, 1)
 
 
 async def test_not_on_cancel(make_app: MakeApp, told: Told) -> None:

@@ -33,7 +33,10 @@ async def test_claim_one_and_complete(make_app: MakeApp) -> None:
     assert await handle.group(PATIENCE) == 8
     with pytest.raises(LeaseLost):
         await lease.complete(9)
+    with pytest.raises(LeaseLost):
+        await lease.renew()
     assert (await handle.state()).result == 8
+    assert await app.backend.workers() == []
 
 
 async def test_claim_one_and_fail(make_app: MakeApp) -> None:
@@ -74,6 +77,22 @@ async def test_claim_one_by_type_and_queue(make_app: MakeApp) -> None:
     state = await mail.state()
     assert (state.status, state.attempt) == ("ready", 0)
     assert await app.claim_one(queues=["mail"], types=["nobody"]) is None
+
+
+async def test_claim_one_of_a_tenant(make_app: MakeApp) -> None:
+    """§12, §17: a bound client claims of its tenant only, whatever of others stands before it."""
+    app = make_app(value)
+    acme, zoo = app.tenant("acme"), app.tenant("zoo")
+    for queue in ("a", "b", "z"):
+        await zoo.enqueue_many([value(1), value(2)], queue=queue)
+    handle = await acme.enqueue(value(3), queue="m")
+    lease = await acme.claim_one()
+    assert lease is not None
+    assert (lease.id, lease.tenant) == (handle.id, "acme")
+    assert await acme.claim_one() is None
+    await lease.complete(3)
+    assert await handle.result(PATIENCE) == 3
+    assert {item.status for item in (await zoo.list()).items} == {"ready"}
 
 
 async def test_claim_one_renews(make_app: MakeApp) -> None:
