@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import random as random_module
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, overload
 
@@ -166,7 +166,7 @@ class Client(Operator):
         """
         minted = self._minted(work, input)
         checked = check_options(options, "enqueue", ENQUEUE_OPTIONS)
-        return EnqueueCall(self, minted.id, functools.partial(self._submit_one, minted, checked))
+        return EnqueueCall(self, minted, checked)
 
     def _minted(self, work: Work[Any, Any] | str, input: Mapping[str, Any] | None) -> Work[Any, Any]:
         if isinstance(work, Work):
@@ -175,30 +175,27 @@ class Client(Operator):
             raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
         return self.core.registry.find(work).mint(input or {})
 
-    async def _submit_one(self, work: Work[Any, Any], options: dict[str, Any]) -> Handle[Any, Any]:
-        return (await self._submit([work], options))[0]
+    def submit(
+        self, works: Sequence[Work[Any, Any]], options: dict[str, Any]
+    ) -> Awaitable[tuple[Submitted, ...]]:
+        """Submit, once connected; `options` are checked."""
+        tx = options.pop("tx", None)
+        if tx is not None:
+            return self.core.submitter.submit_within(self._items(works, options, None), tx)
+        items = self._items(works, options, self.core.local())
+        sent = self.core.settings.clock.monotonic()
+        return self.core.submitter.submit(items, functools.partial(self._submitted, items, sent))
 
     async def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[Handle[S, G]]:
         """Submit works in one atomic step, one group each; the options are the same for all."""
         checked = check_options(options, "enqueue_many", ENQUEUE_OPTIONS)
-        return await self._submit(list(works), checked)
-
-    async def _submit(
-        self, works: Sequence[Work[Any, Any]], options: dict[str, Any]
-    ) -> list[Handle[Any, Any]]:
-        if not works:
+        minted = list(works)
+        if not minted:
             return []
         await self.connect()
-        tx = options.pop("tx", None)
-        if tx is not None:
-            return await self.submit_within(tx, works, options)
-        items = self._items(works, options, self.core.local())
-        sent = self.core.settings.clock.monotonic()
-        stored = functools.partial(self._submitted, items, sent)
-        answers = await self.core.submitter.submit(items, stored)
-        return [self._handle(answer) for answer in answers]
+        return [self.answered(answer) for answer in await self.submit(minted, checked)]
 
     async def submit_within(
         self, tx: object, works: Sequence[Work[Any, Any]], options: Mapping[str, Any]
@@ -206,32 +203,29 @@ class Client(Operator):
         """Submit in the caller's transaction, once connected; `options` are checked. If the driver of `tx` is
         not async, neither is this: it never waits."""
         answers = await self.core.submitter.submit_within(self._items(works, options, None), tx)
-        return [self._handle(answer) for answer in answers]
+        return [self.answered(answer) for answer in answers]
 
     def _items(
         self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], crew: Crew | None
     ) -> tuple[Item, ...]:
-        items = tuple(
-            self.core.itemizer.item(
-                work, options, tenant=self.submits_to, lease_to=crew.offers(work.type) if crew else None
-            )
-            for work in works
-        )
+        item, tenant = self.core.itemizer.item, self.submits_to
+        lease_to = None if crew is None else crew.offers
+        items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
         _check_ids(items)
         return items
 
-    def _submitted(self, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> None:
-        """What follows once they are in the store."""
+    def _submitted(self, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
+        """What follows once they are in the store. Whether there is something to claim."""
         core = self.core
         stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
         announce.queued(core, stored, None)
-        leases = tuple(answer.lease for answer in answers if answer.lease is not None)
+        leases = [answer.lease for answer in answers if answer.lease is not None]
         if leases and (crew := core.local()) is not None:
-            crew.take(leases, sent)
-        if len(leases) < len(stored):
-            core.signals.ready()
+            crew.take(tuple(leases), sent)
+        return len(leases) < len(stored)
 
-    def _handle(self, answer: Submitted) -> Handle[Any, Any]:
+    def answered(self, answer: Submitted) -> Handle[Any, Any]:
+        """The handle of what was submitted, or of what was there already."""
         return Handle(
             self, answer.id, answer.group_id or answer.id, tenant=self.submits_to, existing=answer.existing
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic
 
 from treadle.engine.outcome import group_value_of, value_of
@@ -12,7 +12,7 @@ from treadle.engine.services import decoded
 from treadle.engine.wait import within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import GroupState, ItemState, Ref
-from treadle.minted import G_co, S_co
+from treadle.minted import G_co, S_co, Work
 from treadle.timing import Duration, seconds
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Handle(Generic[S_co, G_co]):
             raise
         finally:
             core.waiters.items.discard(ref, future)
-        return value_of(core.registry, state, NotFound(self.id))
+        return value_of(core.registry, state, self.id)
 
     async def until_group(
         self, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
@@ -136,34 +136,43 @@ class EnqueueCall(Generic[S_co, G_co]):
     total = await app.enqueue(add(1, 2)).result()
     """
 
-    __slots__ = ("_client", "_id", "_submit", "_used")
+    __slots__ = ("_client", "_options", "_used", "_work")
 
-    def __init__(
-        self, client: Client, id: str, submit: Callable[[], Coroutine[Any, Any, Handle[S_co, G_co]]]
-    ) -> None:
+    def __init__(self, client: Client, work: Work[S_co, G_co], options: dict[str, Any]) -> None:
         self._client = client
-        self._id = id
-        self._submit = submit
+        self._work = work
+        self._options = options
         self._used = False
 
     def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
         self._used = True
         return self._submit().__await__()
 
+    async def _submit(self) -> Handle[S_co, G_co]:
+        client = self._client
+        await client.connect()
+        return client.answered((await client.submit((self._work,), self._options))[0])
+
     async def result(self, timeout: Duration | None = None) -> S_co:
         """Submit, and wait for the item's own value."""
         self._used = True
-        await self._client.connect()
-        waiters = self._client.core.waiters
-        ref = (self._client.submits_to, self._id)
+        client = self._client
+        await client.connect()
+        waiters = client.core.waiters
+        ref = (client.submits_to, self._work.id)
         # Registered before it is submitted: no look at the store is needed to know that it has not ended.
         future = waiters.item(ref, expected=True)
         try:
-            handle = await self._submit()
-            if handle.existing:
-                return await handle.result(timeout)
+            (answer,) = await client.submit((self._work,), self._options)
+            value: S_co
+            if answer.existing:
+                value = await client.answered(answer).result(timeout)
+                return value
             waiters.confirm(ref)
-            value: S_co = await handle.until_item(ref, future, timeout)
+            if timeout is None:  # the usual case: no coroutine and no handle more than it takes
+                value = value_of(client.core.registry, await future, answer.id)
+            else:
+                value = await client.answered(answer).until_item(ref, future, timeout)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -171,13 +180,15 @@ class EnqueueCall(Generic[S_co, G_co]):
     async def group(self, timeout: Duration | None = None) -> G_co:
         """Submit, and wait for the value of the whole group."""
         self._used = True
-        await self._client.connect()
-        waiters = self._client.core.waiters
-        ref = (self._client.submits_to, self._id)
+        client = self._client
+        await client.connect()
+        waiters = client.core.waiters
+        ref = (client.submits_to, self._work.id)
         future = waiters.group(ref, expected=True)
         try:
-            handle = await self._submit()
-            if handle.existing:
+            (answer,) = await client.submit((self._work,), self._options)
+            handle: Handle[S_co, G_co] = client.answered(answer)
+            if answer.existing:
                 return await handle.group(timeout)
             waiters.confirm(ref)
             value: G_co = await handle.until_group(ref, future, timeout)
@@ -188,7 +199,7 @@ class EnqueueCall(Generic[S_co, G_co]):
     def __del__(self) -> None:
         if not self._used:
             warnings.warn(
-                f"enqueue of {self._id} was never awaited: nothing was submitted",
+                f"enqueue of {self._work.id} was never awaited: nothing was submitted",
                 RuntimeWarning,
                 stacklevel=2,
                 source=self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from treadle.engine import announce
@@ -35,9 +35,9 @@ class Operator:
         self.core = core
         self._tenant = tenant
 
-    async def connect(self) -> None:
+    def connect(self) -> Coroutine[Any, Any, None]:
         """Open the backend; verbs do it by themselves when they need to. Idempotent."""
-        await self.core.connect()
+        return self.core.connect()
 
     # -- looking ---------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Child(msgspec.Struct, frozen=True, eq=False):
         return self.options.get("when") or "all_success"
 
 
-class Contribution(msgspec.Struct, frozen=True, eq=False):
+class Contribution(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What this item adds to its group's value: `value`, or what `append` makes of the old one."""
 
     value: Any
@@ -42,7 +42,7 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
     append: Callable[[Any], Any] | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class Plan(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What one attempt's return value comes to."""
 
     value: Any = None

@@ -27,11 +27,11 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 # Parts of what is public that are for the engine, or for those who extend it.
 INTERNAL = {
     "treadle": {"__version__"},
-    "Client": {"bound", "submit_within", "submits_to"},
+    "Client": {"answered", "bound", "submit", "submit_within", "submits_to"},
     "Context": {"created"},
     "Handle": {"tenant", "until_group", "until_item"},
     "Worker": {"crew", "like", "running"},
-    "Treadle": {"bound", "submit_within", "submits_to"},
+    "Treadle": {"answered", "bound", "submit", "submit_within", "submits_to"},
     "ItemState": {"input", "options"},
     "Retry": {"exhausted", "given", "merge", "overrides"},
     "SyncApp": {"call"},

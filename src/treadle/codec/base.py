@@ -22,8 +22,8 @@ class Codec(Protocol):
     def decode(self, data: bytes) -> Any: ...
 
 
-def check_size(data: bytes, limit: int | None, what: str) -> bytes:
-    """`data`, unless it is over the limit; None is no limit. `what` is named in the error."""
+def check_size(data: bytes, limit: int | None, what: str, name: str | None = None) -> bytes:
+    """`data`, unless it is over the limit; None is no limit. `what`, of this name, is named in the error."""
     if limit is not None and len(data) > limit:
-        raise PayloadTooLarge(what, len(data), limit)
+        raise PayloadTooLarge(what if name is None else f"{what} {name!r}", len(data), limit)
     return data

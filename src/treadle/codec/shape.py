@@ -59,6 +59,10 @@ class Shape:
         self._has_times = any(isinstance(part, _TIMES) for part in inside)
         self._builtin = _INSTANCES if any(isinstance(part, _TEXT_LIKE) for part in inside) else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
+        self._is_plain = self._is_simple and not (
+            self._is_open or self._has_classes or self._has_numbers or self._has_times
+        )
+        """Nothing but text, whole numbers and the like, also in lists: written in one go."""
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
         self._read = msgspec.json.Decoder(self._wire, dec_hook=_lift_hook).decode
@@ -83,6 +87,13 @@ class Shape:
 
     def encode(self, value: Any, codec: Codec = default_codec) -> bytes:
         """Validate and write; EncodeError with the path for what is not this type or has no form."""
+        if self._is_plain and type(codec) is JsonCodec:
+            try:
+                data = _write(msgspec.convert(value, self._wire))
+                if not is_marked(data):
+                    return data
+            except Exception:  # noqa: BLE001  the long way says what is wrong, and where
+                pass
         try:
             return self.write(self.check(value), codec)
         except Refused as refused:

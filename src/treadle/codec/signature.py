@@ -59,6 +59,7 @@ class Signature:
         self._required = frozenset(each.name for each in parameters if each.is_required)
         self._rest = _name_of(parameters, Python.VAR_POSITIONAL)
         self._extra = _name_of(parameters, Python.VAR_KEYWORD)
+        self._by_position = len(self._positions) == len(self.parameters)
         self._arguments = msgspec.defstruct(
             "Arguments", [_field(name, each) for each in parameters], forbid_unknown_fields=True, kw_only=True
         )
@@ -113,10 +114,14 @@ class Signature:
     def decode(self, data: bytes, codec: Codec = default_codec) -> dict[str, Any]:
         """What `bind` gave, from bytes; DecodeError if they are not a call of this function."""
         read = msgspec.structs.asdict(self._shape.decode(data, codec))
+        if len(self._required) == len(read):
+            return read
         return {name: value for name, value in read.items() if value is not msgspec.UNSET}
 
     def call(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and keyword arguments to call the function with."""
+        if self._by_position and len(bound) == len(self.parameters):
+            return tuple(bound.values()), {}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for each in self.parameters:

@@ -66,6 +66,8 @@ class BaseDoer(ABC):
         self._on_error: list[OnError] = []
         self._on_free: list[OnFree] = []
         self._context = copy_context()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it was bound. To ask for the running loop takes a system call: for every task."""
 
     @abstractmethod
     def available(self) -> int: ...
@@ -109,9 +111,11 @@ class BaseDoer(ABC):
         not inherit what that one has set.
         """
         self._context = copy_context()
+        self._loop = get_running_loop()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return get_running_loop().create_task(coroutine, context=self._context.copy())
+        loop = self._loop or get_running_loop()
+        return loop.create_task(coroutine, context=self._context.copy())
 
     async def close(self) -> None:
         """The worker is done with it: forget its callbacks, stop what is under way with the store. Tasks
@@ -137,7 +141,7 @@ class BaseDoer(ABC):
         except Exception as error:  # noqa: BLE001  reported, never lost
             self._report(error)
         finally:
-            self._running.discard(current_task())
+            self._running.discard(current_task(self._loop))
 
     def _report(self, error: Exception) -> None:
         if not self._on_error:

@@ -19,7 +19,7 @@ from .desk import Desk
 from .itemize import PLAIN
 from .run import Runner, outcome
 
-Start: TypeAlias = Callable[[Bound, list[Active], Callable[[], Coroutine[Any, Any, None]]], None]
+Start: TypeAlias = Callable[[Bound, Active, Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 class WrongLength(ValueError):
@@ -76,10 +76,10 @@ class Batches:
         actives = _live(buffer)
         buffer.clear()  # its alarm may hold it for a while
         if actives:
-            self._start(bound, actives, functools.partial(self._run, bound, actives))
+            self._start(bound, actives[0], functools.partial(self._run, bound, actives))
 
     async def _run(self, bound: Bound, collected: list[Active]) -> None:
-        actives = _live(collected)
+        actives = _live([active for active in _live(collected) if await self._runner.accepted(active)])
         if not actives:
             return
         # The call is one attempt for all of them. It can be stopped as a whole only: by its timeout, or when

@@ -50,6 +50,7 @@ class Core:
             self.tasks,
             sleep=settings.clock.sleep,
             draw=settings.random.random,
+            ready=self.signals.ready,
             adrift=self._adrift,
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
@@ -160,4 +161,7 @@ class Core:
 
     def local(self) -> Crew | None:
         """A worker of this process that runs, if there is one: for `skip_queue`."""
-        return next((worker.crew for worker in self._workers if worker.crew is not None), None)
+        for worker in self._workers:
+            if worker.crew is not None:
+                return worker.crew
+        return None

@@ -35,7 +35,7 @@ MAX_TEXT = 10_000
 _CUT = "[...]"
 
 
-class Succeed(msgspec.Struct, frozen=True):
+class Succeed(msgspec.Struct, frozen=True, gc=False):
     plan: Plan
 
 

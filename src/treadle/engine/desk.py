@@ -69,10 +69,12 @@ class Desk:
     def _drop(self, lease: Lease) -> Active | None:
         self._judged.discard(lease.token)
         active = self.held.pop(lease.token, None)
-        for bell in active.bells if active is not None else ():
-            bell.cancel()
-        if active is not None and self.refs.get((lease.tenant, lease.id)) == lease.token:
-            del self.refs[lease.tenant, lease.id]
+        if active is not None:
+            for bell in active.bells:
+                bell.cancel()
+            ref = (lease.tenant, lease.id)
+            if self.refs.get(ref) == lease.token:
+                del self.refs[ref]
         if not self.held:
             # Tables that were large once keep their size until they are cleared.
             self.held.clear()
@@ -80,10 +82,10 @@ class Desk:
         return active
 
     def begun(self, active: Active) -> None:
-        lease = active.lease
-        active.bound.metrics.began(active.store_time(active.started) - lease.due_at)
+        lease, at = active.lease, active.store_time(active.started)
+        active.bound.metrics.began(at - lease.due_at)
         if self._core.hooks.listening(lease.type):
-            self._core.hooks.emit(from_lease(Started, lease, active.store_time(active.started)))
+            self._core.hooks.emit(from_lease(Started, lease, at))
 
     def decided(self, active: Active, decision: Decision | Release) -> None:
         self.settler.add(self._entry(active, decision))
@@ -144,7 +146,7 @@ class Desk:
         settings = self._core.settings
         if plan.value is not None or plan.contributions:
             entry.result = active.bound.type.encode_result(plan.value, settings.codec)
-            check_size(entry.result, settings.max_payload, f"the result of {active.lease.type!r}")
+            check_size(entry.result, settings.max_payload, "the result of", active.lease.type)
         if not active.stored.compensates:
             entry.contributions = plan.contributions
         if plan.children:
@@ -197,37 +199,45 @@ class Desk:
         core = self._core
         items: list[Ref] = []
         woken = effects.doomed > 0 or bool(effects.released)
+        now = (self._clock.monotonic(), self._clock.now())
         for entry in entries:
             try:
-                woken = self._end(entry, items) or woken
+                woken = self._end(entry, items, now) or woken
             except Exception as error:  # noqa: BLE001  it is settled; its neighbours are to be told as well
                 self.report(error, f"could not announce the outcome of {entry.lease.id}")
         announce.effects(core, effects)
-        for closed in effects.closed:
-            self._answer_group(closed)
-            if core.unhandled is not None:
+        groups = [(closed.tenant, closed.id) for closed in effects.closed]
+        if core.waiters.groups.futures:
+            for closed, ref in zip(effects.closed, groups, strict=True):
+                self._answer_group(closed, ref)
+        if core.unhandled is not None:
+            for closed in effects.closed:
                 core.unhandled.ended(closed)
-        core.signals.ended(items, [(closed.tenant, closed.id) for closed in effects.closed])
+        core.signals.ended(items, groups)
         if woken:
             core.signals.ready()
         self._on_free()
 
-    def _end(self, entry: Entry, items: list[Ref]) -> bool:
+    def _end(self, entry: Entry, items: list[Ref], now: tuple[float, float]) -> bool:
         """One attempt is over. Whether there may be something to claim now."""
-        active = self._drop(entry.lease)
-        outcome = entry.outcome or Outcome(verb="applied")
-        if outcome.verb == "stale":
+        lease, outcome, core = entry.lease, entry.outcome, self._core
+        active = self._drop(lease)
+        if outcome is not None and outcome.verb == "stale":
             self._stale(entry, active, outcome)
             return False
-        self._count(entry, active)
-        if self._core.hooks.listening(entry.lease.type):
+        self._count(entry, active, now)
+        if core.hooks.listening(lease.type):
             self._announce(entry, active)
-        if isinstance(entry.decision, Succeed | Die):
-            items.append((entry.lease.tenant, entry.lease.id))
-            self._answer(entry)
+        ended = isinstance(entry.decision, Succeed | Die)
+        if ended:
+            ref = (lease.tenant, lease.id)
+            items.append(ref)
+            if ref in core.waiters.items.futures:
+                self._answer(entry, ref)
         if entry.children:
-            announce.queued(self._core, entry.children, outcome.existing, entry.lease)
-        return bool(entry.children) or isinstance(entry.decision, Again | Release)
+            existing = None if outcome is None else outcome.existing
+            announce.queued(core, entry.children, existing, lease)
+        return bool(entry.children) or not ended
 
     def _stale(self, entry: Entry, active: Active | None, outcome: Outcome) -> None:
         if active is None:
@@ -237,15 +247,15 @@ class Desk:
             at = self._now(active)
             self._core.hooks.emit(from_lease(LeaseLost, entry.lease, at, reason=outcome.loss or "taken"))
 
-    def _count(self, entry: Entry, active: Active | None) -> None:
+    def _count(self, entry: Entry, active: Active | None, now: tuple[float, float]) -> None:
+        """`now` is the time by both clocks: looked at once for a whole batch."""
         metrics = active.bound.metrics if active is not None else self._core.metrics.of(entry.lease.type)
         lease, held = entry.lease, active is not None
-        now = self._clock.monotonic()
-        ran = now - entry.started if entry.started else None
+        ran = now[0] - entry.started if entry.started else None
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match entry.decision:
             case Succeed():
-                metrics.succeeded_in(ran, total, lease.attempt, held=held)
+                metrics.succeeded_in(ran, total, lease.attempt, held=held, at=now[1])
             case Die(reason=reason):
                 metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=held)
             case Again(kind=kind):
@@ -272,13 +282,9 @@ class Desk:
             case Release():
                 pass
 
-    def _answer(self, entry: Entry) -> None:
+    def _answer(self, entry: Entry, ref: Ref) -> None:
         """Answer whoever waits for this item in this process, without asking the store."""
         lease = entry.lease
-        ref = (lease.tenant, lease.id)
-        waiting = self._core.waiters.items
-        if ref not in waiting.futures:
-            return
         state = ItemState(
             id=lease.id, type=lease.type, status="success", tenant=lease.tenant, group_id=lease.group_id
         )
@@ -289,11 +295,9 @@ class Desk:
             state.error, state.error_type = str(failure), failure.type
         self._core.waiters.answer_item(ref, state)
 
-    def _answer_group(self, closed: Closed) -> None:
+    def _answer_group(self, closed: Closed, ref: Ref) -> None:
         """The same for a group that ended with a value; one that did not may have failed: look."""
-        ref = (closed.tenant, closed.id)
-        waiting = self._core.waiters.groups
-        if ref not in waiting.futures:
+        if ref not in self._core.waiters.groups.futures:
             return
         if closed.value is None:
             self._core.waiters.receive(Signal(groups=(ref,)))

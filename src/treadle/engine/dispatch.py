@@ -20,7 +20,7 @@ from .bound import Bound
 from .decide import judged, undecodable
 from .desk import Desk
 from .gate import is_gate, opened
-from .itemize import read_stored
+from .itemize import PLAIN, read_stored
 from .run import Runner
 from .settle import Release
 
@@ -67,23 +67,27 @@ class Dispatcher:
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
         for lease in leases:
-            if not self._desk.knows(lease.token):
-                self._take(lease, sent)
+            if self._desk.knows(lease.token):
+                continue
+            bound = self._bounds.get(lease.type)
+            if bound is None or lease.verdict is not None:
+                self._not_ours(lease)
+            else:
+                self._take(lease, bound, sent)
 
-    def _take(self, lease: Lease, sent: float) -> None:
+    def _not_ours(self, lease: Lease) -> None:
+        """What has no handler here to run it."""
         if lease.verdict is not None:
             self._desk.refuse(lease, judged(lease, lease.verdict))
-            return
-        bound = self._bounds.get(lease.type)
-        if is_gate(lease.type):
+        elif is_gate(lease.type):
             self._open(lease)
-            return
-        if bound is None:
+        else:
             # Not asked for; whoever has the type will take it.
             self._desk.refuse(lease, Release())
-            return
+
+    def _take(self, lease: Lease, bound: Bound, sent: float) -> None:
         try:
-            stored = read_stored(lease.options)
+            stored = read_stored(lease.options) if lease.options else PLAIN
             input = bound.type.decode_input(lease.input, self._codec)
         except Exception as error:  # noqa: BLE001  a codec of the user's own; the neighbours must not suffer
             self._desk.refuse(lease, undecodable(error))
@@ -93,7 +97,7 @@ class Dispatcher:
         if bound.type.batch is not None:
             self._batches.add(active)
         else:
-            self._start(bound, [active], functools.partial(self._runner.run, active))
+            self._start(bound, active, functools.partial(self._runner.run, active))
 
     def _open(self, lease: Lease) -> None:
         try:
@@ -101,9 +105,9 @@ class Dispatcher:
         except PayloadError as error:
             self._desk.refuse(lease, undecodable(error))
 
-    def _start(self, bound: Bound, actives: list[Active], task: Task) -> None:
-        """Hand an attempt, or a batch of them, to its doer."""
-        lease = actives[0].lease
+    def _start(self, bound: Bound, first: Active, task: Task) -> None:
+        """Hand an attempt, or a batch of them that begins with this one, to its doer."""
+        lease = first.lease
         try:
             bound.doer.submit(
                 task,
@@ -115,7 +119,7 @@ class Dispatcher:
             )
         except Exception as error:  # noqa: BLE001  a doer of the user's own
             self._desk.report(error, f"the doer refused {lease.id}; its lease is given back")
-            for active in actives:
+            for active in _attempts(task):
                 self._give_back(active, Release(1.0))
 
     # -- giving back -----------------------------------------------------------------------------------

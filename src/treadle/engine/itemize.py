@@ -7,7 +7,7 @@ options from its own code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +17,7 @@ from treadle.condition import need
 from treadle.dependency import GATE
 from treadle.errors import InputError
 from treadle.failure import Failure
-from treadle.item import Item, Lease, Reason
+from treadle.item import Counting, Item, Lease, Reason
 from treadle.minted import Work
 from treadle.options import Compensation, Resolved, resolve
 from treadle.retry import Retry
@@ -54,6 +54,7 @@ class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 PLAIN = Stored()
+NO_NEED: tuple[int, Counting] = (0, "success")
 _decoder = msgspec.json.Decoder(Stored)
 _encoder = msgspec.json.Encoder()
 
@@ -82,42 +83,45 @@ class Itemizer:
         *,
         tenant: str,
         parent: Lease | None = None,
-        lease_to: str | None = None,
+        lease_to: Callable[[str], str | None] | None = None,
     ) -> Item:
-        """`options` are checked. `lease_to` is honoured if the options ask for `skip_queue`."""
+        """`options` are checked. `lease_to` is asked for a worker if the options ask for `skip_queue`."""
         type = self._registry.meet(work)
         base = self.base(type)
         resolved = resolve(type.computed_options(work.input), options, base=base)
-        required, counting = need(resolved.when, len(resolved.after))
+        required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
+        worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
+        # In the order of the fields: by keyword this would take four times as long.
         return Item(
-            id=work.id,
-            type=work.type,
-            input=self._gated(work, options, tenant) if type is GATE else self._encoded(type, work.input),
-            tenant=tenant,
-            queue=resolved.queue,
-            lane=resolved.lane,
-            priority=resolved.priority,
-            attempts=resolved.retry.attempts,
-            delay=resolved.delay,
-            run_at=resolved.run_at,
-            expires_in=resolved.expires_in,
-            deadline=resolved.deadline,
-            workflow=resolved.workflow or (parent.workflow if parent else None),
-            workflow_type=resolved.workflow_type or (parent.workflow_type if parent else None),
-            after=resolved.after,
-            need=required,
-            counting=counting,
-            key=resolved.key,
-            key_scope=resolved.key_scope,
-            options=b"" if resolved is base and base.on_dead is None else self._stored(resolved, base),
-            keep=type.options.get("keep", self._settings.keep),
-            keep_dead=self._settings.keep_dead,
-            lease_to=lease_to if resolved.skip_queue and _starts_now(resolved) else None,
+            work.id,
+            work.type,
+            self._gated(work, options, tenant) if type is GATE else self._encoded(type, work.input),
+            tenant,
+            resolved.queue,
+            resolved.lane,
+            resolved.priority,
+            resolved.retry.attempts,
+            resolved.delay,
+            resolved.run_at,
+            resolved.expires_in,
+            resolved.deadline,
+            None,
+            resolved.workflow or (parent.workflow if parent else None),
+            resolved.workflow_type or (parent.workflow_type if parent else None),
+            resolved.after,
+            required,
+            counting,
+            resolved.key,
+            resolved.key_scope,
+            b"" if resolved is base and base.on_dead is None else self._stored(resolved, base),
+            type.options.get("keep", self._settings.keep),
+            self._settings.keep_dead,
+            worker,
         )
 
     def _encoded(self, type: AnyType, input: dict[str, Any]) -> bytes:
         data = type.encode_input(input, self._settings.codec)
-        check_size(data, self._settings.max_payload, f"the input of {type.name!r}")
+        check_size(data, self._settings.max_payload, "the input of", type.name)
         return data
 
     def _gated(self, gate: Work[Any, Any], options: Mapping[str, Any], tenant: str) -> bytes:

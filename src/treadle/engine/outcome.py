@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.errors import GroupFailed, WorkCancelled, WorkFailed
+from treadle.errors import GroupFailed, NotFound, WorkCancelled, WorkFailed
 from treadle.item import GroupState, ItemState
 
 from . import values
 from .registry import Registry
 
 
-def value_of(registry: Registry, state: ItemState | None, missing: Exception) -> Any:
-    """The value of an item that has ended."""
+def value_of(registry: Registry, state: ItemState | None, id: str) -> Any:
+    """The value of an item that has ended. `NotFound` with its id if there is none."""
     if state is None:
-        raise missing
+        raise NotFound(id)
     if state.status == "success":
         result = state.result
         return registry.read_result(state.type, result if isinstance(result, bytes) else None)

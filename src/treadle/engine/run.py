@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -85,43 +85,46 @@ class Runner:
         self._process_count = processes
         self._executor: ThreadPoolExecutor | None = None
         self._pool: ProcessPool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.alarm = Alarm(clock)
 
     # -- one attempt -----------------------------------------------------------------------------------
 
     async def run(self, active: Active) -> None:
-        active.task = asyncio.current_task()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # a system call: not for every job
+        active.task = asyncio.current_task(self._loop)
         if active.stop is not None:
             self._stopped(active)
             return
-        if self._accept is not None and not await self._accepted(active):
+        if self._accept is not None and not await self.accepted(active):
             return
         if active.bound.run_in == "process":
             await self._processes().ready()  # a child takes a while to start: not on the attempt's time
         self.begin(active)
-        decision = await self._decide(active)
-        if decision is not None and not active.over:
-            await self._hand_over(active, decision)
-
-    def begin(self, active: Active) -> None:
-        active.started = self._clock.monotonic()
-        self._desk.begun(active)
-        self._watch(active)
-
-    async def _hand_over(self, active: Active, decision: Decision | Release) -> None:
+        # Here and not in coroutines of their own: each would cost every job about a microsecond.
+        try:
+            value = await self._invoke(active)
+        except BaseException as error:  # noqa: BLE001  also SystemExit and friends: the worker goes on
+            decision = self.verdict(active, None, error)
+        else:
+            decision = self.verdict(active, value, None)
+        if decision is None or active.over:
+            return
         active.over = True
         if active.transaction is None:
             self._desk.decided(active, decision)
         else:
             await self._desk.decided_within(active, decision)
 
-    async def _decide(self, active: Active) -> Decision | Release | None:
-        """How the attempt ended; None if that is nobody's business any more."""
-        value, error = await outcome(self._invoke(active))
-        return self.verdict(active, value, error)
+    def begin(self, active: Active) -> None:
+        active.started = self._clock.monotonic()
+        self._desk.begun(active)
+        self._watch(active)
 
     def verdict(self, active: Active, value: Any, error: BaseException | None) -> Decision | Release | None:
-        """What it comes to that the handler returned `value`, or raised `error`; None as for `_decide`."""
+        """What it comes to that the handler returned `value`, or raised `error`; None if that is nobody's
+        business any more."""
         if active.over:
             return None
         if active.stop is not None and _overrides(active.stop, error):
@@ -182,8 +185,9 @@ class Runner:
         return seen[-1] if value is None and seen else value
 
     def _call(self, active: Active) -> Awaitable[Any]:
-        args, kwargs = active.bound.type.arguments(active.input)
-        if active.bound.wants_context:
+        bound = active.bound
+        args, kwargs = bound.type.arguments(active.input)
+        if bound.wants_context:
             args = (active.ctx, *args)
         return self.call(active, args, kwargs)
 
@@ -191,7 +195,8 @@ class Runner:
         """Call the handler where its type says."""
         bound = active.bound
         if bound.is_async and bound.run_in == "loop":
-            return cast("Coroutine[Any, Any, Any]", bound.fn(*args, **kwargs))
+            call: Awaitable[Any] = bound.fn(*args, **kwargs)
+            return call
         if bound.run_in == "process":
             return self._in_process(active, args, kwargs)
         if bound.run_in == "thread":
@@ -239,6 +244,8 @@ class Runner:
     def _watch(self, active: Active) -> None:
         lease = active.lease
         timeout = timeout_of(active.stored, active.bound.timeout)
+        if timeout is None and lease.deadline is None:
+            return
         if timeout is not None:
             bell = self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
             active.bells = (*active.bells, bell)
@@ -304,10 +311,12 @@ class Runner:
 
     # -- before and after ------------------------------------------------------------------------------
 
-    async def _accepted(self, active: Active) -> bool:
+    async def accepted(self, active: Active) -> bool:
+        """What `accept` says; False: it was given back."""
+        if self._accept is None:
+            return True
         lease = active.lease
         info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, active.input)
-        assert self._accept is not None
         try:
             answer = self._accept(info)
             if inspect.isawaitable(answer):

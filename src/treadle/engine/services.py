@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.backend import Transaction
 from treadle.context import Context
-from treadle.errors import InputError, NotFound, TreadleError
+from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
 from .active import Active
@@ -40,7 +40,7 @@ class Services:
         values: list[Any] = []
         for id, state in zip(ids, states, strict=True):
             try:
-                values.append(value_of(self._core.registry, state, NotFound(id)))
+                values.append(value_of(self._core.registry, state, id))
             except TreadleError as error:
                 if not return_exceptions:
                     raise

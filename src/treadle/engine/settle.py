@@ -24,6 +24,7 @@ from .decide import Again, Decision, Die, Succeed
 from .tasks import Tasks, finish
 from .values import wrap
 
+OWN_RESULT = Contribution()
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 PERSISTENCE = 8
 """So many failures in a row, and a batch is tried in parts: one of them may be what the store fails at."""
@@ -43,7 +44,7 @@ class Release(msgspec.Struct, frozen=True):
     delay: float = 0.0
 
 
-class Entry(msgspec.Struct, eq=False):
+class Entry(msgspec.Struct, eq=False, gc=False):
     """One attempt on its way through settling."""
 
     lease: Lease
@@ -99,14 +100,12 @@ class Settler:
         self._sleep = sleep
         self._draw = draw
         self._combiner: Combiner[Entry] = Combiner(self._write, tasks, name="settle", limit=limit)
+        self.add: Callable[[Entry], None] = self._combiner.add
         self._folds: Folds = {}
         """What the store last said of groups that are folded here."""
 
     def __len__(self) -> int:
         return len(self._combiner)
-
-    def add(self, entry: Entry) -> None:
-        self._combiner.add(entry)
 
     async def flush(self) -> None:
         await self._combiner.flush()
@@ -218,9 +217,10 @@ class Settler:
 
     def _learn(self, entry: Entry, outcome: Outcome) -> None:
         """Keep what the store says of a group that is folded here: what was refused is not in it."""
+        if not entry.contributions or outcome.verb not in ("moved", "applied"):
+            return
         group = _group(entry.lease)
-        folded = outcome.verb == "moved" or needs_old(entry.contributions) or group in self._folds
-        if outcome.verb not in ("moved", "applied") or not folded or not entry.contributions:
+        if outcome.verb == "applied" and not needs_old(entry.contributions) and group not in self._folds:
             return
         self._folds.pop(group, None)
         if not outcome.again:
@@ -267,6 +267,8 @@ class Settler:
                 raise AssertionError("a success is not an ending of this kind")
 
     def _contribution(self, entry: Entry, drafts: Folds) -> Contribution:
+        if not entry.children and entry.lease.id == entry.lease.group_id and _is_own(entry):
+            return OWN_RESULT
         group = _group(entry.lease)
         known = drafts.get(group) or self._folds.get(group)
         if needs_old(entry.contributions):
@@ -283,6 +285,14 @@ class Settler:
         if known is not None:
             drafts[group] = (known[0] + 1, data)
         return Contribution(data, final)
+
+
+def _is_own(entry: Entry) -> bool:
+    """Whether the item gives its own value to the group, and no more than that."""
+    if len(entry.contributions) != 1 or not isinstance(entry.decision, Succeed):
+        return False
+    only = entry.contributions[0]
+    return only.append is None and not only.final and only.value is entry.decision.plan.value
 
 
 def _group(lease: Lease) -> Ref:

@@ -51,18 +51,17 @@ class Waiting(Generic[T]):
         return ref in self.unseen
 
     def discard(self, ref: Ref, future: asyncio.Future[T]) -> None:
-        futures = self.futures.get(ref, [])
-        if future in futures:
-            futures.remove(future)
-        if not futures:
-            self.futures.pop(ref, None)
+        futures = self.futures.get(ref)
+        if futures is not None:
+            if future in futures:
+                futures.remove(future)
+            if futures:
+                return
+            del self.futures[ref]
             self.unseen.discard(ref)
-            self.expected.discard(ref)
-        self._shrink()
-
-    def _shrink(self) -> None:
-        """Tables that were large once keep their size until they are cleared."""
+        self.expected.discard(ref)
         if not self.futures:
+            # Tables that were large once keep their size until they are cleared.
             self.futures.clear()
             self.unseen.clear()
             self.expected.clear()
@@ -210,6 +209,8 @@ class Waiters:
 
 async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:
     """The future's value, or the error that `late` makes once `timeout` seconds have passed."""
+    if timeout is None:
+        return await future
     try:
         async with asyncio.timeout(timeout):
             return await future
