@@ -71,6 +71,9 @@ simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=200
 chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count everything: KILLS=200 ITEMS=20000
 	TREADLE_KILLS=$(or $(KILLS),200) TREADLE_ITEMS=$(or $(ITEMS),20000) $(BIN)/pytest tests/chaos --timeout 1800 -s
 
+hammer: $(READY)  ## 8 processes at the same groups and gates of PostgreSQL; no deadlock, counters recounted: SECONDS=30
+	$(BIN)/python -m tests.backends.hammer --seconds $(or $(SECONDS),30)
+
 mutants: $(READY)  ## plant real bugs one at a time, and require each to be found: SEEDS=2000
 	$(BIN)/python -m tests.mutants --seeds $(or $(SEEDS),2000) $(MUTANTS)
 
@@ -80,3 +83,6 @@ model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=
 
 proof: $(READY)  ## 500 simulated seeds, the model machine, mutants: what takes longer than the tests should
 	TREADLE_SEED_BLOCKS=20 PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
+
+soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
