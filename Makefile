@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench simulate chaos proof coverage lock clean
+.PHONY: help demo test check format bench coverage lock clean simulate chaos mutants model proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,3 +86,6 @@ proof: $(READY)  ## 500 simulated seeds, the model machine, mutants: what takes 
 
 soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+
+reliability: $(READY)  ## put what the long runs came to into docs/reliability.md
+	$(BIN)/python -m tests.support.records

@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import BackendMachine
+from tests.support.records import record
 from treadle.backend import Backend
 from treadle.backends.sqlite import SqliteBackend
 
 EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "12"))
 STEPS = int(os.environ.get("TREADLE_MODEL_STEPS", "20"))
+LONG = "TREADLE_MODEL_EXAMPLES" in os.environ
 SHM = Path("/dev/shm")
 
 PROFILE = settings(
@@ -26,7 +28,7 @@ PROFILE = settings(
     deadline=None,
     database=None,
     print_blob=True,
-    derandomize="TREADLE_MODEL_EXAMPLES" not in os.environ,
+    derandomize=not LONG,
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
@@ -44,12 +46,19 @@ class SqliteMachine(BackendMachine):
         shutil.rmtree(self.directory)
 
 
-@pytest.mark.timeout(600)
+def passed(name: str) -> None:
+    if LONG:
+        command = f"make model EXAMPLES={EXAMPLES} STEPS={STEPS}"
+        record(name, command, programs=EXAMPLES, steps=f"up to {STEPS} each", differences=0)
+
+
+@pytest.mark.timeout(0 if LONG else 600)
 def test_sqlite() -> None:
     run_state_machine_as_test(SqliteMachine, settings=PROFILE)
+    passed("model SQLite")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(0 if LONG else 600)
 def test_postgres(shared_clock: Any) -> None:
     class PostgresMachine(BackendMachine):
         async def connect(self) -> Backend:
@@ -62,3 +71,4 @@ def test_postgres(shared_clock: Any) -> None:
             await shared_clock.close(self.other)
 
     run_state_machine_as_test(PostgresMachine, settings=PROFILE)
+    passed("model PostgreSQL")

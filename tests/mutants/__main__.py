@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.mutants.hunt import MUTANTS, Find, hunt
+from tests.support.records import record
 
 
 def main() -> None:
@@ -36,6 +37,8 @@ def main() -> None:
         table.add_row(find.mutant.bug, find.by or "[red]nobody", str(find.seeds), find.evidence[:70])
     console.print(table)
     lost = [find for find in finds if find.by is None]
+    if not given.names:
+        record("mutants", f"make mutants SEEDS={given.seeds}", found=len(finds) - len(lost), of=len(finds))
     console.print(f"{len(finds) - len(lost)} of {len(finds)} found")
     sys.exit(bool(lost))
 

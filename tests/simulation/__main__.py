@@ -16,6 +16,7 @@ from rich.table import Table
 from tests.simulation.expect import missing
 from tests.simulation.shrink import attempt, shrink, story
 from tests.simulation.world import World
+from tests.support.records import record
 
 console = Console()
 
@@ -59,6 +60,12 @@ def simulate(seeds: range) -> bool:
         except Exception:  # noqa: BLE001  whatever it is, it is what we are looking for
             return _failed(seed)
         total.update(world.figures())
+    record(
+        "simulator",
+        f"make simulate SEEDS={len(seeds)}",
+        **{"seeds": len(seeds), "violations": 0, "simulated hours": total["seconds"] / 3600},
+        **{name: int(total[name]) for name in total if name != "seconds"},
+    )
     _show(seeds, total, coverage, time.process_time() - began)
     if absent := missing(coverage, len(seeds)):
         console.print(f"[red]never happened in {len(seeds):,} seeds:[/] {', '.join(absent)}")

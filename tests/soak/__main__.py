@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tests.support.records import record
 from treadle import Context, Result, Retry, Treadle, WorkFailed, work
 from treadle.events import Event, Started
 
@@ -190,6 +191,13 @@ def main() -> None:
         name = f"{series.name}, {series.unit}".rstrip(", ")
         table.add_row(name, series.chart(), f"{low:.1f}", f"{middle:.1f}", f"{high:.1f}", slope)
     Console().print(table)
+    grown = [series.name for series in soak.series if series.grows]
+    record(
+        "soak",
+        f"make soak MINUTES={given.minutes:g}",
+        jobs=soak.claims.count,
+        grows=", ".join(grown) or "nothing",
+    )
     sys.exit(any(series.grows for series in soak.series))
 
 
