@@ -70,6 +70,28 @@ async def test_accept_leaves_items_to_others(make_app: MakeApp, kind: str) -> No
     assert {(info.attempt, info.input is not None) for info in infos} == {(1, True)}
 
 
+async def test_accept_is_asked_for_each_item_of_a_batch(make_app: MakeApp) -> None:
+    """§6: those it declines are left to others; the call is made for the rest."""
+    calls: list[tuple[str, list[int]]] = []
+
+    def batch(worker: str) -> Any:
+        @work.batch(name="double", size=4, max_wait=0.02)
+        async def double(numbers: list[int]) -> list[int]:
+            calls.append((worker, sorted(numbers)))
+            return [2 * n for n in numbers]
+
+        return double
+
+    def only(rest: int) -> Any:
+        return lambda info: next(iter(info.input.values())) % 2 == rest
+
+    even, odd = batch("even"), batch("odd")
+    async with make_app(even, accept=only(0)) as app, make_app(odd, accept=only(1)):
+        handles = await app.enqueue_many([even(n) for n in range(8)])
+        assert [await handle.result(PATIENCE) for handle in handles] == [2 * n for n in range(8)]
+    assert all(n % 2 == (worker == "odd") for worker, numbers in calls for n in numbers)
+
+
 async def test_a_declined_item_comes_back(make_app: MakeApp) -> None:
     """§17: after `poll_interval`, to this worker too."""
     asked: list[float] = []
