@@ -46,7 +46,8 @@ WRONG = {
         select i.no from treadle.item i join treadle.job j on j.no = i.no
         where i.grp is not null and j.grp is distinct from i.grp""",
     "rows of nothing": """
-        select x.no from (select no from treadle.done union all select no from treadle.attempt) x
+        select x.no from (select no from treadle.done union all select no from treadle.attempt
+                          union all select no from treadle.job) x
         where not exists (select 1 from treadle.item i where i.no = x.no)""",
 }
 """Queries that find nothing if the tables agree with each other."""

@@ -245,6 +245,22 @@ class Crowds:
         await consistent(subject.backend)
 
     @needs("operating")
+    async def test_requeued_while_it_is_deleted(self, subject: Subject) -> None:
+        """It is there and can be claimed, or it is gone: nothing is left of it to be claimed then."""
+        backends = await connections(subject, 4)
+        count = 100
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
+        await apply(subject.backend, *(die(lease) for lease in leases))
+
+        async def play(n: int) -> None:
+            await asyncio.gather(backends[n % 2].delete([f"a{n}"]), backends[2 + n % 2].requeue([f"a{n}"]))
+
+        await rounds(count, play)
+        found = await subject.backend.get([f"a{n}" for n in range(count)])
+        assert sorted(await claim_ids(subject.backend)) == sorted(one.id for one in found if one is not None)
+        await consistent(subject.backend)
+
+    @needs("operating")
     async def test_a_member_is_requeued_while_its_group_ends(self, subject: Subject) -> None:
         """Open or ended, the counter is the recount, and the group ends with its last member."""
         backends = await connections(subject, 2)

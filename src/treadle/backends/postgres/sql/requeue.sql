@@ -9,6 +9,8 @@ as $$
 declare
   nos bigint[]; groups bigint[]; now float8;
 begin
+  -- Whoever removes them has them all to itself: it is through with it before, or finds them open.
+  perform 1 from treadle.item i where i.no = any(p_nos) order by i.no for key share;
   select array_agg(x.no) into nos from (
     select d.no from treadle.done d
     where d.no = any(p_nos) and d.outcome = 7 and (p_redrives is null or d.redrives < p_redrives)
