@@ -6,7 +6,7 @@ import asyncio
 
 from treadle.backend import Backend
 from treadle.errors import ReferencedError
-from treadle.item import Changed, Demand, Filter, Lease, Outcome
+from treadle.item import Changed, Demand, Filter, Lease, Outcome, Rejected, Submission
 
 from .build import (
     apply,
@@ -242,6 +242,26 @@ class Crowds:
             ]
 
         await rounds(count, play)
+        await consistent(subject.backend)
+
+    @needs("operating")
+    async def test_submitted_again_while_it_is_deleted(self, subject: Subject) -> None:
+        """The id is taken, or it is free and the new item is whole: it can be read, and claimed once."""
+        backends = await connections(subject, 4)
+        count = 100
+        await submit(subject.backend, *(item(f"a{n}") for n in range(count)))
+
+        async def play(n: int) -> bool:
+            new = Submission((item(f"a{n}", input=b"new"), item(f"b{n}")))
+            _, (answer,) = await asyncio.gather(
+                backends[n % 2].delete([f"a{n}"]), backends[2 + n % 2].submit([new])
+            )
+            return not isinstance(answer, Rejected)
+
+        stored = [n for n, accepted in enumerate(await rounds(count, play)) if accepted]
+        found = await claim(subject.backend, 3 * count)
+        assert sorted(lease.id for lease in found) == sorted(f"{x}{n}" for n in stored for x in "ab")
+        assert {lease.input for lease in found if lease.id[0] == "a"} <= {b"new"}
         await consistent(subject.backend)
 
     @needs("operating")

@@ -154,6 +154,13 @@ begin
     update treadle.edge e set src = m.new from unnest(emptied, awaited) m(old, new)
       where e.src = any(emptied) and e.src = m.old;
   end loop;
+  if got < n then
+    -- An item that stood in the way may have been deleted before it could be looked at.
+    perform treadle.insist(not exists (
+      select 1 from unnest(nos, i_skip, i_type) u(no, skip, type)
+      where u.skip is not true and u.type is not null
+        and not exists (select 1 from treadle.item i where i.no = u.no)));
+  end if;
 
   if p_plain then
     insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
