@@ -4,10 +4,10 @@ as it is an order."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from treadle.item import Effects, Lease, Rejected, Settled, Submission, Submitted
+from treadle.item import Lease, Rejected, Settled, Submission, Submitted
 
 from .build import (
     apply,
@@ -26,30 +26,10 @@ from .build import (
     verdicts,
 )
 from .check import consistent
+from .rounds import ROUNDS, closed, released, rounds
 from .subject import Subject, needs
 
-T = TypeVar("T")
 Answers: TypeAlias = Sequence[tuple[Submitted, ...] | Rejected]
-
-ROUNDS = 200
-AT_ONCE = 10
-"""Rounds that run side by side: more is not more concurrency, only more waiting."""
-
-
-async def rounds(count: int, play: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Play so many rounds, some at a time."""
-    played: list[T] = []
-    for begin in range(0, count, AT_ONCE):
-        played += await asyncio.gather(*(play(n) for n in range(begin, min(begin + AT_ONCE, count))))
-    return played
-
-
-def released(effects: Sequence[Effects]) -> list[str]:
-    return [one.id for effect in effects for one in effect.released]
-
-
-def closed(effects: Sequence[Effects]) -> list[str]:
-    return [one.id for effect in effects for one in effect.closed]
 
 
 class Finishers:
