@@ -16,10 +16,10 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench coverage lock clean simulate chaos mutants model proof soak reliability
+.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos mutants model proof soak reliability
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # One step: an environment that matches uv.lock. Its stamp makes a second run install nothing.
 $(READY): pyproject.toml uv.lock
@@ -48,9 +48,15 @@ format: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## measure
-	@test -f benchmarks/__main__.py || { echo "benchmarks are not written yet" >&2; exit 1; }
+bench: $(READY)  ## measure everything, about 10 minutes: tables, JSON and a chart in benchmarks/results
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-quick: $(READY)  ## the same, small: about a minute
+	$(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
+
+bench-peers: $(READY)  ## measure beside other queues (installs them into the environment)
+	$(UV_SYNC) --group bench-peers
+	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes
 	$(BIN)/coverage erase

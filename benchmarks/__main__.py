@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import engine, processes, running, verbs
-from benchmarks.measure import Figure, shown
+from benchmarks import chart, cost, engine, fleet, must, processes, running, verbs
+from benchmarks.measure import Figure, machine, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-ALL = ("verbs", "backlog", "group", "engine", "running", "processes")
+ALL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes")
+QUICK = ("engine", "fleet", "cost")
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of mixed load (processes)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
-    what = given.what or list(ALL)
+    what = given.what or list(QUICK if given.quick else ALL)
     kinds = tuple(given.on or KINDS)
     console.print(f"[bold]treadle[/] on {machine()}")
     with stores(kinds) as opened:
@@ -40,10 +39,18 @@ def main() -> None:
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
     console.print(f"written to {path}")
+    kept = must.rows(results)
+    if kept:
+        console.print(must_table(kept))
+        path.with_suffix(".svg").write_text(chart.svg(kept, machine()))
+        console.print(f"and {path.with_suffix('.svg')}")
 
 
-def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+def must_table(rows: list[must.Row]) -> Table:
+    table = Table("what must be", "at least, at most", "found", "", title="promises")
+    for row in rows:
+        table.add_row(row.case, *row.shown, "" if row.share >= 1 else "[red]not reached[/]")
+    return table
 
 
 async def run(
@@ -62,6 +69,14 @@ async def run(
         measured = await engine.engine(opened, kinds, 2_000 if quick else 20_000, 1 if quick else 3)
         results["engine"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
         console.print(figures_table(measured, "the engine"))
+    if "fleet" in what:
+        measured = await fleet.fleet(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 5)
+        results["fleet"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "workers in processes of their own"))
+    if "cost" in what:
+        measured = await cost.cost(opened, kinds, 3.0 if quick else 20.0, 1)
+        results["cost"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "what it costs to have it"))
     if "running" in what:
         results["running"] = await run_well(opened, kinds, quick)
     if "processes" in what:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
+from benchmarks import floors
 from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
 from benchmarks.stores import Stores
-from treadle import Context, Result, Treadle, work
+from treadle import Client, Context, Result, Treadle, work
 
 
 @work(name="noop")
 async def noop(i: int) -> int:
     return i
+
+
+@work(name="step")
+async def step(ctx: Context, left: int) -> Result[int, int]:
+    return ctx.queue(step(left - 1)) if left else ctx.result(0)
 
 
 @work(name="gather")
@@ -49,13 +56,26 @@ class Engine:
     def cases(self) -> list[tuple[str, str, Case]]:
         cases: list[tuple[str, str, Case]] = [
             ("drain of no-ops", "/s", self.drain),
-            ("enqueue and await each", "/s", self.awaited),
+            ("1,000 at once, enqueue and await", "/s", lambda: self.awaited(1000)),
             ("fan-out 1,000, fan-in", "s", self.fan_in),
+            ("chain of 100", "s", self.chain),
+            ("enqueue, one by one", "/s", lambda: self.enqueue(1)),
+            ("enqueue, 100 callers", "/s", lambda: self.enqueue(100)),
+            ("enqueue_many", "/s", self.enqueue_many),
             ("latency, idle, p50", "ms", self.latency_p50),
             ("latency, idle, p99", "ms", self.latency_p99),
         ]
+        if self._kind == "postgres":
+            cases += [
+                ("floor: enqueue_many", "/s", self.floor_many),
+                ("floor: enqueue, one by one", "/s", self.floor_one_by_one),
+            ]
         if self._kind == "memory":
-            cases += [("floor: a task each", "/s", lambda: one_task_each(self._count))]
+            cases += [
+                ("enqueue and await each of 2,000", "/s", lambda: self.awaited(2_000)),
+                ("enqueue and await each of 20,000", "/s", lambda: self.awaited(20_000)),
+                ("floor: a task each", "/s", lambda: one_task_each(20_000)),
+            ]
         return cases
 
     async def drain(self) -> float:
@@ -68,8 +88,7 @@ class Engine:
             await app.stop()
             return self._count / watch.seconds
 
-    async def awaited(self) -> float:
-        count = min(self._count, 2000)
+    async def awaited(self, count: int) -> float:
         async with self._stores.fresh(self._kind) as url, Treadle(url, work=[noop]) as app:
             with Stopwatch() as watch:
                 await asyncio.gather(*[app.enqueue(noop(i)).result() for i in range(count)])
@@ -80,6 +99,50 @@ class Engine:
             with Stopwatch() as watch:
                 assert await app.enqueue(fan(1000)).group() == sum(range(1000))
             return watch.seconds
+
+    async def chain(self) -> float:
+        """Each step queues the next."""
+        async with self._stores.fresh(self._kind) as url, Treadle(url, work=[step]) as app:
+            with Stopwatch() as watch:
+                await app.enqueue(step(99)).group()
+            return watch.seconds
+
+    async def enqueue(self, callers: int) -> float:
+        """Nobody runs them. Each caller waits for one before it submits the next."""
+        count = max(200, self._count // 20)
+        async with self._stores.fresh(self._kind) as url, Client(url, work=[noop]) as client:
+
+            async def caller(number: int) -> None:
+                for i in range(number, count, callers):
+                    await client.enqueue(noop(i))
+
+            with Stopwatch() as watch:
+                await asyncio.gather(*(caller(number) for number in range(callers)))
+            return count / watch.seconds
+
+    async def enqueue_many(self) -> float:
+        async with self._stores.fresh(self._kind) as url, Client(url, work=[noop]) as client:
+            with Stopwatch() as watch:
+                for start in range(0, self._count, 1000):
+                    until = min(start + 1000, self._count)
+                    await client.enqueue_many([noop(i) for i in range(start, until)])
+            return self._count / watch.seconds
+
+    async def floor_many(self) -> float:
+        async with self._tables() as url:
+            return await floors.pg_submit(url, self._count)
+
+    async def floor_one_by_one(self) -> float:
+        async with self._tables() as url:
+            return await floors.pg_submit_singly(url, max(200, self._count // 20))
+
+    @asynccontextmanager
+    async def _tables(self) -> AsyncGenerator[str]:
+        """A store with our tables in it, and nobody connected."""
+        async with self._stores.fresh(self._kind) as url:
+            async with Client(url, work=[noop]):
+                pass
+            yield url
 
     async def latency_p50(self) -> float:
         return percentile(await self._latencies(), 0.5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ with i as (
 insert into treadle.job (no, seq, due, since, status, priority, budget, queue, tenant, lane, type)
   select no, no, $2, $2, 2, 0, 3, 'default', 'default', '', 'noop' from i
 """
+
+PG_SUBMIT_AND_TELL = (
+    PG_SUBMIT.replace("returning no)\ninsert into", "returning no),\nj as (insert into")
+    + ") select pg_notify('floor', '')"
+)
 
 PG_CLAIM = """
 with c as materialized (
@@ -152,3 +158,25 @@ def sqlite_drain(url: str, count: int, batch: int = 500) -> float:
             connection.execute("COMMIT")
     connection.close()
     return count / watch.seconds
+
+
+async def pg_notified(url: str, times: int) -> list[float]:
+    """Milliseconds from before an insert until a listener that was woken by it has claimed it."""
+    submits, listens, claims = [await asyncpg.connect(url) for _ in range(3)]
+    woken = asyncio.Event()
+    taken: list[float] = []
+    try:
+        await listens.add_listener("floor", lambda *_: woken.set())
+        for i in range(times + 10):
+            await asyncio.sleep(0.003)
+            woken.clear()
+            start = time.perf_counter()
+            await submits.execute(PG_SUBMIT_AND_TELL, [f"woken{i:027x}"], 1.7e9, INPUT)
+            await woken.wait()
+            rows = await claims.fetch(PG_CLAIM, 1, 1.7e9)
+            taken.append((time.perf_counter() - start) * 1000)
+            await claims.execute(PG_SETTLE, [row["no"] for row in rows], 1.7e9, RESULT)
+        return taken[10:]
+    finally:
+        for connection in (submits, listens, claims):
+            await connection.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+import psutil
 from rich.progress import Progress
 
 
@@ -46,6 +49,15 @@ async def rounds(cases: Sequence[tuple[str, str, Case]], times: int, title: str)
                 figure.values.append(await case())
                 progress.advance(task)
     return figures
+
+
+def machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {memory:.0f} GB, {platform.system()} "
+        f"{platform.release().split('-')[0]}, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,0 +1,40 @@
+"""One picture of a run: how far each promise is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from benchmarks.must import Row
+
+WIDTH, LABELS, BAR, LINE = 900, 370, 400, 24
+MOST = 4.0
+"""Bars end here: four times what must be."""
+
+
+def svg(rows: Sequence[Row], machine: str) -> str:
+    """Bars of what was found, as a share of what must be: the line stands at 1."""
+    height = 70 + LINE * len(rows)
+    must = LABELS + BAR / MOST
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        '<text x="10" y="20" font-size="15">treadle: what was reached of what must be (the line)</text>',
+        f'<text x="10" y="38" fill="#666">{escape(machine)}</text>',
+    ]
+    parts += [_bar(row, 52 + LINE * i) for i, row in enumerate(rows)]
+    parts += [f'<line x1="{must}" x2="{must}" y1="48" y2="{height - 14}" stroke="#333"/>', "</svg>"]
+    return "\n".join(parts)
+
+
+def _bar(row: Row, top: int) -> str:
+    must, found = row.shown
+    length = max(1.0, min(row.share, MOST) * BAR / MOST)
+    color = "#4a8f5c" if row.share >= 1 else "#c0504d"
+    base = top + 14
+    return (
+        f'<text x="{LABELS - 8}" y="{base}" text-anchor="end">{escape(row.case)}</text>'
+        f'<rect x="{LABELS}" y="{top + 2}" width="{length:.1f}" height="{LINE - 8}" fill="{color}"/>'
+        f'<text x="{LABELS + BAR + 8}" y="{base}">{escape(found)} ({escape(must)})</text>'
+    )

@@ -1,0 +1,239 @@
+"""Workers in processes of their own: drains by one and by two of them, what that costs the machine, and how
+soon an idle one starts what was submitted elsewhere.
+
+`python -m benchmarks.fleet drain URL` and `... wait URL` are such processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+
+from benchmarks import floors
+from benchmarks.engine import noop
+from benchmarks.measure import Case, Figure, percentile, rounds
+from benchmarks.stores import Stores
+from treadle import Client, Treadle, work
+
+LATENCIES = 200
+
+
+@work(name="stamp")
+async def stamp() -> float:
+    """When it started, by a clock that all processes of the machine share."""
+    return time.monotonic()
+
+
+class Fleet:
+    """The cases for one kind of store."""
+
+    def __init__(self, stores: Stores, kind: str, count: int) -> None:
+        self._stores = stores
+        self._kind = kind
+        self._count = count
+        self._cpu: dict[str, float] = {}
+        self._latencies: list[float] = []
+        self._floor: list[float] = []
+
+    def cases(self) -> list[tuple[str, str, Case]]:
+        """What is measured together stands together: the later ones report what the first has found."""
+        cases: list[tuple[str, str, Case]] = [
+            ("drain, 1 process", "/s", lambda: self.drain(1)),
+            ("CPU per job, worker", "us", lambda: _known(self._cpu["worker"])),
+        ]
+        if self._kind == "postgres":
+            cases += [("CPU per job, server", "us", lambda: _known(self._cpu["server"]))]
+            cases += [("floor: drain, 1 process", "/s", self.floor_drain)]
+        cases += [
+            ("drain, 2 processes", "/s", lambda: self.drain(2)),
+            ("latency, worker elsewhere, p50", "ms", self.latency),
+            ("latency, worker elsewhere, p99", "ms", lambda: _known(percentile(self._latencies, 0.99))),
+        ]
+        if self._kind == "postgres":
+            cases += [
+                ("floor: latency, worker elsewhere, p50", "ms", self.floor_latency),
+                (
+                    "floor: latency, worker elsewhere, p99",
+                    "ms",
+                    lambda: _known(percentile(self._floor, 0.99)),
+                ),
+            ]
+        return cases
+
+    async def drain(self, processes: int) -> float:
+        """Jobs per second from the first start to the last end, of workers that are connected already."""
+        async with self._stores.fresh(self._kind) as url:
+            async with Client(url, work=[noop]) as client:
+                for start in range(0, self._count, 10_000):
+                    until = min(start + 10_000, self._count)
+                    await client.enqueue_many([noop(i) for i in range(start, until)])
+            running = [await _Child.start("drain", url) for _ in range(processes)]
+            server = await _server(url) if self._kind == "postgres" else None
+            before = 0.0 if server is None else _used(server)
+            for child in running:
+                child.go()
+            reports = [await child.report() for child in running]
+            if processes == 1:
+                self._cpu["worker"] = sum(report["cpu"] for report in reports) / self._count * 1e6
+                self._cpu["server"] = 0.0 if server is None else (_used(server) - before) / self._count * 1e6
+            assert sum(report["jobs"] for report in reports) == self._count
+            taken = max(report["end"] for report in reports) - min(report["begin"] for report in reports)
+            return self._count / taken
+
+    async def latency(self) -> float:
+        """Milliseconds from before the enqueue to the handler's first line, one at a time."""
+        async with self._stores.fresh(self._kind) as url, _worker(url), Client(url, work=[stamp]) as client:
+            taken: list[float] = []
+            for _ in range(LATENCIES + 10):
+                await asyncio.sleep(0.003)
+                sent = time.monotonic()
+                taken.append((await client.enqueue(stamp()).result(timeout=20) - sent) * 1000)
+        self._latencies = taken[10:]
+        return percentile(self._latencies, 0.5)
+
+    async def floor_drain(self) -> float:
+        async with self._stores.fresh(self._kind) as url:
+            async with Client(url, work=[noop]):
+                pass  # makes the tables
+            await floors.pg_submit(url, self._count)
+            return await floors.pg_drain(url, self._count)
+
+    async def floor_latency(self) -> float:
+        async with self._stores.fresh(self._kind) as url:
+            async with Client(url, work=[stamp]):
+                pass  # makes the tables
+            self._floor = await floors.pg_notified(url, LATENCIES)
+        return percentile(self._floor, 0.5)
+
+
+async def _known(value: float) -> float:
+    return value
+
+
+async def fleet(stores: Stores, kinds: tuple[str, ...], count: int, times: int) -> dict[str, list[Figure]]:
+    return {
+        kind: await rounds(Fleet(stores, kind, count).cases(), times, f"fleet on {kind}")
+        for kind in kinds
+        if kind != "memory"
+    }
+
+
+# -- the server's share ------------------------------------------------------------------------------------
+
+
+async def _server(url: str) -> psutil.Process:
+    """The postmaster."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        parent = psutil.Process(connection.get_server_pid()).parent()
+    finally:
+        await connection.close()
+    assert parent is not None
+    return parent
+
+
+def _used(server: psutil.Process) -> float:
+    """Seconds of CPU that a process and all of its children have used, those that have ended included."""
+    own = server.cpu_times()
+    used = own.user + own.system + own.children_user + own.children_system
+    for child in server.children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        used += times.user + times.system
+    return used
+
+
+# -- the other side ----------------------------------------------------------------------------------------
+
+
+class _Child:
+    """A worker process: it says when it is ready, begins when told, and reports when it is done."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, what: str, url: str) -> _Child:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "benchmarks.fleet",
+            what,
+            url,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        child = cls(process)
+        assert await child.line() == "ready"
+        return child
+
+    async def line(self) -> str:
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode().strip()
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+
+    async def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(await self.line())
+        self.go()
+        await self._process.wait()
+        return found
+
+
+@asynccontextmanager
+async def _worker(url: str) -> AsyncGenerator[None]:
+    child = await _Child.start("wait", url)
+    try:
+        yield
+    finally:
+        child.go()
+        await child.report()
+
+
+async def _told() -> None:
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def _drain(url: str) -> dict[str, Any]:
+    app = Treadle(url, work=[noop])
+    await app.connect()
+    print("ready", flush=True)
+    await _told()
+    began, cpu = time.monotonic(), time.process_time()
+    await app.start()
+    await app.worker.drain()
+    ended, used = time.monotonic(), time.process_time() - cpu
+    jobs = app.metrics.of("noop").succeeded
+    await app.stop()
+    return {"begin": began, "end": ended, "cpu": used, "jobs": jobs}
+
+
+async def _wait(url: str) -> dict[str, Any]:
+    # Woken, not polled: with this interval a latency that is polled for shows.
+    async with Treadle(url, work=[stamp], poll_interval=5.0):
+        print("ready", flush=True)
+        await _told()
+    return {}
+
+
+async def _main(what: str, url: str) -> None:
+    found = await (_drain(url) if what == "drain" else _wait(url))
+    print(json.dumps(found), flush=True)
+    await _told()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

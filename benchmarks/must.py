@@ -1,0 +1,186 @@
+"""What must be reached, and what was: a row for each promise, from the figures of one run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """`found` against `must`, which is a least value, or a most."""
+
+    case: str
+    must: float
+    found: float
+    unit: str = "x"
+    most: bool = False
+
+    @property
+    def share(self) -> float:
+        """1 and above: reached."""
+        if self.most:
+            return self.must / self.found if self.found else float("inf")
+        return self.found / self.must
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        sign = "<=" if self.most else ">="
+        return f"{sign} {self.must:g} {self.unit}", f"{self.found:.3g} {self.unit}"
+
+
+class Figures:
+    """The medians of a run."""
+
+    def __init__(self, results: dict[str, Any]) -> None:
+        self._results = results
+
+    def __call__(self, section: str, kind: str, name: str) -> float:
+        """Raises KeyError if it was not measured."""
+        return float(statistics.median(self._results[section][kind][name]))
+
+    def p95(self, kind: str, size: int) -> float:
+        return float(self._results["backlog"][kind]["one lane"][size][1])
+
+
+def rows(results: dict[str, Any]) -> list[Row]:
+    """Those that this run has the figures for."""
+    figures = Figures(results)
+    found: list[Row] = []
+    for make in _ROWS:
+        try:
+            found += make(figures)
+        except KeyError:
+            continue
+    return found
+
+
+def _least(case: str, must: float, top: float, bottom: float) -> Row:
+    return Row(case, must, top / bottom)
+
+
+def _pg_drain(f: Figures) -> Iterator[Row]:
+    one = f("fleet", "postgres", "drain, 1 process")
+    yield _least(
+        "PostgreSQL drain, of the floor", 0.35, one, f("fleet", "postgres", "floor: drain, 1 process")
+    )
+    yield _least("PostgreSQL drain, 2 processes of 1", 1.4, f("fleet", "postgres", "drain, 2 processes"), one)
+    cpu = f("fleet", "postgres", "CPU per job, worker") + f("fleet", "postgres", "CPU per job, server")
+    yield Row("PostgreSQL, CPU per job, worker and server", 75, cpu, "us", most=True)
+
+
+def _pg_submit(f: Figures) -> Iterator[Row]:
+    many, one = f("engine", "postgres", "enqueue_many"), f("engine", "postgres", "enqueue, one by one")
+    yield _least(
+        "PostgreSQL bulk submit, of the floor", 0.35, many, f("engine", "postgres", "floor: enqueue_many")
+    )
+    floor = f("engine", "postgres", "floor: enqueue, one by one")
+    yield _least("PostgreSQL submit one by one, of the floor", 0.6, one, floor)
+    yield _least("PostgreSQL, 100 callers of one", 5.0, f("engine", "postgres", "enqueue, 100 callers"), one)
+
+
+def _pg_latency(f: Figures) -> Iterator[Row]:
+    for share, must in (("p50", 2.0), ("p99", 4.0)):
+        name = f"latency, worker elsewhere, {share}"
+        ratio = f("fleet", "postgres", name) / f("fleet", "postgres", f"floor: {name}")
+        yield Row(f"PostgreSQL latency, {share}, of the floor", must, ratio, most=True)
+
+
+def _fan_in(kind: str, label: str, seconds: float) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        yield Row(
+            f"{label} fan-in of 1,000", seconds, f("engine", kind, "fan-out 1,000, fan-in"), "s", most=True
+        )
+
+    return made
+
+
+def _sqlite_drain(f: Figures) -> Iterator[Row]:
+    name = "drain of no-ops"
+    yield _least("SQLite drain, of memory's", 0.5, f("engine", "sqlite", name), f("engine", "memory", name))
+
+
+def _memory(f: Figures) -> Iterator[Row]:
+    floor = f("engine", "memory", "floor: a task each")
+    yield _least("memory drain, of a task each", 0.25, f("engine", "memory", "drain of no-ops"), floor)
+    many = f("engine", "memory", "enqueue and await each of 20,000")
+    few = f("engine", "memory", "enqueue and await each of 2,000")
+    yield _least("memory, 20,000 awaited, of a task each", 0.08, many, floor)
+    yield _least("memory, 20,000 awaited, of the rate of 2,000", 0.8, many, few)
+
+
+def _backlog(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        ratio = f.p95(kind, 1_000_000) / f.p95(kind, 1_000)
+        yield Row(f"{label} claim p95, 1M ready of 1k", 2.0, ratio, most=True)
+
+    return made
+
+
+def _idle(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        yield Row(f"{label} idle, calls", 2.0, f("cost", kind, "idle, calls to the store"), "/s", most=True)
+        yield Row(f"{label} idle, CPU", 1.0, f("cost", kind, "idle, CPU"), "%", most=True)
+        yield Row(f"{label} idle, RSS", 45.0, f("cost", kind, "idle, RSS"), "MB", most=True)
+
+    return made
+
+
+def _import(f: Figures) -> Iterator[Row]:
+    own, floor = f("cost", "python", "import treadle"), f("cost", "python", "floor: import treadle")
+    alone = f("cost", "python", "python alone")
+    yield Row("import, of msgspec and asyncio", 2.5, (own - alone) / (floor - alone), most=True)
+
+
+def _peers(f: Figures) -> Iterator[Row]:
+    def treadle(name: str, store: str) -> float:
+        return f("peers", store, f"treadle: {name}")
+
+    pgqueuer = "pgqueuer: "
+    yield _least(
+        "PostgreSQL drain, of pgqueuer's",
+        1.5,
+        treadle("drain", "postgres"),
+        f("peers", "postgres", pgqueuer + "drain"),
+    )
+    yield _least(
+        "PostgreSQL bulk, of pgqueuer's",
+        1.5,
+        treadle("bulk", "postgres"),
+        f("peers", "postgres", pgqueuer + "bulk"),
+    )
+    yield _least(
+        "PostgreSQL 1,000 awaited, of pgqueuer's",
+        1.3,
+        treadle("awaited", "postgres"),
+        f("peers", "postgres", pgqueuer + "awaited"),
+    )
+
+
+def _huey(f: Figures) -> Iterator[Row]:
+    ours, theirs = f("peers", "sqlite", "treadle: drain"), f("peers", "sqlite", "huey: drain")
+    yield _least("SQLite drain, of huey's", 4.0, ours, theirs)
+    ours, theirs = f("peers", "memory", "treadle: drain"), f("peers", "memory", "huey: drain")
+    yield _least("memory drain, of huey's (an aim)", 1.0, ours, theirs)
+
+
+_ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
+    _pg_drain,
+    _pg_submit,
+    _pg_latency,
+    _peers,
+    _fan_in("postgres", "PostgreSQL", 0.3),
+    _fan_in("sqlite", "SQLite", 0.15),
+    _fan_in("memory", "memory", 0.15),
+    _sqlite_drain,
+    _huey,
+    _memory,
+    _backlog("sqlite", "SQLite"),
+    _backlog("postgres", "PostgreSQL"),
+    _idle("memory", "memory"),
+    _idle("sqlite", "SQLite"),
+    _idle("postgres", "PostgreSQL"),
+    _import,
+)
