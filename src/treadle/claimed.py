@@ -69,7 +69,7 @@ class ClaimedLease:
         mean in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
         settings = self._core.settings
-        policy = retry_of(read_stored(self._lease.options), settings.retry).merge(retry)
+        policy = retry_of(read_stored(self._lease.options), self._policy()).merge(retry)
         decision = raised(
             self._lease,
             failure,
@@ -79,6 +79,11 @@ class ClaimedLease:
             settings.random.random,
         )
         await self._settle(Entry(self._lease, decision))
+
+    def _policy(self) -> Retry:
+        """That of its type, if that is known here."""
+        type = self._core.registry.get(self._lease.type)
+        return self._core.settings.retry if type is None else self._core.itemizer.base(type).retry
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back for others, the attempt included."""

@@ -17,6 +17,7 @@ from treadle.item import (
     ItemState,
     Page,
     Reason,
+    Ref,
     Status,
 )
 from treadle.options import HasId
@@ -153,7 +154,7 @@ class Operator:
         the groups that members wait for go as well. How many items went."""
         await self.connect()
         changed = await self.core.backend.delete(ids_of(group_ids), tenant=self._tenant, cascade=cascade)
-        self._ended(changed)
+        self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
 
     async def pause(self, queue: str) -> None:
@@ -172,11 +173,12 @@ class Operator:
         codec = self.core.settings.codec
         return codec.encode(value) if known is None else known.encode_result(value, codec)
 
-    def _ended(self, changed: Changed) -> None:
+    def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
+        """Tell whoever waits for these items, for the groups that have ended, and for those that are gone."""
         core = self.core
         items = [(item.tenant, item.id) for item in changed.items]
         announce.effects(core, changed.effects)
-        core.signals.ended(items, [(g.tenant, g.id) for g in changed.effects.closed], here=True)
+        core.signals.ended(items, [*((g.tenant, g.id) for g in changed.effects.closed), *gone], here=True)
         if changed.effects.released or changed.effects.doomed:
             core.signals.ready()
 

@@ -61,6 +61,21 @@ async def test_claim_one_and_fail(make_app: MakeApp) -> None:
     assert (await failure(aborted.result(PATIENCE))).reason == "aborted"
 
 
+async def test_claim_one_fails_by_the_policy_of_the_type(make_app: MakeApp) -> None:
+    """§17: the waits too, merged field by field with what is given."""
+
+    @work(name="patient", retry=Retry(attempts=3, base=600, factor=3, max=6000, jitter=0))
+    async def patient() -> None: ...
+
+    app = make_app(patient)
+    for retry, wait in ((None, 600), (Retry(base=60), 60)):
+        handle = await app.enqueue(patient())
+        lease = await app.claim_one()
+        assert lease is not None
+        await lease.fail("not now", retry=retry)
+        assert (await handle.state()).due_at - await app.backend.now() == pytest.approx(wait, abs=10)
+
+
 async def test_claim_one_by_type_and_queue(make_app: MakeApp) -> None:
     """§17."""
 

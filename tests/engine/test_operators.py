@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
+from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until, until_status
 from treadle import (
     Abort,
     AlreadyEnded,
@@ -261,6 +261,23 @@ async def test_delete_removes_whole_groups(make_app: MakeApp) -> None:
             await first.result(PATIENCE)
         assert await app.delete(waiting, cascade=True) == 2
         assert await app.get([pending.id, waiting.id]) == [None, None]
+
+
+async def test_whoever_waits_for_what_is_deleted_is_told(make_app: MakeApp) -> None:
+    """§11: at once, for the item and for the group, here and in another process."""
+    app, other = make_app(value, poll_interval=300), make_app(value, poll_interval=300)
+    handle = await app.enqueue(value(1), delay=60)
+    elsewhere = other.handle(handle.id)
+    await elsewhere.state()
+    waits = [
+        asyncio.ensure_future(wait()) for each in (handle, elsewhere) for wait in (each.result, each.group)
+    ]
+    for each in (app, other):
+        await until(lambda each=each: each.core.waiters.groups.futures and each.core.waiters.items.futures)  # type: ignore[misc]
+    await app.delete(handle)
+    for waiting in waits:
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(waiting, PATIENCE)
 
 
 # --------------------------------------------------------------------------------------------- dead letters

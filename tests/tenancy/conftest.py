@@ -24,13 +24,13 @@ class Place:
 
     def __init__(self, backend: Backend, clock: ManualClock, server: StillPostgres | None = None) -> None:
         self.backend = backend
-        self._clock = clock
+        self.clock = clock
         self._server = server
 
     async def advance(self, seconds: float) -> None:
-        await self._clock.advance(seconds)
+        await self.clock.advance(seconds)
         if self._server is not None:
-            await self._server.set(self._clock.now())
+            await self._server.set(self.clock.now())
 
 
 NewPlace: TypeAlias = Callable[[], AbstractAsyncContextManager[Place]]
