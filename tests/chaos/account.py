@@ -129,23 +129,20 @@ class Runs:
     """When attempts began, and where."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._by_item: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for _, id, pid, at in ledger.lines("run"):
-            self._by_item[id].append((float(at), int(pid)))
+        self._by_item: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
+        for _, id, pid, at, attempt in ledger.lines("run"):
+            self._by_item[id].append((float(at), int(pid), int(attempt)))
         for runs in self._by_item.values():
             runs.sort()
 
-    def after(self, pid: int, moment: float, *, first: bool = False) -> list[float]:
-        """For each item that this process was last seen to run just before: seconds until it ran again. From
-        the second loss in a row on an item is kept waiting: not if only the `first` are asked for."""
+    def after(self, pid: int, moment: float) -> list[float]:
+        """For each item whose first attempt this process began just before: seconds until the second began.
+        Not if that was lost as well, before it began: from the second loss in a row on an item has to wait."""
         found: list[float] = []
         for runs in self._by_item.values():
-            n = bisect_left(runs, (moment, 0))
-            if (
-                (n == 1 if first else n > 0)
-                and n < len(runs)
-                and runs[n - 1][1] == pid
-                and moment - runs[n - 1][0] < RECENT
-            ):
+            n = bisect_left(runs, (moment, 0, 0))
+            if not 0 < n < len(runs) or moment - runs[n - 1][0] > RECENT:
+                continue
+            if runs[n - 1][1] == pid and (runs[n - 1][2], runs[n][2]) == (1, 2):
                 found.append(runs[n][0] - moment)
         return found

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.chaos.ledger import Ledger
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, work
+from treadle.doers import balanced
 from treadle.events import Event, GroupDone, Succeeded
 
 SETTINGS: dict[str, Any] = {"lease": 3.0, "poll_interval": 0.2}
@@ -38,7 +39,7 @@ async def pair(ctx: Context, n: int) -> Result[None, int]:
 
 
 def began(ctx: Context) -> None:
-    ledger.write(f"run {ctx.id} {os.getpid()} {time.monotonic()}")
+    ledger.write(f"run {ctx.id} {os.getpid()} {time.monotonic()} {ctx.attempt}")
 
 
 async def execute(tx: Any, id: str) -> None:
@@ -77,7 +78,7 @@ async def submit_some(app: Treadle, number: int) -> int:
 async def run(url: str, _: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = Treadle(url, work=[effect, pair], on_event=announced, **SETTINGS)
+    app = Treadle(url, work=[effect, pair], on_event=announced, doer=balanced(8), **SETTINGS)
     await app.start()
     ledger.write(f"ready {os.getpid()}")
     await stop.wait()

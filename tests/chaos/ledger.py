@@ -2,7 +2,7 @@
 
 effect ID, pair ID     acknowledged to the process that submitted it
 ready PID              this process is up
-run ID PID SECONDS     an attempt began, by the clock that all processes of a machine share
+run ID PID SECONDS N   attempt N began, by the clock that all processes of a machine share
 done ID                it was announced as a success
 closed ID              its group was announced as done
 """

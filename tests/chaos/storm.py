@@ -161,7 +161,7 @@ class Storm:
             await self._until_ended(client)
             await settle_accounts(self.account, client, self._ground, self._ledger)
         runs = Runs(self._ledger)
-        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at, first=True)]
+        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at)]
         self.account.overtaken = sum(
             again < until - since for pid, since, until in self._resumed for again in runs.after(pid, since)
         )
