@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from treadle.backend import Backend
 from treadle.clock import Clock
@@ -14,7 +14,8 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     """The backend that a URL names. Nothing is opened yet.
 
     memory://                          in this process, gone with it; always a fresh one
-    sqlite:///work.db                  one file; sqlite:////var/lib/work.db for an absolute path
+    sqlite:///work.db                  one file; sqlite:////var/lib/work.db for an absolute path;
+                                       sqlite:///work.db?durability=normal
     postgresql://user@host/database    a server, for a fleet
     """
     if notify not in (True, False, None):
@@ -39,10 +40,17 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
 def _sqlite(url: str, clock: Clock) -> Backend:
     from treadle.backends.sqlite import SqliteBackend
 
-    path = url.removeprefix("sqlite://").removeprefix("/")
+    path, _, query = url.removeprefix("sqlite://").removeprefix("/").partition("?")
     if not path:
         raise InputError(f"{url!r} names no file: write sqlite:///work.db", parameters=("backend",))
-    return SqliteBackend(path, clock=clock)
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    durability = options.pop("durability", "full")
+    if options:
+        raise InputError(
+            f"{url!r}: only durability= may follow the file; for {', '.join(options)} use SqliteBackend(...)",
+            parameters=("backend",),
+        )
+    return SqliteBackend(path, clock=clock, durability=durability)
 
 
 def _postgres(url: str, prefix: str, notify: Any) -> Backend:

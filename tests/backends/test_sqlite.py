@@ -30,6 +30,8 @@ from tests.support.sqlite import (
 )
 from treadle.backends.sqlite import SqliteBackend, schema_sql
 from treadle.backends.sqlite import store_file as store_file_module
+from treadle.clock import SystemClock
+from treadle.connect import connect
 from treadle.errors import (
     BackendError,
     InputError,
@@ -114,6 +116,25 @@ async def test_durability_is_what_sqlite_does(path: Path, durability: Any, level
     assert await asked(backend, "PRAGMA synchronous") == level
     assert await asked(backend, "PRAGMA journal_mode") == "wal"
     await backend.close()
+
+
+@pytest.mark.parametrize("durability", ["FULL", "off", "", None])
+def test_a_durability_that_there_is_not(path: Path, durability: Any) -> None:
+    """A slip of the pen must not cost anybody the durability that was meant."""
+    with pytest.raises(InputError, match="durability"):
+        SqliteBackend(path, durability=durability)
+
+
+async def test_it_can_be_said_in_the_url(path: Path) -> None:
+    backend = connect(f"sqlite:///{path}?durability=normal", clock=SystemClock())
+    assert isinstance(backend, SqliteBackend)
+    await backend.open()
+    assert await asked(backend, "PRAGMA synchronous") == 1
+    await backend.close()
+    assert [file.name for file in path.parent.iterdir()] == ["work.db"]
+    for query, word in (("durability=fast", "durability"), ("mode=ro", "SqliteBackend")):
+        with pytest.raises(InputError, match=word):
+            connect(f"sqlite:///{path}?{query}", clock=SystemClock())
 
 
 async def test_full_is_the_default(backend: SqliteBackend) -> None:

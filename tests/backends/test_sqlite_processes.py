@@ -124,13 +124,13 @@ HOLD = """
 
 
 async def test_what_a_killed_process_held_is_free_at_once(backend: SqliteBackend, path: Path) -> None:
+    """Though its lease is of a thousand seconds."""
     await submit(backend, "a", "b")
     other = process(HOLD, path)
     assert await asyncio.to_thread(heard, other) == "2"
     assert (await claim(backend)).leases == ()
     other.kill()
     other.communicate()
-    began = time.monotonic()
     found: list[Lease] = []
 
     async def freed() -> bool:
@@ -138,7 +138,6 @@ async def test_what_a_killed_process_held_is_free_at_once(backend: SqliteBackend
         return len(found) == 2
 
     await wait_until(freed)
-    assert time.monotonic() - began < 2
     assert [lease.attempt for lease in found] == [2, 2]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from treadle.backend import CAPABILITIES, Pacemaker, Transaction
 from treadle.clock import Clock, SystemClock
+from treadle.errors import InputError
 from treadle.item import (
     Beat,
     Changed,
@@ -65,6 +66,8 @@ class SqliteBackend:
         busy_timeout: float = 30.0,
         reserve: int = 16 * 2**20,
     ) -> None:
+        if durability not in ("full", "normal"):
+            raise InputError.of("durability", durability, "must be 'full' or 'normal'")
         self._clock = SystemClock() if clock is None else clock
         self._file = StoreFile(
             path,
