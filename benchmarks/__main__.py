@@ -12,14 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import chart, cost, engine, fleet, must, processes, running, verbs
+from benchmarks import chart, cost, engine, fleet, grown, must, processes, running, verbs
 from benchmarks.measure import Figure, machine, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-ALL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes")
+ALL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes", "depth", "churn")
 QUICK = ("engine", "fleet", "cost")
 
 
@@ -81,6 +81,10 @@ async def run(
         results["running"] = await run_well(opened, kinds, quick)
     if "processes" in what:
         results["processes"] = await together(opened, kinds, quick, min(seconds, 10.0) if quick else seconds)
+    if "depth" in what and "postgres" in kinds:
+        results["depth"] = await depths(opened, quick)
+    if "churn" in what and "postgres" in kinds:
+        results["churn"] = await churned(opened, quick)
     return results
 
 
@@ -112,6 +116,39 @@ async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[
         table.add_section()
     console.print(table)
     return results
+
+
+async def depths(opened: Stores, quick: bool) -> dict[str, Any]:
+    sizes, finished = ([1_000, 10_000], 100_000) if quick else ([1_000, 100_000, 1_000_000], 5_000_000)
+    figures = await grown.depth(opened, sizes, finished, 2.0 if quick else 10.0)
+    lowest = [min(each) for each in zip(*figures.values(), strict=True)]
+    table = Table(
+        "what is there", "p50 ms", "p95 ms", "p50 ratio", "p95 ratio", title="claim of 100, PostgreSQL"
+    )
+    for name, pair in figures.items():
+        ratios = [f"{value / low:.2f}" for value, low in zip(pair, lowest, strict=True)]
+        table.add_row(name, *(f"{value:.2f}" for value in pair), *ratios)
+    console.print(table)
+    return figures
+
+
+async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
+    seconds, window = (20.0, 5.0) if quick else (240.0, 60.0)
+    windows = await grown.churn(opened, seconds, window)
+    table = Table(
+        "from second", "claim p50 ms", "p95 ms", "of the first", "jobs/s", title="churn, PostgreSQL"
+    )
+    for n, each in enumerate(windows):
+        ratio = each["p50"] / windows[0]["p50"]
+        table.add_row(
+            f"{n * window:.0f}",
+            f"{each['p50']:.2f}",
+            f"{each['p95']:.2f}",
+            f"{ratio:.2f}",
+            shown(each["jobs/s"]),
+        )
+    console.print(table)
+    return windows
 
 
 async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:

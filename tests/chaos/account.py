@@ -137,7 +137,7 @@ class Runs:
 
     def after(self, pid: int, moment: float) -> list[float]:
         """For each item whose first attempt this process began just before: seconds until the second began.
-        Not if that was lost as well, before it began: from the second loss in a row on an item has to wait."""
+        Not if that was lost too, before it began: from the second loss in a row on an item has to wait."""
         found: list[float] = []
         for runs in self._by_item.values():
             n = bisect_left(runs, (moment, 0, 0))
