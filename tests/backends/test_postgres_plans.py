@@ -76,7 +76,27 @@ FILTERS = [
     Filter(status=("ready", "running")),
     Filter(status=("success",)),
     Filter(status=("success", "ready")),
+    Filter(queue="default"),
+    Filter(type="work"),
+    Filter(since=1.0),
+    Filter(until=1e12),
+    Filter(status=("ready", "blocked"), queue="default", tenant="default"),
+    Filter(status=("cancelled", "dead"), type="work", since=1.0),
+    Filter(workflow="w", status=("dead",)),
+    Filter(group_id="g", status=("ready",), type="work"),
+    Filter(key="k", tenant="default", type="work"),
 ]
+
+
+def test_every_filter_has_its_plan_looked_at() -> None:
+    """A new one has to be added above."""
+    empty = Filter()
+    named = {name for where in FILTERS for name in Filter.__struct_fields__ if is_given(where, empty, name)}
+    assert named == set(Filter.__struct_fields__)
+
+
+def is_given(where: Filter, empty: Filter, name: str) -> bool:
+    return getattr(where, name) != getattr(empty, name)
 
 
 async def test_lists_go_along_an_index(postgres_url: str) -> None:
@@ -93,6 +113,26 @@ async def test_lists_go_along_an_index(postgres_url: str) -> None:
                     plan = await admin.fetch(f"explain {schema.sql(listing.sql)}", *listing.arguments)
                     text = "\n".join(line for (line,) in plan)
                     assert "Seq Scan" not in text, (where, text)
+
+
+async def test_an_instant_is_found_by_halving(postgres_url: str) -> None:
+    """Among 100,000 items the first that was queued at an instant, without reading the others."""
+    async with opened(postgres_url), connected(postgres_url) as admin:
+        assert await admin.fetchval("select treadle.number_at(5)") == 0
+        await admin.execute(READY, 100_000)
+        first = await admin.fetchval("select min(no) from treadle.item")
+        await admin.execute("update treadle.item set queued = no - $1::bigint where no % 7 <> 0", first)
+        await admin.execute("delete from treadle.item where no % 7 = 0")
+        await admin.execute("vacuum analyze treadle.item")
+        for at in (-1.0, 0.0, 0.5, 49_999.0, 50_000.5, 99_998.0, 1e9):
+            found = await admin.fetchval("select treadle.number_at($1)", at)
+            wanted = await admin.fetchval("select min(no) from treadle.item where queued >= $1", at)
+            last = await admin.fetchval("select max(no) + 1 from treadle.item")
+            between = "select count(*) from treadle.item where no >= $1 and no < $2"
+            assert await admin.fetchval(between, *sorted((found, wanted or last))) == 0
+        plan = await admin.fetch("explain (analyze, buffers) select treadle.number_at(50000)")
+        pages = next(line for (line,) in plan if "shared hit" in line)
+        assert int(pages.partition("hit=")[2].split()[0].rstrip(")")) < 500
 
 
 CLAIM = f"select * from treadle.claim($1, 50{', null' * 13}) where no is not null"

@@ -8,7 +8,7 @@
 | only ended statuses | `done` |
 | anything else | `item`, in the order of submission |
 
-What else it says is looked up on the way.
+`since` and `until` bound the numbers. What else it says is looked up on the way.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .codes import DEAD, PARKED, READY, REASON_CODES, STATUS_CODES
 
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})")
 
+DISORDER: Final = 60.0
+"""Seconds by which the order of numbers and that of instants may differ."""
 TABLES: Final = {"i": "treadle.item", "j": "treadle.job", "d": "treadle.done"}
 
 
@@ -88,8 +90,10 @@ class Listing:
                 self._add(f"i.{column} = {{}}", value)
         if where.since is not None:
             self._add("i.queued >= {}::float8", where.since)
+            self._add(f"{front}.no >= (select treadle.number_at({{}}::float8))", where.since - DISORDER)
         if where.until is not None:
             self._add("i.queued < {}::float8", where.until)
+            self._add(f"{front}.no < (select treadle.number_at({{}}::float8))", where.until + DISORDER)
         if where.group_id is not None:
             root = self._parameter(where.group_id)
             roots = f"select r.no from treadle.item r where r.id = {root}"  # noqa: S608  a placeholder
