@@ -12,6 +12,7 @@ from treadle.claimed import ClaimedLease
 from treadle.context import Context
 from treadle.define import work
 from treadle.errors import LeaseLost, WorkCancelled
+from treadle.flow import AcceptInfo
 from treadle.result import Result
 from treadle.retry import Retry
 
@@ -120,8 +121,9 @@ class Dying:
 
     @needs("fencing")
     async def test_what_a_lost_worker_says_later_is_refused(self, fleet: Fleet) -> None:
-        """Two runs may overlap; one of them counts, whole: its value and its children."""
-        gate = Gate()
+        """Two runs overlap, and the one that lost its lease ends first: the other one counts, whole, its
+        value and its children."""
+        gates = {1: Gate(), 2: Gate()}
         ran: list[int] = []
 
         @work(name="child")
@@ -130,20 +132,27 @@ class Dying:
 
         @work(name="held")
         async def held(ctx: Context) -> Result[int, int | None]:
-            if ctx.attempt == 1:
-                await asyncio.shield(gate.passing())
+            await asyncio.shield(gates[ctx.attempt].passing())
             return ctx.result(ctx.attempt).next(child(ctx.attempt))
 
-        first = await fleet.app(held, child, worker_id="first", interrupt_grace=PATIENCE)
+        def the_first_only(info: AcceptInfo) -> bool:
+            return info.attempt == 1
+
+        first = await fleet.app(
+            held, child, worker_id="first", accept=the_first_only, interrupt_grace=PATIENCE
+        )
         handle = await first.enqueue(held())
-        await gate.reached()
+        await gates[1].reached()
         second = await fleet.app(held, child, worker_id="second")
         await second.backend.bury("first")
+        await gates[2].reached()
+        gates[1].open()
+        await first.stop()
+        state = await second.handle(handle.id).state()
+        assert (state.status, state.attempt, state.worker) == ("running", 2, "second")
+        gates[2].open()
         assert await second.handle(handle.id).result(PATIENCE) == 2
         await second.handle(handle.id).group(PATIENCE)
-        gate.open()
-        await first.stop()
-        assert await second.handle(handle.id).result(PATIENCE) == 2
         assert ran == [2]
 
     async def test_a_poisonous_item_ends_dead(self, fleet: Fleet) -> None:
