@@ -95,6 +95,8 @@ class Following:
 class Shadow:
     def __init__(self) -> None:
         self.things: dict[Ref, Thing] = {}
+        self.forgotten: set[Ref] = set()
+        """What was stored once, and is gone."""
         self.teams: dict[Ref, Team] = {}
         self.by_id: dict[str, list[Thing]] = defaultdict(list)
         self.waiters: dict[Ref, dict[Thing, None]] = defaultdict(dict)
@@ -288,8 +290,14 @@ class Shadow:
 
     # -- going -----------------------------------------------------------------------------------------
 
+    def knew(self, ref: Ref) -> bool:
+        """Whether it was ever stored. It may have come to its end, and to the end of its `keep`, before whoever
+        submitted it is told."""
+        return ref in self.things or ref in self.forgotten
+
     def forget(self, thing: Thing) -> None:
         del self.things[thing.ref]
+        self.forgotten.add(thing.ref)
         self.by_id[thing.ref[1]].remove(thing)
         key = (thing.item.tenant, thing.item.type, thing.item.key or "")
         if self.keys.get(key) is thing:

@@ -236,7 +236,7 @@ class World:
             return None
         self.watch.note(f"enqueued {tenant}/{handle.id} {work.type} {options}")
         self._acknowledged[tenant, handle.id] = work.type
-        self._check(lambda: must((tenant, handle.id) in self.watch.shadow.things, f"{handle.id} is lost"))
+        self._check(lambda: must(self.watch.shadow.knew((tenant, handle.id)), f"{handle.id} is lost"))
         own = handle.existing or handle.id == work.id
         self._check(lambda: must(own, f"{work.id} was stored as {handle.id}"))
         return handle
