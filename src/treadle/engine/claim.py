@@ -171,7 +171,10 @@ class Claimer:
         return claim
 
     def _next(self, claim: Claim, demand: Demand) -> float:
-        self.behind = sum(lease.verdict is None for lease in claim.leases) >= demand.limit
+        self.behind = (
+            len(claim.leases) >= demand.limit
+            and sum([lease.verdict is None for lease in claim.leases]) >= demand.limit
+        )
         if claim.leases:
             self._empty = 0
             return 0.0

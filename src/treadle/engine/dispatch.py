@@ -66,10 +66,11 @@ class Dispatcher:
     # -- what came -------------------------------------------------------------------------------------
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        knows, bounds = self._desk.knows, self._bounds
         for lease in leases:
-            if self._desk.knows(lease.token):
+            if knows(lease.token):
                 continue
-            bound = self._bounds.get(lease.type)
+            bound = bounds.get(lease.type)
             if bound is None or lease.verdict is not None:
                 self._not_ours(lease)
             else:

@@ -135,7 +135,7 @@ class Settler:
         again: list[Entry] = []
         over: list[Entry] = []
         for entry, outcome in zip(entries, answer.outcomes, strict=True):
-            if self._changed(entry, outcome):
+            if (entry.contributions or outcome.verb != "applied") and self._changed(entry, outcome):
                 again.append(entry)
             else:
                 entry.outcome = outcome

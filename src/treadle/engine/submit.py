@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
@@ -20,7 +21,7 @@ from .tasks import Tasks
 Answer: TypeAlias = tuple[Submitted, ...]
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, eq=False):
     submission: Submission
     answer: asyncio.Future[Answer]
     stored: Callable[[Answer], bool]

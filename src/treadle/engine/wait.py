@@ -45,11 +45,6 @@ class Waiting(Generic[T]):
         (self.expected if expected else self.unseen).add(ref)
         return future
 
-    def confirm(self, ref: Ref) -> bool:
-        """It exists now. Whether a signal has named it meanwhile."""
-        self.expected.discard(ref)
-        return ref in self.unseen
-
     def discard(self, ref: Ref, future: asyncio.Future[T]) -> None:
         futures = self.futures.get(ref)
         if futures is not None:
@@ -117,8 +112,10 @@ class Waiters:
         return self._add(self.groups, ref, expected)
 
     def confirm(self, ref: Ref) -> None:
-        """What was expected has been submitted."""
-        if self.items.confirm(ref) | self.groups.confirm(ref):
+        """What was expected has been submitted. A signal may have named it meanwhile."""
+        self.items.expected.discard(ref)
+        self.groups.expected.discard(ref)
+        if ref in self.items.unseen or ref in self.groups.unseen:
             self._look.set()
 
     def _add(self, waiting: Waiting[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
