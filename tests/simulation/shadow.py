@@ -291,8 +291,8 @@ class Shadow:
     # -- going -----------------------------------------------------------------------------------------
 
     def knew(self, ref: Ref) -> bool:
-        """Whether it was ever stored. It may have come to its end, and to the end of its `keep`, before whoever
-        submitted it is told."""
+        """Whether it was ever stored. It may have come to its end, and to the end of its `keep`, before
+        whoever submitted it is told."""
         return ref in self.things or ref in self.forgotten
 
     def forget(self, thing: Thing) -> None:
