@@ -7,6 +7,7 @@ import asyncio
 from treadle.condition import at_least
 from treadle.context import Context
 from treadle.define import work
+from treadle.doers import balanced
 from treadle.errors import Abort, GroupFailed
 from treadle.result import Result
 
@@ -58,19 +59,19 @@ class Flows:
 
     @needs("folds")
     async def test_folds_are_exact(self, fleet: Fleet) -> None:
-        """`append`, by two workers at once: nothing is lost, nothing counted twice."""
+        """`append`, by three workers at once: nothing is lost, nothing counted twice."""
 
         @work(name="one")
         async def one(ctx: Context) -> Result[int]:
+            await asyncio.sleep(0.001)
             return ctx.result(1, append=lambda old: (old or 0) + 1)
 
         @work(name="many")
         async def many(ctx: Context, n: int) -> Result[None, int]:
             return ctx.queue([one() for _ in range(n)])
 
-        app = await fleet.app(one, many)
-        await fleet.app(one, many)
-        assert await app.enqueue(many(20)).group(PATIENCE) == 20
+        apps = [await fleet.app(one, many, doer=balanced(3)) for _ in range(3)]
+        assert await apps[0].enqueue(many(60)).group(PATIENCE) == 60
 
     async def test_a_gate_opens_when_its_condition_holds(self, fleet: Fleet) -> None:
         """`after`: all of them, or enough of them."""

@@ -133,16 +133,22 @@ class Running:
         assert (error.reason, error.error_type) == ("exhausted", AttemptTimeout.__name__)
 
     async def test_what_is_not_begun_in_time_expires(self, fleet: Fleet) -> None:
-        """`dead: expired`, by the store's clock, and never run."""
+        """`dead: expired`, by the store's clock, never run; and compensated for."""
+        told: list[Failure] = []
 
-        @work(name="perishable", expires_in=60)
+        @work(name="sorry")
+        async def sorry(failure: Failure) -> None:
+            told.append(failure)
+
+        @work(name="perishable", expires_in=60, on_dead=sorry)
         async def perishable() -> None:
             raise AssertionError("too late")
 
         handle = await (await fleet.idle(perishable)).enqueue(perishable())
         await fleet.subject.advance(61)
-        await fleet.app(perishable)
-        assert (await failure(handle.result(PATIENCE))).reason == "expired"
+        await fleet.app(perishable, sorry)
+        assert (await failure(handle.group(PATIENCE))).reason == "expired"
+        assert [(each.id, each.reason) for each in told] == [(handle.id, "expired")]
 
     async def test_what_is_due_later_runs_later(self, fleet: Fleet) -> None:
         """`delay`, by the store's clock."""
@@ -237,6 +243,33 @@ class Running:
         assert len({handle.id for handle in handles}) == 1
         await fleet.app(keyed)
         assert len({await handle.result(PATIENCE) for handle in handles}) == 1
+
+    async def test_a_key_is_free_when_the_group_has_ended(self, fleet: Fleet) -> None:
+        """Scope `open`, the default: "do not do it twice at once"."""
+
+        @work(name="keyed")
+        async def keyed(n: int) -> int:
+            return n
+
+        app = await fleet.app(keyed)
+        first = await app.enqueue(keyed(1), key="order-42")
+        assert await first.group(PATIENCE) == 1
+        second = await app.enqueue(keyed(2), key="order-42")
+        assert (second.existing, await second.result(PATIENCE)) == (False, 2)
+
+    async def test_a_worker_of_one_tenant_runs_no_other(self, fleet: Fleet) -> None:
+        """They wait for a worker that serves them."""
+
+        @work(name="whose")
+        async def whose(ctx: Context) -> str:
+            return f"{ctx.tenant} by {ctx.worker_id}"
+
+        app = await fleet.app(whose, tenants=["acme"], worker_id="bound")
+        other = await app.tenant("zoo").enqueue(whose())
+        assert await app.tenant("acme").enqueue(whose()).result(PATIENCE) == "acme by bound"
+        assert (await other.state()).attempt == 0
+        await fleet.app(whose, worker_id="free")
+        assert await other.result(PATIENCE) == "zoo by free"
 
     async def test_another_tenants_item_is_not_there(self, fleet: Fleet) -> None:
         """Wrong tenant: `NotFound`, never a hint that it exists."""
