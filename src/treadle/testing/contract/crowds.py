@@ -30,7 +30,7 @@ from .build import (
     succeed,
 )
 from .check import consistent
-from .races import rounds
+from .rounds import rounds
 from .subject import Subject, needs
 
 
