@@ -61,7 +61,7 @@ class Flows:
     async def test_folds_are_exact(self, fleet: Fleet) -> None:
         """`append`, by three workers at once: nothing is lost, nothing counted twice."""
 
-        @work(name="one")
+        @work(name="one", doer=balanced(3))  # one doer for all of them: none can take everything
         async def one(ctx: Context) -> Result[int]:
             await asyncio.sleep(0.001)
             return ctx.result(1, append=lambda old: (old or 0) + 1)
@@ -70,7 +70,7 @@ class Flows:
         async def many(ctx: Context, n: int) -> Result[None, int]:
             return ctx.queue([one() for _ in range(n)])
 
-        apps = [await fleet.app(one, many, doer=balanced(3)) for _ in range(3)]
+        apps = [await fleet.app(one, many) for _ in range(3)]
         assert await apps[0].enqueue(many(60)).group(PATIENCE) == 60
 
     async def test_a_gate_opens_when_its_condition_holds(self, fleet: Fleet) -> None:
