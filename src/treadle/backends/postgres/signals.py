@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("treadle.postgres")
 
-PER_SECOND: Final = 50
+PER_SECOND: Final = 250
+"""With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
 MOST_BYTES: Final = 7900
 """The server takes no payload of 8,000."""
 MOST_NAMES: Final = 400
