@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.chaos.ledger import Ledger
 from tests.cli import shop
 from treadle import Client, WorkFailed
 
@@ -29,7 +28,7 @@ class Shop:
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
         self.path = directory / "ledger"
-        self.ledger = Ledger(self.path)
+        self.path.touch()
         self._errors = directory / "errors"
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -45,6 +44,10 @@ class Shop:
         self._started.append(process)
         return process
 
+    def lines(self) -> list[str]:
+        """What the handlers wrote to the ledger."""
+        return self.path.read_text().splitlines()
+
     def errors(self) -> str:
         """What the supervisors and their children wrote to standard error."""
         return self._errors.read_text()
@@ -53,11 +56,11 @@ class Shop:
         """The lines of the ledger that begin with it, once there are so many."""
         deadline = time.monotonic() + patience
         while True:
-            lines = [line for line in self.ledger.lines() if line.startswith(text)]
+            lines = [line for line in self.lines() if line.startswith(text)]
             if len(lines) >= times:
                 return lines
             assert time.monotonic() < deadline, (
-                f"{text!r} was not said {times} time(s): {self.ledger.lines()}"
+                f"{text!r} was not said {times} time(s): {self.lines()}"
             )
             await asyncio.sleep(0.02)
 
