@@ -59,9 +59,7 @@ class Shop:
             lines = [line for line in self.lines() if line.startswith(text)]
             if len(lines) >= times:
                 return lines
-            assert time.monotonic() < deadline, (
-                f"{text!r} was not said {times} time(s): {self.lines()}"
-            )
+            assert time.monotonic() < deadline, f"{text!r} was not said {times} time(s): {self.lines()}"
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
