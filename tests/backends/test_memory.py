@@ -207,7 +207,7 @@ async def test_a_backend_that_is_dropped_is_freed() -> None:
 
     def kinds() -> int:
         gc.collect()
-        return sum(isinstance(found, Kind) and found.tenant == tenant for found in gc.get_objects())
+        return sum(type(found) is Kind and found.tenant == tenant for found in gc.get_objects())
 
     assert kinds() > 0
     del backend
