@@ -90,7 +90,7 @@ async def mail(to: str) -> Receipt:
     on_failure=lambda error, info: "abort" if isinstance(error, KeyError) else None,
     on_dead=add(1, 2),
     log_context=lambda given: {"n": given["n"]},
-    run_in="process",
+    run_in="thread",
     strict_return=False,
     skip_queue=True,
     keep=60,

@@ -257,7 +257,7 @@ async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import asyncio, sys
+import asyncio, signal, sys
 from tests.unit import process_handlers as handlers
 from treadle.engine.process import ProcessPool
 
@@ -268,6 +268,7 @@ async def main():
     await asyncio.gather(*calls)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
     asyncio.run(main())
 """
 
