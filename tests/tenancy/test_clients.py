@@ -270,6 +270,7 @@ async def lived(place: Place, seed: int, *names: str, leak: str = "") -> dict[st
     finally:
         for tenant in tenants:
             await tenant.end()
+        await app.close()
     return {tenant.name: tenant.told for tenant in tenants}
 
 
