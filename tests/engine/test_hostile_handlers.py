@@ -52,6 +52,7 @@ async def echo(n: int) -> int:
     return n
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # nothing of it is the store's business
 @pytest.mark.parametrize("error", RUDE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["loop", "thread", "middleware"])
 async def test_whatever_it_raises_is_a_failed_attempt(
@@ -297,6 +298,7 @@ DOERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # nothing of it is the store's business
 @pytest.mark.parametrize("doer", DOERS.values(), ids=DOERS)
 async def test_what_it_sets_in_its_context_is_its_own(
     make_app: MakeApp, sound: None, doer: Callable[[], Any]
