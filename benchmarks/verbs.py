@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
+
 from benchmarks import floors
 from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
 from benchmarks.stores import Stores, backend
@@ -244,9 +246,18 @@ async def foreign(stores: Stores, kind: str, count: int) -> tuple[float, float]:
             claim = await store.claim(demand(500))
             found = len(claim.leases)
             await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
+        if kind == "postgres":
+            await tidied(url)
         figures = await _claim_times(store)
         await store.close()
     return figures
+
+
+async def tidied(url: str) -> None:
+    """What autovacuum does within its minute: a million rows have just left the index of the ready ones."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("vacuum treadle.job")
+    await connection.close()
 
 
 # -- one group, many processes ---------------------------------------------------------------------------
