@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.account import Account
+from tests.chaos.account import Account, recovery
 from tests.chaos.stores import PostgresGround, SqliteGround
 from tests.chaos.storm import Storm
 from tests.support import postgres
+from tests.support.records import record
 from tests.support.run import OWN
 
 KILLS = int(os.environ.get("TREADLE_KILLS", "20"))
@@ -22,6 +23,19 @@ ITEMS = int(os.environ.get("TREADLE_ITEMS", "600"))
 def passed(account: Account, name: str) -> None:
     sys.stdout.write(f"\n{name}: {account}")
     account.check()
+    if "TREADLE_KILLS" in os.environ:
+        record(
+            f"kills on {name}",
+            f"make chaos KILLS={KILLS}",
+            items=account.items,
+            kills=account.kills,
+            suspended=account.pauses,
+            cut=account.cuts,
+            restarts=account.restarts,
+            lost=0,
+            twice=0,
+            recovery=recovery(account.recoveries),
+        )
     assert account.acknowledged > KILLS
 
 
