@@ -25,28 +25,6 @@ declare
   got int; due float8; until float8; answers record; gates record; old record;
   emptied bigint[] := '{}'; awaited bigint[] := '{}'; taken text[] := '{}'; takers int[] := '{}';
 begin
-  -- A single item without anything special, the most frequent of all: without lists.
-  if n = 1 and p_plain and i_skip is null then
-    nos := array[nextval('treadle.number')];
-    now := treadle.clock();
-    due := coalesce(i_run_at[1], now + i_delay[1]); until := coalesce(i_deadline[1], now + i_expires[1]);
-    insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, grp, priority, attempts, need,
-        id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, input, options)
-      values (nos[1], i_nonce[1], now, due, until, i_keep[1], i_keep_dead[1], i_grp[1], i_priority[1],
-        i_attempts[1], i_need[1], i_id[1], i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_group_id[1],
-        i_parent[1], i_workflow[1], i_workflow_type[1], i_input[1], i_options[1])
-      on conflict (id, tenant) do nothing;
-    if found then
-      insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
-          queue, tenant, lane, type)
-        values (nos[1], nos[1], due, now, until, i_grp[1], nullif(i_keep[1], 86400), i_keep_dead[1],
-          case when due > now then 1 else 2 end, i_priority[1], i_attempts[1], i_queue[1], i_tenant[1],
-          i_lane[1], i_type[1]);
-      states := array[case when due > now then 1 else 2 end::smallint];
-      return;
-    end if;
-  end if;
-
   -- Numbers in the order of submission, which need not be the order of the rows.
   if i_rank is null then
     select array_agg(nextval('treadle.number')) into nos from generate_series(1, n);
@@ -58,7 +36,7 @@ begin
   now := treadle.clock();
 
   -- As a rule all of them are alike but for their ids and inputs: then the other columns are single values.
-  if p_plain and n > 1 and 1 = greatest(
+  if p_plain and 1 = greatest(
       cardinality(i_tenant), cardinality(i_type), cardinality(i_queue), cardinality(i_lane),
       cardinality(i_priority), cardinality(i_attempts), cardinality(i_run_at), cardinality(i_delay),
       cardinality(i_deadline), cardinality(i_expires), cardinality(i_parent), cardinality(i_workflow),
