@@ -56,6 +56,8 @@ bench-quick: $(READY)  ## the same, small: about a minute
 
 bench-peers: $(READY)  ## measure beside other queues (installs them into the environment)
 	$(UV_SYNC) --group bench-peers
+	@# arq needs an older redis client than the others: an environment of its own, within this one.
+	$(subst =$(VENV) ,=$(VENV)/arq ,$(UV_SYNC)) --no-default-groups --group bench-arq
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes
