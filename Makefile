@@ -35,7 +35,8 @@ demo: $(READY)  ## see it work
 
 test: $(READY)  ## run every test, on real servers
 	@# One hash seed for all test processes: they must agree on what the tests are called.
-	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --ignore tests/model --ignore tests/mutants $(PYTEST_ARGS)
+	@# The ci profile of hypothesis: the same examples every time; `make model` and TREADLE_FUZZ_EXAMPLES look for new ones.
+	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci --ignore tests/model --ignore tests/mutants $(PYTEST_ARGS)
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff format --check .

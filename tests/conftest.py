@@ -2,7 +2,9 @@
 
 import gc
 import os
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from tests.support.databases import Postgres
 
 RUN = pytest.StashKey[Run]()
+TRIED_AGAIN = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +32,25 @@ def pytest_collection_finish() -> None:
     and again. It takes a third of a second to."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """What goes wrong around a test, and not within it (an alarm between two phases, a plugin's connection),
+    would end the process that runs it, and so the whole run. It is shown, and the test is tried once more.
+    """
+    try:
+        return (yield)
+    except (Exception, pytest.fail.Exception):  # the latter is how a timeout is raised
+        if TRIED_AGAIN in item.stash:
+            raise
+        print(f"\n{item.nodeid}: an error around it\n{traceback.format_exc()}", file=sys.__stderr__)
+    item.stash[TRIED_AGAIN] = True
+    # Its own set-up, should it stand, ends.
+    item.session._setupstate.teardown_exact(item.parent)  # noqa: SLF001
+    return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -92,9 +92,10 @@ async def test_a_raise_sends_every_item_down_its_own_retry(make_app: MakeApp) ->
             raise OSError("down")
         return texts
 
-    async with make_app(embed) as app:
-        patient = await app.enqueue(embed("patient"))
-        once = await app.enqueue(embed("once"), retry=Retry(attempts=1))
+    app = make_app(embed)
+    patient = await app.enqueue(embed("patient"))
+    once = await app.enqueue(embed("once"), retry=Retry(attempts=1))
+    async with app:
         assert (await failure(once.result(PATIENCE))).error == "down"
         assert await patient.result(PATIENCE) == "patient"
     assert runs == [["once", "patient"], ["patient"]]

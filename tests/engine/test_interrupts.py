@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, Seen, failure, until
 from treadle import Context, Handle, LeaseLost, MemoryBackend, Treadle, WorkCancelled, work
+from treadle.backend import Backend
 from treadle.events import LeaseLost as LostEvent
-from treadle.testing import CountingBackend, ManualClock
+from treadle.testing import CountingBackend, ManualClock, WrappedBackend
 
+T = TypeVar("T")
 Verb = Callable[[Treadle, Handle[None]], Awaitable[object]]
 
 
@@ -221,6 +224,42 @@ async def test_it_may_be_suspended_at_any_moment(clock: ManualClock, turns: int)
             for _ in range(turns):
                 await asyncio.sleep(0)
             await clock.advance(50)
+        gate.go.set()
+        assert await handle.result(PATIENCE) == 1
+
+
+class Suspending(WrappedBackend):
+    """A machine that is suspended while the answer to a beat is on its way."""
+
+    def __init__(self, inner: Backend, clock: ManualClock) -> None:
+        super().__init__(inner)
+        self.clock = clock
+        self.times = 0
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        answer = await call()
+        if verb == "beat" and self.times:
+            self.times -= 1
+            self.clock.advance(50)
+        return answer
+
+
+async def test_it_may_be_suspended_during_the_beat_before_a_claim(clock: ManualClock) -> None:
+    """§10: then that beat is an old one, and another comes before the claim."""
+    gate = Gate()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        await gate.passing()
+        return ctx.attempt
+
+    backend = Suspending(MemoryBackend(clock=clock), clock)
+    async with Treadle(backend, work=[held], clock=clock, lease=10) as app:
+        handle = await app.enqueue(held())
+        await gate.reached()
+        backend.times = 2
+        await clock.advance(50)
+        await until(lambda: not backend.times)
         gate.go.set()
         assert await handle.result(PATIENCE) == 1
 

@@ -470,6 +470,8 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(VALUES)
+@example(datetime(2000, 1, 1, tzinfo=timezone(timedelta(microseconds=1))))
+@example(time(1, tzinfo=timezone(timedelta(microseconds=-999_999))))
 def test_every_value_comes_back(value: Any) -> None:
     assert same(decode(encode(value)), value)
 

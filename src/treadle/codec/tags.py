@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import base64
 import builtins
+import re
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from treadle.errors import RemoteError, shown
@@ -268,6 +269,20 @@ def _read_exception(value: dict[str, Any]) -> BaseException:
         return RemoteError(name, message)
 
 
+_TINY_OFFSET: Final = re.compile(r"([+-])00:00:00\.(\d{6})\Z")
+
+_Aware = TypeVar("_Aware", datetime, time)
+
+
+def _with_tiny_offset(value: _Aware, text: str) -> _Aware:
+    """Python takes an offset of less than a second for none."""
+    tiny = _TINY_OFFSET.search(text)
+    if tiny is None:
+        return value
+    offset = timedelta(microseconds=int(tiny[1] + tiny[2]))
+    return value.replace(tzinfo=timezone(offset))
+
+
 _CONTAINERS: Final = frozenset({list, dict})
 _TAG_KEYS: Final = {MARK, "value"}
 
@@ -278,9 +293,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "tuple": lambda value: tuple(_read_sequence(value)),
     "set": lambda value: set(_read_sequence(value)),
     "frozenset": lambda value: frozenset(_read_sequence(value)),
-    "datetime": datetime.fromisoformat,
+    "datetime": lambda value: _with_tiny_offset(datetime.fromisoformat(value), value),
     "date": date.fromisoformat,
-    "time": time.fromisoformat,
+    "time": lambda value: _with_tiny_offset(time.fromisoformat(value), value),
     "timedelta": _read_timedelta,
     "Decimal": Decimal,
     "UUID": UUID,

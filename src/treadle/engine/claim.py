@@ -162,8 +162,9 @@ class Claimer:
 
     async def _claimed(self, demand: Demand) -> Claim:
         """The claim, and what it handed out in the worker's hands: a cancellation comes before or after."""
-        if self._room.lapsed():
-            await self._room.revive()  # the machine was suspended: what runs is still ours if nobody claimed
+        while self._room.lapsed():
+            # The machine was suspended, maybe during this beat: what runs is still ours if nobody claimed.
+            await self._room.revive()
         sent = self._clock.monotonic()
         claim = await self._backend.claim(msgspec.structs.replace(demand, rotation=self._rotation))
         self._rotation = claim.rotation
