@@ -49,7 +49,7 @@ def pytest_runtest_protocol(
         print(f"\n{item.nodeid}: an error around it\n{traceback.format_exc()}", file=sys.__stderr__)
     item.stash[TRIED_AGAIN] = True
     # Its own set-up, should it stand, ends.
-    item.session._setupstate.teardown_exact(item.parent)  # noqa: SLF001
+    item.session._setupstate.teardown_exact(item.parent)
     return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
 
 
