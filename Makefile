@@ -57,8 +57,8 @@ bench-quick: $(READY)  ## the same, small: about a minute
 
 bench-peers: $(READY)  ## measure beside other queues (installs them into the environment)
 	$(UV_SYNC) --group bench-peers
-	@# arq needs an older redis client than the others: an environment of its own, within this one.
-	$(subst =$(VENV) ,=$(VENV)/arq ,$(UV_SYNC)) --no-default-groups --group bench-arq
+	@# Two need another redis client than the rest: environments of their own, within this one.
+	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes

@@ -41,6 +41,14 @@ class Figures:
         """Raises KeyError if it was not measured."""
         return float(statistics.median(self._results[section][kind][name]))
 
+    def peer(self, kind: str, peer: str, case: str) -> float:
+        return float(statistics.median(self._results["peers"][kind][peer][case]))
+
+    def awaiting(self, kind: str) -> list[str]:
+        """The peers that can be waited for, but for pgqueuer."""
+        peers = self._results["peers"][kind]
+        return [peer for peer in peers if "awaited" in peers[peer] and peer not in ("ours", "pgqueuer")]
+
     def p95(self, kind: str, size: int) -> float:
         return float(self._results["backlog"][kind]["one lane"][size][1])
 
@@ -134,48 +142,46 @@ def _import(f: Figures) -> Iterator[Row]:
     yield Row("import, of msgspec and asyncio", 2.5, (own - alone) / (floor - alone), most=True)
 
 
-def _peers(f: Figures) -> Iterator[Row]:
-    def treadle(name: str, store: str) -> float:
-        return f("peers", store, f"treadle: {name}")
+def _of(kind: str, peer: str, case: str, label: str, must: float) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        yield _least(label, must, f.peer(kind, "ours", case), f.peer(kind, peer, case))
 
-    pgqueuer = "pgqueuer: "
-    yield _least(
-        "PostgreSQL drain, of pgqueuer's",
-        1.5,
-        treadle("drain", "postgres"),
-        f("peers", "postgres", pgqueuer + "drain"),
-    )
-    yield _least(
-        "PostgreSQL bulk, of pgqueuer's",
-        1.5,
-        treadle("bulk", "postgres"),
-        f("peers", "postgres", pgqueuer + "bulk"),
-    )
-    yield _least(
-        "PostgreSQL 1,000 awaited, of pgqueuer's",
-        1.3,
-        treadle("awaited", "postgres"),
-        f("peers", "postgres", pgqueuer + "awaited"),
-    )
+    return made
 
 
-def _huey(f: Figures) -> Iterator[Row]:
-    ours, theirs = f("peers", "sqlite", "treadle: drain"), f("peers", "sqlite", "huey: drain")
-    yield _least("SQLite drain, of huey's", 4.0, ours, theirs)
-    ours, theirs = f("peers", "memory", "treadle: drain"), f("peers", "memory", "huey: drain")
-    yield _least("memory drain, of huey's (an aim)", 1.0, ours, theirs)
+def _best_other(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
+    """Of those that answer a result, or a status; pgqueuer has rows of its own."""
+
+    def made(f: Figures) -> Iterator[Row]:
+        others = {peer: f.peer(kind, peer, "awaited") for peer in f.awaiting(kind)}
+        if others:
+            best = max(others, key=others.__getitem__)
+            ours = f.peer(kind, "ours", "awaited")
+            yield _least(f"1,000 awaited, of the best other on {label}: {best}", 5.0, ours, others[best])
+
+    return made
+
+
+_PEERS = (
+    _of("postgres", "pgqueuer", "drain, 1 process", "PostgreSQL drain, of pgqueuer's", 1.5),
+    _of("postgres", "pgqueuer", "bulk", "PostgreSQL bulk, of pgqueuer's", 1.5),
+    _of("postgres", "pgqueuer", "awaited", "PostgreSQL 1,000 awaited, of pgqueuer's", 1.3),
+    _of("postgres", "pgqueuer", "awaited, one process", "... worker in the same process", 1.3),
+    _best_other("postgres", "PostgreSQL"),
+    _best_other("valkey", "Valkey"),
+    _of("sqlite", "huey", "drain, 1 process", "SQLite drain, of huey's", 4.0),
+    _of("memory", "huey", "drain, 1 process", "memory drain, of huey's (an aim)", 1.0),
+)
 
 
 _ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
     _pg_drain,
     _pg_submit,
     _pg_latency,
-    _peers,
     _fan_in("postgres", "PostgreSQL", 0.3),
     _fan_in("sqlite", "SQLite", 0.15),
     _fan_in("memory", "memory", 0.15),
     _sqlite_drain,
-    _huey,
     _memory,
     _backlog("sqlite", "SQLite"),
     _backlog("postgres", "PostgreSQL"),
@@ -183,4 +189,5 @@ _ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
     _idle("sqlite", "SQLite"),
     _idle("postgres", "PostgreSQL"),
     _import,
+    *_PEERS,
 )

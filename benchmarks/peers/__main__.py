@@ -1,109 +1,162 @@
-"""`make bench-peers`: treadle and its peers in the same rounds, each measurement in a process of its own.
-
-`python -m benchmarks.peers one PEER FUNCTION URL N` is such a process.
-"""
+"""`make bench-peers`: treadle and its peers in the same rounds, each of them in a process of its own."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
+import contextlib
 import json
+import os
+import signal
 import sys
+import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.progress import Progress
 
 from benchmarks import chart, must
 from benchmarks.__main__ import RESULTS, must_table
-from benchmarks.measure import Case, Figure, machine, rounds
+from benchmarks.measure import machine
+from benchmarks.peers import report
 from benchmarks.stores import Stores, stores
 
-ON = {"postgres": ("pgqueuer", "procrastinate"), "sqlite": ("huey",), "memory": ("huey",)}
-FUNCTIONS = {"one_by_one": 2_000, "bulk": 20_000, "drain": 20_000, "awaited": 1_000}
+OURS = "ours"
+ON = {
+    "postgres": ("pgqueuer", "procrastinate", "chancy", "saq", "dbos", "absurd"),
+    "valkey": ("celery", "dramatiq", "rq", "arq", "saq", "taskiq", "huey", "streaq", "pydocket"),
+    "sqlite": ("huey", "dbos"),
+    "memory": ("huey",),
+}
+LIMIT = 90.0
+"""Seconds for all cases of a peer: what it has not told by then is not told."""
 console = Console()
 
 
+@dataclass
+class Run:
+    """What was found so far: by store, by peer, by case, a value for each round."""
+
+    found: report.Found = field(default_factory=report.Found)
+    failed: dict[str, None] = field(default_factory=dict[str, None])
+    """In the order in which it came up, each once."""
+
+    def add(self, kind: str, peer: str, line: dict[str, Any]) -> None:
+        for name, value in line.items():
+            if name == "failed":
+                self.failed[f"{report.named(peer)} on {kind}: {value}"] = None
+            else:
+                self.found.setdefault(kind, {}).setdefault(peer, {}).setdefault(name, []).append(value)
+
+
 def main() -> None:
-    if sys.argv[1:2] == ["one"]:
-        print(json.dumps(one(*sys.argv[2:])))
-        return
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--on", action="append", choices=tuple(ON), help="only these stores")
+    parser.add_argument("--only", action="append", help="only these peers")
     given = parser.parse_args()
     kinds = tuple(given.on or ON)
+    # Told to end, it ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     console.print(f"[bold]treadle and its peers[/] on {machine()}")
-    with stores(kinds) as opened:
-        figures = asyncio.run(measured(opened, kinds, 1 if given.quick else 3, 4 if given.quick else 1))
-    results = {"peers": {kind: {f.name: f.values for f in each} for kind, each in figures.items()}}
-    show(figures, results)
+    began = time.monotonic()
+    # Where treadle has no backend it is measured on PostgreSQL.
+    with stores((*kinds, "postgres") if "valkey" in kinds else kinds) as opened:
+        turns = list(_turns(kinds, given.only, 1 if given.quick else given.rounds))
+        run = asyncio.run(measured(opened, turns, 0.3 if given.quick else 1.0))
+    show(run)
+    console.print(f"it took {(time.monotonic() - began) / 60:.1f} minutes")
 
 
-async def measured(
-    opened: Stores, kinds: tuple[str, ...], times: int, divisor: int
-) -> dict[str, list[Figure]]:
-    return {kind: await rounds(cases(opened, kind, divisor), times, f"peers on {kind}") for kind in kinds}
+def _turns(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[str, str]]:
+    """Round by round, ours beside theirs: a slow minute of the machine hits all of them alike."""
+    for _ in range(rounds):
+        for kind in kinds:
+            peers = [peer for peer in ON[kind] if only is None or peer in only]
+            yield from ((kind, peer) for peer in ([OURS, *peers] if peers else []))
 
 
-def cases(opened: Stores, kind: str, divisor: int) -> list[tuple[str, str, Case]]:
-    """Function by function, ours beside theirs."""
-    found: list[tuple[str, str, Case]] = []
-    for function, count in FUNCTIONS.items():
-        for peer in ("ours", *ON[kind]):
-            module = _module(peer)
-            if hasattr(module, function):
-                name = "treadle" if peer == "ours" else peer
-                few = 1 if function == "awaited" else divisor * getattr(module, "SMALL", 1)
-                label = f"{name}: {function.replace('_', ' ')}"
-                found.append((label, "/s", _case(opened, kind, peer, function, count // few)))
-    return found
+async def measured(opened: Stores, turns: list[tuple[str, str]], share: float) -> Run:
+    run = Run()
+    with Progress(transient=True, console=console) as progress:
+        task = progress.add_task("peers", total=len(turns))
+        for kind, peer in turns:
+            progress.update(task, description=f"{report.named(peer)} on {kind}")
+            async for line in session(opened, kind, peer, share):
+                run.add(kind, peer, line)
+            progress.advance(task)
+    return run
 
 
-def _case(opened: Stores, kind: str, peer: str, function: str, count: int) -> Case:
-    async def case() -> float:
-        async with opened.fresh(kind) as url:
+async def session(opened: Stores, kind: str, peer: str, share: float) -> AsyncIterator[dict[str, Any]]:
+    """What a process tells that measures a peer, line by line."""
+    python = _python(peer)
+    if not python.exists():
+        yield {"failed": "not installed"}
+        return
+    with tempfile.TemporaryDirectory(prefix="treadle-peers-", dir=_memory()) as directory:
+        async with opened.fresh("postgres" if (kind, peer) == ("valkey", OURS) else kind) as url:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "benchmarks.peers",
-                *("one", peer, function, url, str(count)),
+                *(str(python), "-m", "benchmarks.peers.session", peer, str(share)),
                 stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "PEERS_URL": url, "PEERS_TICKS": f"{directory}/ticks"},
+                start_new_session=True,
             )
-            out, _ = await asyncio.wait_for(process.communicate(), 180)
-            return float(json.loads(out))
-
-    return case
-
-
-def _module(peer: str) -> Any:
-    return importlib.import_module(f"benchmarks.peers.{peer}")
+            told, failure = await _told(process)
+            for line in told.splitlines():
+                yield json.loads(line)
+            if failure:
+                yield {"failed": failure}
 
 
-def one(peer: str, function: str, url: str, count: str) -> float:
-    module = _module(peer)
-    call = getattr(module, function)(url, int(count))
-    if getattr(module, "UVLOOP", False):
-        import uvloop
+async def _told(process: asyncio.subprocess.Process) -> tuple[str, str]:
+    """What it told, and why it did not end well. Its workers end with it."""
+    lines: list[bytes] = []
+    try:
+        async with asyncio.timeout(LIMIT):
+            assert process.stderr is not None
+            errors = asyncio.create_task(process.stderr.read())
+            assert process.stdout is not None
+            async for line in process.stdout:
+                lines.append(line)
+            code = await process.wait()
+            last = (await errors).decode().strip().rpartition("\n")[2]
+            failure = last[:200] if code else ""
+    except TimeoutError:
+        failure = f"not done after {LIMIT:g} s"
+    finally:
+        _end(process.pid)
+    return b"".join(lines).decode(), failure
 
-        return float(uvloop.run(call))
-    return float(asyncio.run(call))
+
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
-def show(figures: dict[str, list[Figure]], results: dict[str, Any]) -> None:
-    table = Table("store", "who, what", "median (low-high)", "treadle's is", title="peers")
-    for kind, each in figures.items():
-        ours = {f.name.removeprefix("treadle: "): f for f in each if f.name.startswith("treadle: ")}
-        for figure in each:
-            same = ours[figure.name.partition(": ")[2]]
-            ratio = "" if same is figure else f"{same.median / figure.median:.2f} x"
-            table.add_row(kind, figure.name, f"{figure} {figure.unit}", ratio)
-        table.add_section()
-    console.print(table)
-    for peer in sorted({peer for kind in figures for peer in ON[kind]}):
-        console.print(f"{peer}: {_module(peer).TUNED}")
+def _python(peer: str) -> Path:
+    """Of an environment of its own, if it cannot live with the others (see the Makefile)."""
+    own = Path(sys.prefix) / peer / "bin" / "python"
+    return own if peer in ("arq", "taskiq") else Path(sys.executable)
+
+
+def _memory() -> str | None:
+    """A file system in memory, if there is one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def show(run: Run) -> None:
+    console.print(report.ratios(run.found, OURS))
+    console.print(report.figures(run.found))
+    for failure in run.failed:
+        console.print(f"[red]{failure}[/]", highlight=False)
+    results = {"peers": run.found, "failed": list(run.failed)}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}-peers.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))

@@ -1,4 +1,4 @@
-"""PgQueuer 1.6: jobs are deleted when they end, no result is kept; `awaited` is of the status alone.
+"""PgQueuer 1.6: jobs are deleted when they end, no result is kept; what is awaited is the status alone.
 
 Tuned: its asyncpg driver; uvloop, which its command line runs on (pgqueuer/adapters/cli/cli.py); `batch_size`
 of 200 instead of 10, which also sizes its buffer of completions (QueueManager.run in pgqueuer/core/qm.py);
@@ -9,6 +9,8 @@ many at once with `enqueue` of lists (Queries.enqueue); completions with `Comple
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -18,83 +20,71 @@ from pgqueuer.core.completion import CompletionWatcher
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
-from benchmarks.measure import Stopwatch
+from benchmarks.peers.shared import URL, tick
 
-TUNED = "asyncpg, uvloop, batch_size=200, debounce 1 ms"
+TUNED = "asyncpg, uvloop, batch_size=200, debounce 1 ms; status only"
+PACE = 8_000
 UVLOOP = True
-BATCH = 200
+LEFT = "select count(*) from pgqueuer"
 
 
-async def _queries(url: str) -> Queries:
-    return Queries(AsyncpgDriver(await asyncpg.connect(url)))
+async def _driver() -> AsyncpgDriver:
+    return AsyncpgDriver(await asyncpg.connect(URL))
 
 
-async def _installed(url: str) -> Queries:
-    queries = await _queries(url)
-    await queries.install()
-    return queries
+async def setup() -> None:
+    await Queries(await _driver()).install()
 
 
-async def one_by_one(url: str, n: int) -> float:
-    queries = await _installed(url)
-    with Stopwatch() as watch:
-        for i in range(n):
-            await queries.enqueue("noop", b"%d" % i)
-    return n / watch.seconds
+@asynccontextmanager
+async def client() -> AsyncGenerator[Queries]:
+    yield Queries(await _driver())
 
 
-async def bulk(url: str, n: int) -> float:
-    return await _fill(await _installed(url), n)
+async def one(queries: Queries, i: int) -> None:
+    await queries.enqueue("noop", b"%d" % i)
 
 
-async def _fill(queries: Queries, n: int) -> float:
-    with Stopwatch() as watch:
-        for start in range(0, n, 1000):
-            part = range(start, min(start + 1000, n))
-            await queries.enqueue(["noop"] * len(part), [b"%d" % i for i in part], [0] * len(part))
-    return n / watch.seconds
+async def many(queries: Queries, numbers: range) -> None:
+    await queries.enqueue(["noop"] * len(numbers), [b"%d" % i for i in numbers], [0] * len(numbers))
 
 
-async def _worker(url: str) -> tuple[PgQueuer, asyncio.Task[Any]]:
-    queue = PgQueuer(AsyncpgDriver(await asyncpg.connect(url)))
+async def awaited(queries: Queries, n: int) -> None:
+    driver = await _driver()
+    debounce = timedelta(milliseconds=1)
+    async with CompletionWatcher(driver, queries=Queries(driver), debounce=debounce) as watcher:
+        ids = await queries.enqueue(["add"] * n, [b"%d" % i for i in range(n)], [0] * n)
+        assert set(await asyncio.gather(*(watcher.wait_for(id) for id in ids))) == {"successful"}
+
+
+async def _queue() -> PgQueuer:
+    queue = PgQueuer(await _driver())
 
     @queue.entrypoint("noop")
-    async def noop(_job: object) -> None:
+    async def noop(_: Any) -> None:
+        tick()
+
+    @queue.entrypoint("add")
+    async def add(_: Any) -> None:
         pass
 
-    return queue, asyncio.create_task(
-        queue.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=10)), name="pgqueuer"
-    )
+    return queue
 
 
-async def drain(url: str, n: int) -> float:
-    await _fill(await _installed(url), n)
-    looks = await asyncpg.connect(url)
-    with Stopwatch() as watch:
-        queue, running = await _worker(url)
-        # The store is asked: its answer is what counts.
-        while await looks.fetchval("select exists (select from pgqueuer)"):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    await _stop(queue, running)
-    return n / watch.seconds
+async def _run(queue: PgQueuer) -> None:
+    await queue.run(batch_size=200, dequeue_timeout=timedelta(seconds=10))
 
 
-async def awaited(url: str, n: int) -> float:
-    queries = await _installed(url)
-    queue, running = await _worker(url)
-    driver = AsyncpgDriver(await asyncpg.connect(url))
-    async with CompletionWatcher(
-        driver, queries=Queries(driver), debounce=timedelta(milliseconds=1)
-    ) as watcher:
-        await asyncio.sleep(0.5)
-        with Stopwatch() as watch:
-            ids = await queries.enqueue(["noop"] * n, [b"%d" % i for i in range(n)], [0] * n)
-            await asyncio.gather(*(watcher.wait_for(id) for id in ids))
-    await _stop(queue, running)
-    return n / watch.seconds
+async def worker() -> None:
+    await _run(await _queue())
 
 
-async def _stop(queue: PgQueuer, running: asyncio.Task[Any]) -> None:
+@asynccontextmanager
+async def inside(_: Queries) -> AsyncGenerator[None]:
+    queue = await _queue()
+    running = asyncio.create_task(_run(queue))
+    await asyncio.sleep(0.5)
+    yield
     queue.shutdown.set()
     await asyncio.wait({running}, timeout=5)
     running.cancel()

@@ -1,0 +1,241 @@
+"""One peer on one empty store, case after case: `python -m benchmarks.peers.session PEER SHARE`.
+
+Each figure is printed when it is known, a line of JSON each, so that what fails later costs no earlier one.
+SHARE makes everything smaller: 1 is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import random
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from benchmarks.measure import Stopwatch, percentile
+from benchmarks.peers import shared, store
+from benchmarks.peers.workers import load, run, workers
+
+SUBMITTING = 0.5
+"""Seconds of submitting one by one."""
+DRAINING = 1.0
+"""Seconds that a drain is to take, about; one by two processes has twice as much to do."""
+AT_ONCE = 1000
+"""So many are awaited at once and fanned in, or as many as it runs in half a second."""
+LATENCIES, LATENCY = 100, 2.0
+"""So many, or as many as so many seconds allow."""
+STUCK = 15.0
+"""Seconds without an end: given up."""
+
+
+class Session:
+    def __init__(self, peer: Any, share: float) -> None:
+        self._peer = peer
+        self._share = share
+        self._waiting = 0
+        self._client: Any = None
+
+    async def run(self) -> None:
+        shared.clear()
+        # One thread: what is kept by thread, a connection, is kept.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        if hasattr(self._peer, "setup"):
+            await _called(self._peer.setup)
+        async with self._peer.client() if hasattr(self._peer, "client") else _nothing() as self._client:
+            await self._submit(10)  # connections are open, modules compiled
+            await self._case("one by one", self.one_by_one)
+            await self._case("bulk", self.bulk)
+            if shared.URL == "memory://":
+                await self._within()
+            else:
+                await self._elsewhere()
+
+    async def _within(self) -> None:
+        shared.clear()
+        async with self._peer.inside(self._client):
+            await self._case("drain, 1 process", self.drained)
+            await self._case("awaited, one process", self.awaited)
+            await self._case("fan-in", self.fan_in)
+
+    async def _elsewhere(self) -> None:
+        """With workers as they are deployed: in processes of their own."""
+        shared.clear()
+        async with workers(self._peer, 1):
+            await self._case("drain, 1 process", self.drained)
+            await self._case("latency", self.latency)
+            await self._case("awaited", self.awaited)
+            await self._case("fan-in", self.fan_in)
+        if not getattr(self._peer, "ALONE", False):
+            await self._fill(2 * DRAINING)
+            shared.clear()
+            async with workers(self._peer, 2):
+                await self._case("drain, 2 processes", lambda: self.drained(2))
+        if hasattr(self._peer, "inside"):
+            async with self._peer.inside(self._client):
+                await self._case("awaited, one process", self.awaited)
+
+    async def _case(self, name: str, case: Callable[[], Awaitable[float | dict[str, float] | None]]) -> None:
+        try:
+            found = await asyncio.wait_for(case(), 3 * STUCK)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the next is tried
+            _tell({"failed": f"{name}: {type(error).__name__} {error}"[:200]})
+            return
+        if isinstance(found, dict):
+            _tell({f"{name}, {key}": value for key, value in found.items()})
+        elif found is not None:
+            _tell({name: found})
+
+    # -- submitting ----------------------------------------------------------------------------------------
+
+    async def one_by_one(self) -> float:
+        with Stopwatch() as watch:
+            done = await self._repeated(SUBMITTING * self._share, sys.maxsize)
+        return done / watch.seconds
+
+    async def bulk(self) -> float | None:
+        rate = await self._fill(DRAINING)
+        return rate if hasattr(self._peer, "many") else None
+
+    async def _fill(self, seconds: float) -> float:
+        count = max(200, int(self._peer.PACE * seconds * self._share))
+        with Stopwatch() as watch:
+            await self._submit(count)
+        await store.analyze()
+        return count / watch.seconds
+
+    async def _submit(self, count: int) -> None:
+        if not hasattr(self._peer, "many"):
+            await self._repeated(STUCK, count)
+            return
+        self._waiting += count
+        for part in shared.batches(range(count), 1000):
+            await _called(self._peer.many, self._client, part)
+
+    async def _repeated(self, seconds: float, most: int) -> int:
+        """So many seconds, or so many jobs, each in a call of its own; how many it came to."""
+        repeat = _repeat_async if _waits(self._peer.one) else _repeat
+        done: int = await _called(repeat, self._peer.one, self._client, time.monotonic() + seconds, most)
+        self._waiting += done
+        return done
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    async def drained(self, processes: int = 1) -> float:
+        """Per second, from the first start to the last end; of two processes, from when both have begun."""
+        expected, self._waiting = self._waiting, 0
+        await self._ran(expected)
+        if hasattr(self._peer, "LEFT"):
+            await store.none_left(self._peer.LEFT)
+        ended = time.monotonic()
+        ran = shared.ticks()
+        if len(ran) != expected:
+            raise RuntimeError(f"{len(ran)} runs of {expected} jobs")
+        if not hasattr(self._peer, "LEFT"):
+            ended = ran[-1][0]
+        begun = ran[0][0] if processes == 1 else max(_firsts(ran).values())
+        if processes > 1 and len(_firsts(ran)) < processes:
+            raise RuntimeError("all ran in one process")
+        return sum(when >= begun for when, _ in ran) / (ended - begun)
+
+    async def _ran(self, count: int, pause: float = 0.005) -> None:
+        seen, last = 0, time.monotonic()
+        while (now := shared.count()) < count:
+            if now != seen:
+                seen, last = now, time.monotonic()
+            if time.monotonic() - last > STUCK:
+                raise TimeoutError(f"{now} of {count} ran")
+            await asyncio.sleep(pause)
+
+    async def latency(self) -> dict[str, float]:
+        """Milliseconds from before the call that submits to the start of the job, one at a time."""
+        one = self._peer.one
+        taken: list[float] = []
+        began = time.monotonic()
+        while len(taken) < LATENCIES + 5 and time.monotonic() - began < LATENCY:
+            await asyncio.sleep(random.uniform(0.002, 0.006))
+            before = shared.count()
+            sent = await _called(_sent_async if _waits(one) else _sent, one, self._client)
+            await self._ran(before + 1, 0.0003)
+            taken.append((shared.ticks(before)[0][0] - sent) * 1000)
+        return {"p50": percentile(taken[5:], 0.5), "p99": percentile(taken[5:], 0.99)}
+
+    async def awaited(self) -> float | None:
+        return await self._at_once("awaited")
+
+    async def fan_in(self) -> float | None:
+        return await self._at_once("fan_in")
+
+    async def _at_once(self, name: str) -> float | None:
+        if not hasattr(self._peer, name):
+            return None
+        count = min(AT_ONCE, self._peer.PACE // 2)
+        with Stopwatch() as watch:
+            await _called(getattr(self._peer, name), self._client, count)
+        return count / watch.seconds
+
+
+# -- calls ---------------------------------------------------------------------------------------------------
+
+_waits = inspect.iscoroutinefunction
+
+
+async def _called(function: Callable[..., Any], *given: Any) -> Any:
+    """In a thread if it blocks: some refuse to where an event loop runs."""
+    return await (function(*given) if _waits(function) else asyncio.to_thread(function, *given))
+
+
+def _repeat(one: Callable[..., Any], client: Any, until: float, most: int) -> int:
+    done = 0
+    while done < most and time.monotonic() < until:
+        one(client, done)
+        done += 1
+    return done
+
+
+async def _repeat_async(one: Callable[..., Any], client: Any, until: float, most: int) -> int:
+    done = 0
+    while done < most and time.monotonic() < until:
+        await one(client, done)
+        done += 1
+    return done
+
+
+def _sent(one: Callable[..., Any], client: Any) -> float:
+    """When: the way into the thread is not part of what is measured."""
+    sent = time.monotonic()
+    one(client, 0)
+    return sent
+
+
+async def _sent_async(one: Callable[..., Any], client: Any) -> float:
+    sent = time.monotonic()
+    await one(client, 0)
+    return sent
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncGenerator[None]:
+    yield None
+
+
+def _firsts(ran: list[tuple[float, int]]) -> dict[int, float]:
+    """When each process ran its first."""
+    return {process: when for when, process in reversed(ran)}
+
+
+def _tell(found: dict[str, Any]) -> None:
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    peer = load(sys.argv[1])
+    run(peer, Session(peer, float(sys.argv[2])).run())
+
+
+if __name__ == "__main__":
+    main()
