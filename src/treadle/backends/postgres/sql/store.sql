@@ -26,7 +26,9 @@ declare
   emptied bigint[] := '{}'; awaited bigint[] := '{}'; taken text[] := '{}'; takers int[] := '{}';
 begin
   -- Numbers in the order of submission, which need not be the order of the rows.
-  if i_rank is null then
+  if n = 1 then
+    nos := array[nextval('treadle.number')];
+  elsif i_rank is null then
     select array_agg(nextval('treadle.number')) into nos from generate_series(1, n);
   else
     select array_agg(x.no order by x.row) into nos from (
@@ -43,26 +45,31 @@ begin
       cardinality(i_workflow_type), cardinality(i_need), cardinality(i_keep), cardinality(i_keep_dead),
       cardinality(i_options), cardinality(i_group_id)) then
     due := coalesce(i_run_at[1], now + i_delay[1]); until := coalesce(i_deadline[1], now + i_expires[1]);
-    insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, grp, priority, attempts, need,
-        id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, input, options)
-      select u.no, u.nonce, now, due, until, i_keep[1], i_keep_dead[1], u.grp, i_priority[1], i_attempts[1],
-        i_need[1], u.id, i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_group_id[1], i_parent[1],
-        i_workflow[1], i_workflow_type[1], u.input, i_options[1]
-      from unnest(nos, treadle.spread(i_nonce, n), i_grp, i_id, treadle.spread(i_input, n), i_skip)
-        u(no, nonce, grp, id, input, skip)
-      where u.skip is not true
-      on conflict (id, tenant) do nothing;
+    with stored as (
+      insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, grp, priority, attempts, need,
+          id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, input, options)
+        select u.no, u.nonce, now, due, until, i_keep[1], i_keep_dead[1], u.grp, i_priority[1], i_attempts[1],
+          i_need[1], u.id, i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_group_id[1], i_parent[1],
+          i_workflow[1], i_workflow_type[1], u.input, i_options[1]
+        from unnest(nos, treadle.spread(i_nonce, n), i_grp, i_id, treadle.spread(i_input, n), i_skip)
+          u(no, nonce, grp, id, input, skip)
+        where u.skip is not true
+        on conflict (id, tenant) do nothing
+        returning no, grp
+    )
+    insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
+        queue, tenant, lane, type)
+      select s.no, s.no, due, now, until, s.grp, nullif(i_keep[1], 86400), i_keep_dead[1],
+        case when due > now then 1 else 2 end, i_priority[1], i_attempts[1], i_queue[1], i_tenant[1],
+        i_lane[1], i_type[1]
+      from stored s;
     get diagnostics got = row_count;
     if got = n then
-      insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
-          queue, tenant, lane, type)
-        select u.no, u.no, due, now, until, u.grp, nullif(i_keep[1], 86400), i_keep_dead[1],
-          case when due > now then 1 else 2 end, i_priority[1], i_attempts[1], i_queue[1], i_tenant[1],
-          i_lane[1], i_type[1]
-        from unnest(nos, i_grp) u(no, grp);
       states := array_fill(case when due > now then 1 else 2 end::smallint, array[n]);
       return;
     end if;
+    -- Some ids were taken: one by one, below.
+    delete from treadle.job j where j.no = any(nos);
   end if;
   if n > 1 then
     i_owner := treadle.spread(i_owner, n); i_tenant := treadle.spread(i_tenant, n);
