@@ -11,8 +11,9 @@ import asyncio
 import random
 import selectors
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
-from heapq import heappop
+from contextvars import Context, ContextVar
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 STEPS = 400_000
@@ -71,7 +72,6 @@ class _NoFiles(selectors.BaseSelector):
 
 class SimLoop(asyncio.SelectorEventLoop):
     _ready: Any
-    _scheduled: list[Any]
     _stopping: bool
 
     def __init__(self, rng: random.Random) -> None:
@@ -81,6 +81,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.broken: Callable[[], BaseException | None] = lambda: None
         """Asked after every turn: what ends it all."""
         self._kept: list[tuple[asyncio.Task[Any], Process | None]] = []
+        self._timers: list[tuple[float, int, Any]] = []
+        self._numbers = count()
         super().__init__()
         real, self._selector = self._selector, _NoFiles()  # type: ignore[has-type]
         for key in list(real.get_map().values()):
@@ -93,11 +95,33 @@ class SimLoop(asyncio.SelectorEventLoop):
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task = super().create_task(coro, **kwargs)
         # A task of a dead process never ends. The garbage collector would end it, at a moment of its own.
-        context = kwargs.get("context") or copy_context()
-        self._kept.append((task, context.get(PROCESS)))
+        context = kwargs.get("context")
+        self._kept.append((task, PROCESS.get() if context is None else context.get(PROCESS)))
         if len(self._kept) > 5000:
             self._kept = [(task, process) for task, process in self._kept if not task.done()]
         return task
+
+    # Most of what a simulation does is done by the next three, and by `_run_once`: they are short of checks.
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time has come."""
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
         return [task for task, _ in self._kept if not task.done()]
@@ -112,8 +136,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         if self.steps > STEPS:
             raise Stuck(f"more than {STEPS} steps")
         self._let_time_pass()
-        ready = self._ready
-        handles = [handle for handle in ready if not handle._cancelled and self._may_run(handle)]
+        ready, may_run = self._ready, self._may_run
+        handles = [handle for handle in ready if not handle._cancelled and may_run(handle)]
         ready.clear()
         if len(handles) > 1:
             draw = self._draw
@@ -125,17 +149,15 @@ class SimLoop(asyncio.SelectorEventLoop):
             raise violation
 
     def _let_time_pass(self) -> None:
-        timers, ready = self._scheduled, self._ready
-        while timers and timers[0]._cancelled:
-            heappop(timers)._scheduled = False
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
         if not ready and not self._stopping:
             if not timers:
                 raise Stuck("nothing is ready, and no timer is set")
-            self.now = max(self.now, timers[0]._when)
-        while timers and timers[0]._when <= self.now:
-            timer = heappop(timers)
-            timer._scheduled = False
-            ready.append(timer)
+            self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            ready.append(heappop(timers)[2])
 
     def _may_run(self, handle: Any) -> bool:
         process = handle._context.get(PROCESS)

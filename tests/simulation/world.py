@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import hashlib
 import random
 from collections.abc import Coroutine
@@ -66,12 +67,14 @@ class World:
         context.run(RNG.set, random.Random(self.rng.random()))
         asyncio.set_event_loop(self.loop)
         self.loop.broken = lambda: self.watch.broken
+        gc.disable()  # a sixth of the time, and a world is small
         try:
             context.run(self.loop.run_until_complete, self._live())
             return self.watch
         finally:
             self.loop.broken = lambda: None
             self._bury_the_dead(context)
+            gc.enable()
             set_id_generator(None)
             asyncio.set_event_loop(None)
             self.loop.close()
