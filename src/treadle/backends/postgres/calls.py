@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
@@ -95,11 +96,7 @@ class Calls:
         conflict: Retry = CONFLICT,
     ) -> list[Record]:
         """All rows that a statement answers."""
-        sql = self.sql(text)
-
-        async def once() -> list[Record]:
-            return await self._once(sql, arguments, vital)
-
+        once = partial(self._once, self.sql(text), arguments, vital)
         return await self.persist(once, repeatable=repeatable, conflict=conflict)
 
     async def row(
@@ -141,8 +138,15 @@ class Calls:
         return self._random.random()
 
     async def _once(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
-        async with self.pool.connection(vital=vital) as connection:
-            return await self.on(connection, sql, arguments)
+        pool = self.pool
+        connection = await pool.lend(vital)
+        try:
+            rows = await self.on(connection, sql, arguments)
+        except BaseException as error:
+            pool.take_back(connection, vital, error)
+            raise
+        pool.take_back(connection, vital)
+        return rows
 
     async def on(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> list[Record]:
         """Carry out a statement on this connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref
 from treadle.rules import find_cycle
@@ -18,6 +18,47 @@ COLUMNS: Final = (
     *("float8[]", "float8[]", "bytea[]", "bytea[]"),
 )
 """The types of `Rows.columns`."""
+
+
+SHAPE: Final = (
+    *(
+        "text",
+        "text",
+        "text",
+        "text",
+        "int",
+        "int",
+        "float8",
+        "float8",
+        "float8",
+        "float8",
+        "text",
+        "text",
+        "text",
+    ),
+    *("int", "float8", "float8", "bytea"),
+)
+"""The types of what `shape_of` answers."""
+
+
+def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
+    """What these items say besides their ids and inputs, if they all say the same and none has a key, waits
+    for others, or is to be leased at once."""
+    first = _shape(items[0]) if items else None
+    for item in items:
+        if item.key is not None or item.after or item.need > 0 or item.lease_to is not None:
+            return None
+        if item is not items[0] and _shape(item) != first:
+            return None
+    return first
+
+
+def _shape(item: Item) -> tuple[object, ...]:
+    return (
+        item.tenant, item.type, item.queue, item.lane, item.priority, item.attempts, item.run_at, item.delay,
+        item.deadline, item.expires_in, item.parent, item.workflow, item.workflow_type, item.need, item.keep,
+        item.keep_dead, item.options,
+    )  # fmt: skip
 
 
 class Rows(NamedTuple):
@@ -92,6 +133,11 @@ def _missing(items: Sequence[Item], owners: Sequence[int]) -> list[Placeholder]:
 def _order(items: Sequence[Item], missing: Sequence[Placeholder]) -> Sequence[int]:
     keys = [(item.id, item.tenant, 0) for item in items]
     keys += [(item.id, item.tenant, 1) for item in missing]
+    return ordered(keys)
+
+
+def ordered(keys: Sequence[Any]) -> Sequence[int]:
+    """The numbers of these keys in their order; a range if they are in order."""
     if all(first < second for first, second in pairwise(keys)):
         return range(len(keys))
     return sorted(range(len(keys)), key=keys.__getitem__)

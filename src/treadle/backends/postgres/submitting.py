@@ -15,18 +15,20 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 from .base import Verbs
 from .calls import Fields
 from .codes import status_of
-from .columns import NAMES, call_of, names, numbers
-from .rows import COLUMNS, circular, rows_of
+from .columns import NAMES, call_of, data, names, numbers
+from .rows import COLUMNS, SHAPE, circular, ordered, rows_of, shape_of
 from .within import row_within
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 _ROWS: Final = (*COLUMNS, None, "bigint[]", NAMES, None, None, "boolean", "boolean")
 STORE: Final = call_of("store", *_ROWS)
+ADD: Final = call_of("add", "int[]", NAMES, "bigint[]", None, "bytea[]", None, *SHAPE, None, "boolean")
 FIRE: Final = call_of("fire", "text", "float8", "float8", *_ROWS)
 WITHIN: Final = call_of("submit_within", *_ROWS, "text")
 
 REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
+TAKEN: Final = "TR007"
 UNSURE: Final = 10_000
 """How many submissions are remembered whose outcome is not known."""
 
@@ -68,6 +70,55 @@ class Submitting(Verbs):
     ) -> None:
         """Store these submissions; those that are refused are left out, and the rest tried again."""
         nonces = {n: self._nonce(submissions[n]) for n in wave}
+        try:
+            if not await self._add(submissions, wave, nonces, answers):
+                await self._store_rows(submissions, wave, nonces, answers)
+        except asyncpg.PostgresError:
+            raise  # nothing has happened
+        except BaseException:
+            self._remember((submissions[n], nonces[n]) for n in wave)
+            raise
+        for n in nonces:
+            self._unsure.pop(id(submissions[n]), None)
+
+    async def _add(
+        self,
+        submissions: Sequence[Submission],
+        wave: list[int],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+    ) -> bool:
+        """The short way, for items that are alike. False: they are not, or an id is taken.
+        (It takes a seventh off the time of a single item.)"""
+        rows = [(item.id, n, item) for n in wave for item in submissions[n].items]
+        shape = shape_of([item for _, _, item in rows])
+        if shape is None:
+            return False
+        order = ordered([id for id, _, _ in rows])
+        rank = None if isinstance(order, range) else numbers([n + 1 for n in order], whole=True)
+        rows = [rows[n] for n in order]
+        ids = names([id for id, _, _ in rows], whole=True)
+        nonce = numbers([nonces[owner] for _, owner, _ in rows])
+        inputs = data([item.input for _, _, item in rows])
+        try:
+            record = await self._calls.row(ADD, rank, ids, nonce, inputs, *shape, True)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != TAKEN:
+                raise
+            return False
+        status = status_of(record["state"])
+        for n in wave:
+            items = submissions[n].items
+            answers[n] = tuple([Submitted(item.id, False, status, None, item.id) for item in items])
+        return True
+
+    async def _store_rows(
+        self,
+        submissions: Sequence[Submission],
+        wave: list[int],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+    ) -> None:
         while wave:
             request = Request(submissions, wave, nonces)
             if not request.items:
@@ -77,14 +128,9 @@ class Submitting(Verbs):
                 record = await self._calls.row(STORE, *request.arguments)
             except asyncpg.PostgresError as error:
                 wave = request.without(error, answers)
-            except BaseException:
-                self._remember((submissions[n], nonces[n]) for n in wave)
-                raise
             else:
                 await self._answer(request, record, answers)
-                break
-        for n in nonces:
-            self._unsure.pop(id(submissions[n]), None)
+                return
 
     def _nonce(self, request: Submission | Fire) -> int:
         """A number for this request, the same when it is tried again after its outcome was unknown."""

@@ -22,54 +22,28 @@ as $$
 #variable_conflict use_column
 declare
   n int := cardinality(i_id);
-  got int; due float8; until float8; answers record; gates record; old record;
+  got int; state smallint; answers record; gates record; old record;
   emptied bigint[] := '{}'; awaited bigint[] := '{}'; taken text[] := '{}'; takers int[] := '{}';
 begin
-  -- Numbers in the order of submission, which need not be the order of the rows.
-  if n = 1 then
-    nos := array[nextval('treadle.number')];
-  elsif i_rank is null then
-    select array_agg(nextval('treadle.number')) into nos from generate_series(1, n);
-  else
-    select array_agg(x.no order by x.row) into nos from (
-      select nextval('treadle.number') as no, o.row from (
-        select u.row from unnest(i_rank) with ordinality u(rank, row) order by u.rank) o) x;
-  end if;
-  now := treadle.clock();
-
-  -- As a rule all of them are alike but for their ids and inputs: then the other columns are single values.
   if p_plain and 1 = greatest(
       cardinality(i_tenant), cardinality(i_type), cardinality(i_queue), cardinality(i_lane),
       cardinality(i_priority), cardinality(i_attempts), cardinality(i_run_at), cardinality(i_delay),
       cardinality(i_deadline), cardinality(i_expires), cardinality(i_parent), cardinality(i_workflow),
       cardinality(i_workflow_type), cardinality(i_need), cardinality(i_keep), cardinality(i_keep_dead),
       cardinality(i_options), cardinality(i_group_id)) then
-    due := coalesce(i_run_at[1], now + i_delay[1]); until := coalesce(i_deadline[1], now + i_expires[1]);
-    with stored as (
-      insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, grp, priority, attempts, need,
-          id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, input, options)
-        select u.no, u.nonce, now, due, until, i_keep[1], i_keep_dead[1], u.grp, i_priority[1], i_attempts[1],
-          i_need[1], u.id, i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_group_id[1], i_parent[1],
-          i_workflow[1], i_workflow_type[1], u.input, i_options[1]
-        from unnest(nos, treadle.spread(i_nonce, n), i_grp, i_id, treadle.spread(i_input, n), i_skip)
-          u(no, nonce, grp, id, input, skip)
-        where u.skip is not true
-        on conflict (id, tenant) do nothing
-        returning no, grp
-    )
-    insert into treadle.job (no, seq, due, since, deadline, grp, keep, keep_dead, status, priority, budget,
-        queue, tenant, lane, type)
-      select s.no, s.no, due, now, until, s.grp, nullif(i_keep[1], 86400), i_keep_dead[1],
-        case when due > now then 1 else 2 end, i_priority[1], i_attempts[1], i_queue[1], i_tenant[1],
-        i_lane[1], i_type[1]
-      from stored s;
-    get diagnostics got = row_count;
+    select a.now, a.nos, a.state, a.added into now, nos, state, got from treadle.add(
+      i_rank, i_id, i_nonce, i_grp, i_input, i_skip, i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_priority[1],
+      i_attempts[1], i_run_at[1], i_delay[1], i_deadline[1], i_expires[1], i_parent[1], i_workflow[1],
+      i_workflow_type[1], i_need[1], i_keep[1], i_keep_dead[1], i_options[1], i_group_id[1], false) a;
     if got = n then
-      states := array_fill(case when due > now then 1 else 2 end::smallint, array[n]);
+      states := array_fill(state, array[n]);
       return;
     end if;
-    -- Some ids were taken: one by one, below.
+    -- Some ids were taken: the long way, which makes the jobs at its end.
     delete from treadle.job j where j.no = any(nos);
+  else
+    nos := treadle.numbered(i_rank, n);
+    now := treadle.clock();
   end if;
   if n > 1 then
     i_owner := treadle.spread(i_owner, n); i_tenant := treadle.spread(i_tenant, n);
