@@ -1,7 +1,7 @@
 """arq 0.28 on Valkey. It needs an older client than the others here: an environment of its own.
 
 Tuned: `poll_delay` of 10 ms instead of 500, `max_jobs` of 100 instead of 10, `queue_read_limit` of 1,000
-(https://arq-docs.helpmanual.io/#arq.worker.Worker), no result kept of no-ops (`keep_result=0`), hiredis;
+(parameters of Worker, explained in arq/worker.py), no result kept of no-ops (`keep_result=0`), hiredis;
 results asked for every 50 ms instead of 500, but for those that a worker awaits itself, which it slows down.
 For many it has no call of its own: they are enqueued 50 at once.
 """

@@ -1,9 +1,9 @@
 """Chancy 0.26: it keeps no results; what is awaited is the status alone.
 
-Tuned: its AsyncExecutor, for coroutines, instead of processes (https://tkte.ch/chancy/executors.html);
-`concurrency` of 200, and `eager_polling`, which asks for more as soon as a slot is free (both: chancy.Queue);
-updates written every 50 ms instead of every second (Worker.send_outgoing_interval), as what is awaited waits
-for that; `push_many` for many at once; wait_for_jobs asks every 20 ms instead of every second.
+Tuned: its AsyncExecutor, for coroutines, instead of processes (chancy/executors); `concurrency` of 200, and
+`eager_polling`, which asks for more as soon as a slot is free (both: chancy.Queue); updates written every 50
+ms instead of every second (Worker.send_outgoing_interval), as what is awaited waits for that; `push_many` for
+many at once; wait_for_jobs asks every 20 ms instead of every second.
 """
 
 from __future__ import annotations

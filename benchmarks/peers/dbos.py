@@ -1,10 +1,10 @@
 """DBOS 3, on PostgreSQL and on SQLite: queued workflows without a step inside, its cheapest case.
 
-Tuned: the queue is polled every 20 ms instead of every second, up to 200 workflows in a process at once
-(`polling_interval_sec`, `worker_concurrency`: https://docs.dbos.dev/python/tutorials/queue-tutorial), async
-workflows, a pool of 20; many are enqueued in one transaction (`enqueue_in_transaction`); results are asked
-for every 20 ms (`get_result`). Each process has an executor id of its own: one that starts recovers, and so
-runs again, what is pending under its id.
+Tuned: the queue is polled every 20 ms instead of every second, up to 100 workflows in a process at once
+(`polling_interval_sec`, `worker_concurrency` of DBOS.register_queue), async workflows, a pool of 20; many are
+enqueued in one transaction (`enqueue_in_transaction`); results are asked for every 20 ms (`get_result`). Each
+process has an executor id of its own: one that starts recovers, and so runs again, what is pending under its
+id.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from benchmarks.peers.shared import URL, WORKER, batches, tick
 
 SQLITE = URL.startswith("sqlite")
 DATABASE = URL.replace("postgresql://", "postgresql+psycopg://")
-TUNED = "polling_interval_sec=0.02, worker_concurrency=200, async workflows, pool of 20"
-PACE = 250 if SQLITE else 400
+TUNED = "polling_interval_sec=0.02, worker_concurrency=100, async workflows, pool of 20"
+PACE = 150 if SQLITE else 300
 ALONE = SQLITE
 """It knows SQLite for one process alone (https://docs.dbos.dev/python/tutorials/database-connection)."""
 LEFT = (
@@ -62,7 +62,7 @@ def _options(workflow: str) -> dict[str, str]:
 
 def _launch() -> None:
     DBOS.launch()
-    DBOS.register_queue("peers", polling_interval_sec=0.02, worker_concurrency=200)
+    DBOS.register_queue("peers", polling_interval_sec=0.02, worker_concurrency=100)
 
 
 def setup() -> None:

@@ -1,7 +1,7 @@
 """Dramatiq 2 on Valkey. For many it has no call of its own, only groups, which enqueue one after the other.
 
-Tuned: its program's defaults for a process: 8 threads, twice as many messages fetched ahead
-(https://dramatiq.io/advanced.html, `dramatiq_queue_prefetch`); results only where they are wanted.
+Tuned: its program's defaults for a process: 8 threads, twice as many messages fetched ahead (QUEUE_PREFETCH
+in dramatiq/worker.py); results only where they are wanted.
 """
 
 from __future__ import annotations

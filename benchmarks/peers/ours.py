@@ -10,7 +10,7 @@ from benchmarks.peers.shared import URL, tick
 from treadle import Context, Result, Treadle, work
 
 TUNED = "defaults: every result and all history kept, every commit durable"
-PACE = 30_000 if URL == "memory://" else 12_000
+PACE = 30_000 if URL == "memory://" else 20_000
 LEFT = "select count(*) from " + ("treadle_job" if URL.startswith("sqlite") else "treadle.job")
 
 
@@ -71,3 +71,4 @@ async def worker() -> None:
 async def inside(app: Treadle) -> AsyncGenerator[None]:
     await app.start()
     yield
+    await app.worker.stop()

@@ -23,7 +23,7 @@ from pgqueuer.queries import Queries
 from benchmarks.peers.shared import URL, tick
 
 TUNED = "asyncpg, uvloop, batch_size=200, debounce 1 ms; status only"
-PACE = 8_000
+PACE = 12_000
 UVLOOP = True
 LEFT = "select count(*) from pgqueuer"
 

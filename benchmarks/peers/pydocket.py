@@ -2,7 +2,7 @@
 
 Tuned: `concurrency` and `message_batch` of 200, and a `minimum_check_interval` of 10 ms instead of 250: at
 its default a worker runs at most four times its concurrency in a second (all of docket.Worker:
-https://docket.lol/en/latest/production/); `add_many` for many.
+docket/worker.py); `add_many` for many.
 """
 
 from __future__ import annotations

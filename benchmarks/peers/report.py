@@ -1,28 +1,32 @@
-"""Tables of a run: ratios first, figures second."""
+"""Tables of a run: ratios first, figures second. Narrow enough for any terminal."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from rich import box
 from rich.table import Table
 
 from benchmarks.measure import shown
 
-Found = dict[str, dict[str, dict[str, list[float]]]]
-"""By store, by peer, by case: a value for each round."""
+Cases = dict[str, list[float]]
+"""A value for each round."""
+Found = dict[str, dict[str, Cases]]
+"""By store, by peer."""
 
-CASES = (
-    "one by one",
-    "bulk",
-    "drain, 1 process",
-    "drain, 2 processes",
-    "latency, p50",
-    "latency, p99",
-    "awaited",
-    "awaited, one process",
-    "fan-in",
-)
+CASES = {
+    "one by one": "one\nby one",
+    "bulk": "\nbulk",
+    "drain, 1 process": "\ndrain",
+    "drain, 2 processes": "drain\nby 2",
+    "latency, p50": "\np50",
+    "latency, p99": "\np99",
+    "awaited": "await-\ned",
+    "awaited, one process": "...\ninside",
+    "fan-in": "fan-\nin",
+}
+"""What is measured, and how tables call it."""
 
 
 def named(peer: str) -> str:
@@ -30,12 +34,30 @@ def named(peer: str) -> str:
 
 
 def ratios(found: Found, ours: str) -> Table:
-    table = Table("store", "peer", *CASES, title="how many times as fast as the peer treadle is")
+    def cells(kind: str, peer: str) -> list[str] | None:
+        own, theirs = found[kind].get(ours, {}), found[kind][peer]
+        return None if peer == ours else [_ratio(case, own.get(case), theirs.get(case)) for case in CASES]
+
+    return _table("treadle is so many times as fast as the peer", found, cells)
+
+
+def figures(found: Found) -> Table:
+    def cells(kind: str, peer: str) -> list[str]:
+        return [_figure(found[kind][peer].get(case)) for case in CASES]
+
+    return _table("jobs per second, milliseconds of latency: median and spread", found, cells)
+
+
+def _table(title: str, found: Found, cells: Callable[[str, str], list[str] | None]) -> Table:
+    table = Table("", *CASES.values(), title=title, box=box.HORIZONTALS, padding=(0, 1, 0, 0))
+    for column in table.columns[1:]:
+        column.justify = "right"
     for kind, peers in found.items():
-        for peer, cases in peers.items():
-            if peer != ours:
-                own = peers.get(ours, {})
-                table.add_row(kind, peer, *(_ratio(case, own.get(case), cases.get(case)) for case in CASES))
+        table.add_row(f"[bold]{kind}[/]")
+        for peer in peers:
+            row = cells(kind, peer)
+            if row is not None:
+                table.add_row(named(peer), *row)
         table.add_section()
     return table
 
@@ -47,16 +69,9 @@ def _ratio(case: str, ours: Sequence[float] | None, theirs: Sequence[float] | No
     return shown(1 / ratio if case.startswith("latency") else ratio)
 
 
-def figures(found: Found) -> Table:
-    table = Table("store", "who", *CASES, title="jobs per second; latency in ms: median (low-high)")
-    for kind, peers in found.items():
-        for peer, cases in peers.items():
-            table.add_row(kind, named(peer), *(_figure(cases.get(case)) for case in CASES))
-        table.add_section()
-    return table
-
-
 def _figure(values: Sequence[float] | None) -> str:
     if not values:
         return "-"
-    return f"{shown(statistics.median(values))} ({shown(min(values))}-{shown(max(values))})"
+    median = statistics.median(values)
+    spread = (max(values) - min(values)) / 2 / median
+    return shown(median) if len(values) == 1 else f"{shown(median)}\n[dim]±{spread:.0%}[/]"

@@ -1,9 +1,9 @@
 """SAQ 0.26, on Valkey and on PostgreSQL.
 
-Tuned: `concurrency` of 50 instead of 10 (Worker); on Valkey hiredis, which its installation notes advise
-(https://saq-py.readthedocs.io), and `max_concurrent_ops` of 50 instead of 20; on PostgreSQL a pool of 10 to
-20; no-ops are deleted when they end (`ttl=-1`); results are asked for every 20 ms instead of every 500
-(`poll_interval` of Queue.map and Queue.apply). For many it has no call of its own: they are enqueued at once.
+Tuned: `concurrency` of 50 instead of 10 (Worker in saq/worker.py); on Valkey hiredis, an extra of its own to
+install, and `max_concurrent_ops` of 50 instead of 20; on PostgreSQL a pool of 10 to 20; no-ops are deleted
+when they end (`ttl=-1`); results are asked for every 20 ms instead of every 500 (`poll_interval` of Queue.map
+and Queue.apply). For many it has no call of its own: they are enqueued at once.
 """
 
 from __future__ import annotations

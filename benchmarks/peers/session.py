@@ -22,12 +22,12 @@ from benchmarks.peers import shared, store
 from benchmarks.peers.workers import load, run, workers
 
 SUBMITTING = 0.5
-"""Seconds of submitting one by one."""
-DRAINING = 1.0
-"""Seconds that a drain is to take, about; one by two processes has twice as much to do."""
+"""Seconds of submitting one by one, or as many as it runs in half a second."""
+DRAINING = 0.8
+"""Seconds that a drain is to take, about; one by two processes has half as much again to do."""
 AT_ONCE = 1000
 """So many are awaited at once and fanned in, or as many as it runs in half a second."""
-LATENCIES, LATENCY = 100, 2.0
+LATENCIES, LATENCY = 100, 1.5
 """So many, or as many as so many seconds allow."""
 STUCK = 15.0
 """Seconds without an end: given up."""
@@ -47,37 +47,39 @@ class Session:
         if hasattr(self._peer, "setup"):
             await _called(self._peer.setup)
         async with self._peer.client() if hasattr(self._peer, "client") else _nothing() as self._client:
-            await self._submit(10)  # connections are open, modules compiled
-            await self._case("one by one", self.one_by_one)
-            await self._case("bulk", self.bulk)
             if shared.URL == "memory://":
                 await self._within()
             else:
                 await self._elsewhere()
 
     async def _within(self) -> None:
-        shared.clear()
+        await self._submitting()
         async with self._peer.inside(self._client):
             await self._case("drain, 1 process", self.drained)
             await self._case("awaited, one process", self.awaited)
             await self._case("fan-in", self.fan_in)
 
     async def _elsewhere(self) -> None:
-        """With workers as they are deployed: in processes of their own."""
-        shared.clear()
+        """With workers as they are deployed: in processes of their own. First what is measured when idle."""
         async with workers(self._peer, 1):
-            await self._case("drain, 1 process", self.drained)
             await self._case("latency", self.latency)
             await self._case("awaited", self.awaited)
             await self._case("fan-in", self.fan_in)
-        if not getattr(self._peer, "ALONE", False):
-            await self._fill(2 * DRAINING)
-            shared.clear()
-            async with workers(self._peer, 2):
-                await self._case("drain, 2 processes", lambda: self.drained(2))
         if hasattr(self._peer, "inside"):
             async with self._peer.inside(self._client):
                 await self._case("awaited, one process", self.awaited)
+        await self._submitting()
+        async with workers(self._peer, 1):
+            await self._case("drain, 1 process", self.drained)
+        if not getattr(self._peer, "ALONE", False):
+            await self._fill(1.5 * DRAINING)
+            async with workers(self._peer, 2):
+                await self._case("drain, 2 processes", lambda: self.drained(2))
+
+    async def _submitting(self) -> None:
+        await self._submit(10)  # connections are open, modules compiled
+        await self._case("one by one", self.one_by_one)
+        await self._case("bulk", self.bulk)
 
     async def _case(self, name: str, case: Callable[[], Awaitable[float | dict[str, float] | None]]) -> None:
         try:
@@ -94,7 +96,7 @@ class Session:
 
     async def one_by_one(self) -> float:
         with Stopwatch() as watch:
-            done = await self._repeated(SUBMITTING * self._share, sys.maxsize)
+            done = await self._repeated(SUBMITTING * self._share, self._peer.PACE // 2)
         return done / watch.seconds
 
     async def bulk(self) -> float | None:
@@ -105,7 +107,8 @@ class Session:
         count = max(200, int(self._peer.PACE * seconds * self._share))
         with Stopwatch() as watch:
             await self._submit(count)
-        await store.analyze()
+        await store.tidied()
+        shared.clear()
         return count / watch.seconds
 
     async def _submit(self, count: int) -> None:
@@ -155,6 +158,8 @@ class Session:
         """Milliseconds from before the call that submits to the start of the job, one at a time."""
         one = self._peer.one
         taken: list[float] = []
+        await _called(one, self._client, 0)
+        await self._ran(1)  # the worker is there
         began = time.monotonic()
         while len(taken) < LATENCIES + 5 and time.monotonic() - began < LATENCY:
             await asyncio.sleep(random.uniform(0.002, 0.006))

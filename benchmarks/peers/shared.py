@@ -13,7 +13,13 @@ URL = os.environ.get("PEERS_URL", "memory://")
 """The store."""
 
 WORKER = int(os.environ.get("PEERS_WORKER", "0"))
-"""Which of several worker processes this is, from 1; 0 in the process that measures."""
+"""Which of several workers this is, from 1; 0 in the process that measures."""
+
+PROCESSES = int(os.environ.get("PEERS_PROCESSES", "1"))
+"""How many processes run jobs together."""
+
+PATIENCE = 10.0
+"""Seconds for which the first of them waits for the others."""
 
 TICKS = Path(os.environ.get("PEERS_TICKS", os.devnull))
 _RECORD = struct.Struct("=dQ")
@@ -29,10 +35,21 @@ def tick() -> None:
 
 @cache
 def _file() -> int:
+    _meet()
     return os.open(TICKS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
+def _meet() -> None:
+    """Processes that run together begin together: the first job of each waits for that of the others."""
+    TICKS.with_suffix(f".{os.getpid()}").touch()
+    until = time.monotonic() + PATIENCE
+    while len(list(TICKS.parent.glob(f"{TICKS.stem}.*"))) < PROCESSES and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def clear() -> None:
+    for file in TICKS.parent.glob(f"{TICKS.stem}.*"):
+        file.unlink()
     TICKS.write_bytes(b"")
 
 

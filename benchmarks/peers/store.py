@@ -26,11 +26,11 @@ async def none_left(count: str) -> None:
         await asking.close()
 
 
-async def analyze() -> None:
-    """PostgreSQL plans by statistics that it would gather by itself only after a minute."""
+async def tidied() -> None:
+    """PostgreSQL gathers statistics and removes what is dead by itself, but only after a minute."""
     if URL.startswith("postgres"):
         import asyncpg
 
         connection = await asyncpg.connect(URL)
-        await connection.execute("analyze")
+        await connection.execute("vacuum analyze")
         await connection.close()

@@ -1,9 +1,8 @@
 """streaQ 7 on Valkey.
 
-Tuned: `concurrency` of 64 instead of 16 and `prefetch` of 128 (both of its Worker:
-https://streaq.readthedocs.io/en/latest/worker.html); no results of no-ops (`ttl=0`), no log line for each
-task (`silent`); `enqueue_many` for many. Each result that is awaited takes a connection of its own, so it is
-25 at once: with 100 it came to a halt.
+Tuned: `concurrency` of 64 instead of 16 and `prefetch` of 128 (of its Worker, explained in streaq/worker.py);
+no results of no-ops (`ttl=0`), no log line for each task (`silent`); `enqueue_many` for many. Each result
+that is awaited takes a connection of its own, so it is 25 at once: with 100 it came to a halt.
 """
 
 from __future__ import annotations

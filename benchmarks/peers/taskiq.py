@@ -2,9 +2,9 @@
 than the others here: an environment of its own.
 
 Tuned: its program, which runs on uvloop, with `--max-async-tasks` of 200, `--max-prefetch` of 500 and
-`--no-parse` (https://taskiq-python.github.io/guide/cli.html); 500 messages read at once (`xread_count` of
-RedisStreamBroker); no results kept of no-ops, which have a broker without; results asked for every 50 ms
-(`check_interval`). For many it has no call of its own: they are enqueued 50 at once.
+`--no-parse` (of 100, 0 and off: taskiq/cli/worker/args.py); 500 messages read at once instead of 100
+(`xread_count` of RedisStreamBroker); no results kept of no-ops, which have a broker without; results asked
+for every 50 ms (`check_interval`). For many it has no call of its own: they are enqueued 50 at once.
 """
 
 from __future__ import annotations

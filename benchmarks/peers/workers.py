@@ -27,7 +27,7 @@ async def workers(peer: Any, processes: int) -> AsyncGenerator[None]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PEERS_WORKER": str(number)},
+            env={**os.environ, "PEERS_WORKER": str(number), "PEERS_PROCESSES": str(processes)},
         )
         for number, command in enumerate(commands(peer, processes), 1)
     ]
