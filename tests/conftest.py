@@ -1,5 +1,6 @@
 """Fixtures for every test: real servers, and a fresh database for each test that asks for one."""
 
+import asyncio
 import gc
 import os
 import sys
@@ -14,7 +15,7 @@ from tests.support.keeper import start_postgres
 from tests.support.run import Run
 
 if TYPE_CHECKING:
-    from tests.support.databases import Postgres
+    from tests.support.databases import Postgres, Prepared
 
 RUN = pytest.StashKey[Run]()
 TRIED_AGAIN = pytest.StashKey[bool]()
@@ -43,7 +44,9 @@ def pytest_runtest_protocol(
     """
     try:
         return (yield)
-    except (Exception, pytest.fail.Exception):  # the latter is how a timeout is raised
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        raise
+    except BaseException:  # a timeout, or a task's cancellation, is not an Exception
         if TRIED_AGAIN in item.stash:
             raise
         print(f"\n{item.nodeid}: an error around it\n{traceback.format_exc()}", file=sys.__stderr__)
@@ -80,4 +83,29 @@ def postgres(run_directory: Path) -> "Iterator[Postgres]":
 def postgres_url(postgres: "Postgres") -> Iterator[str]:
     """The URL of an empty PostgreSQL database that is this test's own."""
     with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def prepared(postgres: "Postgres") -> "Iterator[Prepared]":
+    """PostgreSQL databases that have the tables already."""
+    from tests.support.databases import Prepared
+    from treadle.backends.postgres import PostgresBackend
+
+    async def prepare(url: str) -> None:
+        backend = PostgresBackend(url)
+        await backend.open()
+        await backend.close()
+
+    with postgres.database() as url:
+        asyncio.run(prepare(url))
+        made = Prepared(postgres, url)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def prepared_url(prepared: "Prepared") -> Iterator[str]:
+    """The URL of such a database, with nothing in its tables, that is this test's own."""
+    with prepared.database() as url:
         yield url
