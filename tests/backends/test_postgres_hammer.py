@@ -13,17 +13,17 @@ SECONDS = 4.0
 CONNECTIONS = 8
 
 
-async def test_many_hammer_the_same_items(postgres_url: str) -> None:
+async def test_many_hammer_the_same_items(prepared_url: str) -> None:
     """Claims, settlements with children and folds, cancels, requeues, deletes and deaths at the same few
     groups and gates: the server never has to break a deadlock, and every counter is right in the end."""
     tally: Counter[str] = Counter()
-    async with opened(postgres_url) as first:
-        backends = [PostgresBackend(postgres_url, pool_size=3, reserved=1) for _ in range(CONNECTIONS - 1)]
+    async with opened(prepared_url) as first:
+        backends = [PostgresBackend(prepared_url, pool_size=3, reserved=1) for _ in range(CONNECTIONS - 1)]
         await asyncio.gather(*(backend.open() for backend in backends))
         until = time.monotonic() + SECONDS
         hands = [Hand(backend, f"h{n}", n, tally) for n, backend in enumerate([first, *backends])]
         await asyncio.gather(*(hand.work(until) for hand in hands))
         await asyncio.gather(*(backend.close() for backend in backends))
         await drain(first)
-        await check(postgres_url, first)
+        await check(prepared_url, first)
     assert min(tally[verb] for verb in ("_submit", "_run", "_cancel", "_die", "applied")) > 0, tally

@@ -103,9 +103,9 @@ async def behind_proxy(url: str) -> AsyncGenerator[tuple[PostgresBackend, Proxy]
 
 
 class TestLostAnswers:
-    async def test_of_a_settle(self, postgres_url: str) -> None:
+    async def test_of_a_settle(self, prepared_url: str) -> None:
         """It is repeated by itself, and finds that it has happened."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             lease = await start_one(backend, item("a"))
             proxy.lose_answers()
             outcome = await settle_one(backend, succeed(lease, item("child")))
@@ -113,9 +113,9 @@ class TestLostAnswers:
             assert await claim_ids(backend) == ["child"]
             await consistent(backend)
 
-    async def test_of_a_submit(self, postgres_url: str) -> None:
+    async def test_of_a_submit(self, prepared_url: str) -> None:
         """Stored once, and answered as if nothing had been: not as a duplicate, not as existing."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
             plain, keyed = await submit(backend, item("a"), item("b", key="k"))
             assert [(one.id, one.existing, one.status) for one in (plain, keyed)] == [
@@ -125,18 +125,18 @@ class TestLostAnswers:
             assert proxy.lost == 1
             assert sorted(await claim_ids(backend)) == ["a", "b"]
 
-    async def test_of_a_submit_that_leases(self, postgres_url: str) -> None:
+    async def test_of_a_submit_that_leases(self, prepared_url: str) -> None:
         """The lease is found again."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
             answer = await submit_one(backend, item("a", lease_to="w"))
             assert answer.lease is not None
             assert proxy.lost == 1
             await apply(backend, succeed(answer.lease))
 
-    async def test_of_every_try_of_a_submit(self, postgres_url: str) -> None:
+    async def test_of_every_try_of_a_submit(self, prepared_url: str) -> None:
         """The caller is told, tries the same again, and is answered as if it had been the first time."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             submission = Submission((item("a"),))
             proxy.lose_answers(50)
             with pytest.raises(StoreUnavailable):
@@ -147,9 +147,9 @@ class TestLostAnswers:
             assert (answer[0].id, answer[0].existing) == ("a", False)
             assert isinstance(only(await backend.submit([submission])), Rejected)
 
-    async def test_of_a_claim(self, postgres_url: str) -> None:
+    async def test_of_a_claim(self, prepared_url: str) -> None:
         """It is not repeated: the leases that nobody heard of are found through `orphans`."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             await submit(backend, item("a"))
             proxy.lose_answers()
             with pytest.raises(StoreUnavailable):
@@ -157,9 +157,9 @@ class TestLostAnswers:
             lease = only(await backend.orphans("w", []))
             await apply(backend, succeed(lease))
 
-    async def test_of_a_fire(self, postgres_url: str) -> None:
+    async def test_of_a_fire(self, prepared_url: str) -> None:
         """Fired once, and answered as fired."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             await backend.put_schedule(Schedule(name="s", next_at=1000.0))
             await backend.fire(Fire(name="s", at=1.0, next_at=2.0, items=(item("warm"),)))
             proxy.lose_answers()
@@ -169,9 +169,9 @@ class TestLostAnswers:
             assert [(one.id, one.existing) for one in answer] == [("a", False)]
             assert (proxy.lost, await claim_ids(backend)) == (1, ["a"])
 
-    async def test_of_a_beat(self, postgres_url: str) -> None:
+    async def test_of_a_beat(self, prepared_url: str) -> None:
         """A first beat that is repeated is still the worker's first to the caller's mind: it is alive."""
-        async with behind_proxy(postgres_url) as (backend, proxy):
+        async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
             await backend.beat(Beat(worker="w", lease=100))
             assert proxy.lost == 1
@@ -185,9 +185,9 @@ where datname = current_database() and pid <> pg_backend_pid() and application_n
 
 
 class TestLostConnections:
-    async def test_every_connection_is_ended(self, postgres_url: str) -> None:
+    async def test_every_connection_is_ended(self, prepared_url: str) -> None:
         """The next call makes new ones; nothing is lost, and no caller hears of it."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await beat(backend)
             for n in range(5):
                 await submit(backend, item(f"a{n}"))
@@ -197,9 +197,9 @@ class TestLostConnections:
                 await apply(backend, succeed(lease))
                 assert await status(backend, f"a{n}") == "success"
 
-    async def test_connections_are_ended_all_the_time(self, postgres_url: str) -> None:
+    async def test_connections_are_ended_all_the_time(self, prepared_url: str) -> None:
         """Whenever something got through, all connections are ended: every item still ends, exactly once."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await beat(backend)
             crowd = Crowd(backend)
 
@@ -217,9 +217,9 @@ class TestLostConnections:
             await consistent(backend)
             assert sum(count.count for count in await backend.counts(ended=True)) == 50
 
-    async def test_the_listener_comes_back(self, postgres_url: str) -> None:
+    async def test_the_listener_comes_back(self, prepared_url: str) -> None:
         """After a lost connection it listens again, and says that it may have missed something."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             ear = Ear()
             await backend.subscribe(ear)
             await admin.execute(KILL)
@@ -227,9 +227,9 @@ class TestLostConnections:
             await backend.publish(Signal(items=(("t", "after"),)))
             await ear.hear({("t", "after")})
 
-    async def test_a_transaction_whose_connection_is_lost(self, postgres_url: str) -> None:
+    async def test_a_transaction_whose_connection_is_lost(self, prepared_url: str) -> None:
         """`StoreUnavailable`, and nothing of it happened."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             lease = await start_one(backend, item("a"))
 
             async def settle_and_die() -> None:
@@ -274,9 +274,9 @@ class Crowd:
 
 
 class TestPool:
-    async def test_claims_cannot_starve_settling(self, postgres_url: str) -> None:
+    async def test_claims_cannot_starve_settling(self, prepared_url: str) -> None:
         """Some connections are only for settling and beating, however many others are held."""
-        async with opened(postgres_url, pool_size=4, reserved=2) as backend:
+        async with opened(prepared_url, pool_size=4, reserved=2) as backend:
             lease = await start_one(backend, item("a"))
             async with backend.transaction(), backend.transaction():
                 waiting = asyncio.create_task(claim_ids(backend, worker="other"))
@@ -287,16 +287,16 @@ class TestPool:
                 waiting.cancel()
                 await asyncio.wait([waiting])
 
-    async def test_no_more_connections_than_allowed(self, postgres_url: str) -> None:
+    async def test_no_more_connections_than_allowed(self, prepared_url: str) -> None:
         """However many call at once."""
-        async with opened(postgres_url, pool_size=3, reserved=1) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url, pool_size=3, reserved=1) as backend, connected(prepared_url) as admin:
             await asyncio.gather(*(submit(backend, *items(5)) for _ in range(40)))
             count = "select count(*) from pg_stat_activity where application_name = 'treadle'"
             assert await admin.fetchval(f"{count} and datname = current_database()") <= 3
 
-    async def test_a_cancelled_call_leaves_a_clean_pool(self, postgres_url: str) -> None:
+    async def test_a_cancelled_call_leaves_a_clean_pool(self, prepared_url: str) -> None:
         """Nobody gets a connection that is in the middle of something."""
-        async with opened(postgres_url, pool_size=2, reserved=1) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url, pool_size=2, reserved=1) as backend, connected(prepared_url) as admin:
             await submit(backend, item("a"))
             for turns in range(40):
                 task = asyncio.create_task(backend.get(["a"]))
@@ -308,9 +308,9 @@ class TestPool:
             idle = "select count(*) from pg_stat_activity where state like 'idle in%'"
             assert await admin.fetchval(f"{idle} and datname = current_database()") == 0
 
-    async def test_a_connection_that_the_server_has_ended_is_used_no_more(self, postgres_url: str) -> None:
+    async def test_a_connection_that_the_server_has_ended_is_used_no_more(self, prepared_url: str) -> None:
         """The server says so before it hangs up: in between the connection still looks like a good one."""
-        async with opened(postgres_url, pool_size=1, reserved=0) as backend:
+        async with opened(prepared_url, pool_size=1, reserved=0) as backend:
             pool = backend._calls.pool
             ended: asyncpg.Connection | None = None
             with pytest.raises(asyncpg.AdminShutdownError):
@@ -321,9 +321,9 @@ class TestPool:
                 with pytest.raises(asyncpg.DivisionByZeroError):
                     await connection.fetchval("select 1 / 0")
 
-    async def test_a_driver_that_has_lost_track_is_no_refusal(self, postgres_url: str) -> None:
+    async def test_a_driver_that_has_lost_track_is_no_refusal(self, prepared_url: str) -> None:
         """Nothing can be said about what was to be stored: it is tried again, on another connection."""
-        async with opened(postgres_url, pool_size=1, reserved=0) as backend:
+        async with opened(prepared_url, pool_size=1, reserved=0) as backend:
             failures = [asyncpg.InternalClientError("cannot switch to state 12")]
 
             async def attempt() -> str:
@@ -336,16 +336,16 @@ class TestPool:
             with pytest.raises(StoreUnavailable):
                 await backend._calls.persist(attempt, repeatable=False)
 
-    async def test_a_closed_backend_says_so(self, postgres_url: str) -> None:
+    async def test_a_closed_backend_says_so(self, prepared_url: str) -> None:
         """Not something about pools or loops."""
-        backend = PostgresBackend(postgres_url)
+        backend = PostgresBackend(prepared_url)
         with pytest.raises(NotStarted):
             await backend.now()
 
 
-async def test_without_notifications_everything_works(postgres_url: str) -> None:
+async def test_without_notifications_everything_works(prepared_url: str) -> None:
     """Signals stay in the process then; the rest does not depend on them."""
-    async with opened(postgres_url, notify=False) as backend, opened(postgres_url, notify=False) as other:
+    async with opened(prepared_url, notify=False) as backend, opened(prepared_url, notify=False) as other:
         near, far = Ear(), Ear()
         await backend.subscribe(near)
         await other.subscribe(far)
@@ -355,10 +355,10 @@ async def test_without_notifications_everything_works(postgres_url: str) -> None
         assert (len(near.signals), far.signals) == (1, [])
 
 
-async def test_behind_a_pooler(postgres_url: str) -> None:
+async def test_behind_a_pooler(prepared_url: str) -> None:
     """In transaction mode the server changes between calls: nothing may be expected of the session. Here each
     call finds that all the session knew was thrown away."""
-    async with opened(postgres_url, prepare=False, notify=False, pool_size=2, reserved=1) as backend:
+    async with opened(prepared_url, prepare=False, notify=False, pool_size=2, reserved=1) as backend:
         await beat(backend)
         for n in range(3):
             await submit(backend, item(f"a{n}"), item(f"k{n}", key=f"{n}"))
@@ -378,9 +378,9 @@ async def discard(backend: PostgresBackend) -> None:
         await second.execute("discard all")
 
 
-async def test_signals_are_merged(postgres_url: str) -> None:
+async def test_signals_are_merged(prepared_url: str) -> None:
     """A thousand in a row are a few notifications, and nothing of them is left out."""
-    async with opened(postgres_url) as backend, opened(postgres_url) as other:
+    async with opened(prepared_url) as backend, opened(prepared_url) as other:
         ear = Ear()
         await other.subscribe(ear)
         for n in range(1000):

@@ -35,13 +35,13 @@ async def many(ctx: Context, count: int) -> Result[None, int]:
     return ctx.queue([note(n) for n in range(count)]).next(note(count))
 
 
-async def test_the_engine_behind_a_pooler(postgres_url: str) -> None:
+async def test_the_engine_behind_a_pooler(prepared_url: str) -> None:
     """Groups, dependents, handlers' own transactions and waiting, with 3 server connections for two apps."""
-    async with connected(postgres_url) as admin, Pooler(postgres_url) as pooler:
+    async with connected(prepared_url) as admin, Pooler(prepared_url) as pooler:
         await admin.execute("create table mine (n int)")
         one, two = (
             Treadle(
-                PostgresBackend(pooler.url, prepare=False, listen_url=postgres_url, pool_size=4),
+                PostgresBackend(pooler.url, prepare=False, listen_url=prepared_url, pool_size=4),
                 work=[note, many],
             )
             for _ in range(2)
@@ -52,7 +52,7 @@ async def test_the_engine_behind_a_pooler(postgres_url: str) -> None:
                 assert await handle.group() == 20
         assert await admin.fetchval("select count(*) from mine") == 6 * 21
         assert pooler.shared
-        await _is_consistent(postgres_url)
+        await _is_consistent(prepared_url)
 
 
 async def _is_consistent(url: str) -> None:
@@ -60,18 +60,18 @@ async def _is_consistent(url: str) -> None:
         await consistent(backend)
 
 
-async def test_timeouts_that_a_pooler_refuses(postgres_url: str) -> None:
+async def test_timeouts_that_a_pooler_refuses(prepared_url: str) -> None:
     """It cannot keep a session's settings: asked once, then done without."""
-    async with Pooler(postgres_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
+    async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
         await asyncio.gather(*(backend.now() for _ in range(5)))
         assert pooler.refused == ["statement_timeout"]
 
 
-async def test_listening_elsewhere(postgres_url: str) -> None:
+async def test_listening_elsewhere(prepared_url: str) -> None:
     """`listen_url` leads past the pooler; what is sent through the pooler is heard there."""
     async with (
-        Pooler(postgres_url) as pooler,
-        opened(pooler.url, prepare=False, listen_url=postgres_url) as backend,
+        Pooler(prepared_url) as pooler,
+        opened(pooler.url, prepare=False, listen_url=prepared_url) as backend,
     ):
         ear = Ear()
         await backend.subscribe(ear)
@@ -79,9 +79,9 @@ async def test_listening_elsewhere(postgres_url: str) -> None:
         await ear.hear({("t", "a")})
 
 
-async def test_statements_that_are_kept(postgres_url: str) -> None:
+async def test_statements_that_are_kept(prepared_url: str) -> None:
     """With prepared statements a strict pooler is of no use: hence `prepare=False`."""
-    async with Pooler(postgres_url) as pooler:
+    async with Pooler(prepared_url) as pooler:
         connection = await asyncpg.connect(pooler.url)
         assert await connection.fetchval("select $1::int", 1) == 1
         with pytest.raises(asyncpg.InvalidSQLStatementNameError):
@@ -89,9 +89,9 @@ async def test_statements_that_are_kept(postgres_url: str) -> None:
         await connection.close()
 
 
-async def test_every_connection_for_every_call(postgres_url: str) -> None:
+async def test_every_connection_for_every_call(prepared_url: str) -> None:
     """Transactions of one caller go through whatever connection is free."""
-    async with Pooler(postgres_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
+    async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
         await beat(backend)
         for n in range(20):
             await submit(backend, item(f"a{n}"), item(f"k{n}", key=f"{n}"))

@@ -172,11 +172,11 @@ every_driver = pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 
 class TestSubmitWithin:
     @every_driver
-    async def test_it_exists_if_the_transaction_commits(self, postgres_url: str, user: User) -> None:
+    async def test_it_exists_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
         """Together with what the user wrote; not before."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
-            async with user(postgres_url, True) as (tx, execute):
+            async with user(prepared_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
                 answer = only(await backend.submit([Submission((item("a"), gate("a", id="b")))], tx=tx))
                 assert not isinstance(answer, Rejected)
@@ -187,12 +187,12 @@ class TestSubmitWithin:
             await consistent(backend)
 
     @every_driver
-    async def test_nothing_is_left_if_it_rolls_back(self, postgres_url: str, user: User) -> None:
+    async def test_nothing_is_left_if_it_rolls_back(self, prepared_url: str, user: User) -> None:
         """Not the items, nor their keys; and nobody was woken."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             ear = Ear()
             await backend.subscribe(ear)
-            async with user(postgres_url, False) as (tx, _):
+            async with user(prepared_url, False) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
             assert await statuses(backend, "a") == [None]
             await backend.publish(Signal(items=(("t", "afterwards"),)))
@@ -202,12 +202,12 @@ class TestSubmitWithin:
             await consistent(backend)
 
     @every_driver
-    async def test_a_refusal_raises_and_spoils_nothing(self, postgres_url: str, user: User) -> None:
+    async def test_a_refusal_raises_and_spoils_nothing(self, prepared_url: str, user: User) -> None:
         """The error itself; the user's transaction goes on as if it had not been tried."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             await submit(backend, item("taken"))
-            async with user(postgres_url, True) as (tx, execute):
+            async with user(prepared_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
                 with pytest.raises(DuplicateIdError):
                     await backend.submit([Submission((item("a"), item("taken")))], tx=tx)
@@ -217,14 +217,14 @@ class TestSubmitWithin:
             assert await admin.fetchval("select count(*) from mine") == 1
             assert await statuses(backend, "a", "x", "b") == [None, None, "ready"]
 
-    async def test_the_wake_comes_with_the_commit(self, postgres_url: str) -> None:
+    async def test_the_wake_comes_with_the_commit(self, prepared_url: str) -> None:
         """Nobody is woken for what may never be."""
-        async with opened(postgres_url) as backend, opened(postgres_url) as other:
+        async with opened(prepared_url) as backend, opened(prepared_url) as other:
             ear = Ear()
             await other.subscribe(ear)
-            async with by_asyncpg(postgres_url, False) as (tx, _):
+            async with by_asyncpg(prepared_url, False) as (tx, _):
                 await backend.submit([Submission((item("never"),))], tx=tx)
-            async with by_asyncpg(postgres_url, True) as (tx, _):
+            async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((item("a"),))], tx=tx)
                 await other.publish(Signal(items=(("t", "before"),)))
                 await ear.hear({("t", "before")})
@@ -233,10 +233,10 @@ class TestSubmitWithin:
             assert await claim_ids(other) == ["a"]
 
     @every_driver
-    async def test_savepoints(self, postgres_url: str, user: User) -> None:
+    async def test_savepoints(self, prepared_url: str, user: User) -> None:
         """What is rolled back to a savepoint was not submitted, and its key is free."""
-        async with opened(postgres_url) as backend:
-            async with user(postgres_url, True) as (tx, execute):
+        async with opened(prepared_url) as backend:
+            async with user(prepared_url, True) as (tx, execute):
                 await backend.submit([Submission((item("a"),))], tx=tx)
                 await execute("savepoint mine")
                 await backend.submit([Submission((item("b", key="k"),))], tx=tx)
@@ -246,9 +246,9 @@ class TestSubmitWithin:
                 assert [(one.id, one.existing) for one in answer] == [("c", False)]
             assert await statuses(backend, "a", "b", "c") == ["ready", None, "ready"]
 
-    async def test_savepoints_of_the_driver(self, postgres_url: str) -> None:
+    async def test_savepoints_of_the_driver(self, prepared_url: str) -> None:
         """The same in blocks of asyncpg's own."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as connection:
+        async with opened(prepared_url) as backend, connected(prepared_url) as connection:
             async with connection.transaction():
                 await backend.submit([Submission((item("a"),))], tx=connection)
                 with pytest.raises(Undo):
@@ -260,10 +260,10 @@ class TestSubmitWithin:
             await backend.submit([Submission((item("b"),))], tx=connection)
             raise Undo
 
-    async def test_keys_are_held_until_the_end(self, postgres_url: str) -> None:
+    async def test_keys_are_held_until_the_end(self, prepared_url: str) -> None:
         """Somebody else with the same key waits to hear whether there is one."""
-        async with opened(postgres_url) as backend:
-            async with by_asyncpg(postgres_url, True) as (tx, _):
+        async with opened(prepared_url) as backend:
+            async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
                 waiting = asyncio.create_task(submit_one(backend, item("b", key="k")))
                 await asyncio.sleep(0.3)
@@ -271,12 +271,12 @@ class TestSubmitWithin:
             answer = await waiting
             assert (answer.id, answer.existing) == ("a", True)
 
-    async def test_whoever_waits_for_a_running_item_holds_only_that(self, postgres_url: str) -> None:
+    async def test_whoever_waits_for_a_running_item_holds_only_that(self, prepared_url: str) -> None:
         """An open transaction with a new dependent holds up the end of its prerequisite, and of nothing else
         that is settled with it."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             leases = await start(backend, *(item(f"a{n}") for n in range(8)))
-            async with by_asyncpg(postgres_url, True) as (tx, _):
+            async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((gate("a3", id="next"),))], tx=tx)
                 settling = asyncio.create_task(backend.settle([succeed(lease) for lease in leases]))
                 others = [f"a{n}" for n in range(8) if n != 3]
@@ -288,26 +288,26 @@ class TestSubmitWithin:
             assert {outcome.verb for outcome in settled.outcomes} == {"applied"}
             assert [released.id for released in settled.effects.released] == ["next"]
 
-    async def test_many_at_once(self, postgres_url: str) -> None:
+    async def test_many_at_once(self, prepared_url: str) -> None:
         """Several submissions, in order."""
-        async with opened(postgres_url) as backend:
-            async with by_asyncpg(postgres_url, True) as (tx, _):
+        async with opened(prepared_url) as backend:
+            async with by_asyncpg(prepared_url, True) as (tx, _):
                 answers = await backend.submit([Submission(tuple(items(50))), Submission(())], tx=tx)
                 assert [len(answer) for answer in answers if not isinstance(answer, Rejected)] == [50, 0]
             assert len(await claim_ids(backend)) == 50
 
     @pytest.mark.parametrize("tx", [object(), 5, "connection"])
-    async def test_something_else_is_refused(self, postgres_url: str, tx: object) -> None:
+    async def test_something_else_is_refused(self, prepared_url: str, tx: object) -> None:
         """`InputError`: it is no connection."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             with pytest.raises(InputError):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
 
 class TestTransaction:
-    async def test_writes_and_settlement_commit_together(self, postgres_url: str) -> None:
+    async def test_writes_and_settlement_commit_together(self, prepared_url: str) -> None:
         """Exactly once, the item's end and what it did."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
             async with backend.transaction() as transaction:
@@ -319,9 +319,9 @@ class TestTransaction:
             assert await statuses(backend, "a", "child") == ["success", "ready"]
             await consistent(backend)
 
-    async def test_a_raise_undoes_all_of_it(self, postgres_url: str) -> None:
+    async def test_a_raise_undoes_all_of_it(self, prepared_url: str) -> None:
         """The user's error comes out as it is; the lease stands."""
-        async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
 
@@ -337,18 +337,18 @@ class TestTransaction:
             assert not (await group(backend, "a")).contributed
             await apply(backend, succeed(lease))
 
-    async def test_a_stale_token_is_told_so(self, postgres_url: str) -> None:
+    async def test_a_stale_token_is_told_so(self, prepared_url: str) -> None:
         """The caller rolls back then."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             lease = await start_one(backend, item("a"), "w1")
             await backend.bury("w1")
             async with backend.transaction() as transaction:
                 outcome = (await transaction.settle([succeed(lease)])).outcomes[0]
             assert (outcome.verb, outcome.loss) == ("stale", "taken")
 
-    async def test_refused_children_spoil_nothing(self, postgres_url: str) -> None:
+    async def test_refused_children_spoil_nothing(self, prepared_url: str) -> None:
         """The user may settle otherwise, in the same transaction."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             await submit(backend, item("taken"))
             lease = await start_one(backend, item("a"))
             async with backend.transaction() as transaction:
@@ -359,9 +359,9 @@ class TestTransaction:
                 assert settled.verb == "applied"
             assert (await state(backend, "a")).status == "success"
 
-    async def test_what_the_users_statements_raise_is_the_users(self, postgres_url: str) -> None:
+    async def test_what_the_users_statements_raise_is_the_users(self, prepared_url: str) -> None:
         """Not translated: handlers expect their driver's errors."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
 
             async def fail() -> None:
                 async with backend.transaction() as transaction:
@@ -370,9 +370,9 @@ class TestTransaction:
             with pytest.raises(asyncpg.DivisionByZeroError):
                 await fail()
 
-    async def test_renewals_are_not_blocked(self, postgres_url: str) -> None:
+    async def test_renewals_are_not_blocked(self, prepared_url: str) -> None:
         """An open transaction of a handler holds nothing that a beat, a claim or another settle needs."""
-        async with opened(postgres_url) as backend:
+        async with opened(prepared_url) as backend:
             lease = await start_one(backend, item("a"))
             other = await start_one(backend, item("b"))
             async with backend.transaction() as transaction:

@@ -22,9 +22,9 @@ async def _pin(connection: "asyncpg.Connection") -> int:
 
 
 class TestLongTransactions:
-    async def test_are_told_of_with_who_and_how_long(self, postgres_url: str) -> None:
+    async def test_are_told_of_with_who_and_how_long(self, prepared_url: str) -> None:
         """The message says what to do."""
-        async with opened(postgres_url, long_transaction=0) as backend, connected(postgres_url) as user:
+        async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             assert await backend.inspect() == []
             pid = await _pin(user)
             (trouble,) = await backend.inspect()
@@ -33,9 +33,9 @@ class TestLongTransactions:
             assert trouble.seconds > 0
             assert f"pg_terminate_backend({pid})" in str(trouble)
 
-    async def test_are_told_of_once(self, postgres_url: str) -> None:
+    async def test_are_told_of_once(self, prepared_url: str) -> None:
         """And again when it has become twice as old, or when it is another one of that session."""
-        async with opened(postgres_url, long_transaction=0) as backend, connected(postgres_url) as user:
+        async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             await _pin(user)
             (first,) = await backend.inspect()
             assert isinstance(first, LongTransaction)
@@ -50,20 +50,20 @@ class TestLongTransactions:
             assert await backend.inspect() == []
             assert backend._told == {}
 
-    async def test_those_that_hold_nothing_back_do_not_matter(self, postgres_url: str) -> None:
+    async def test_those_that_hold_nothing_back_do_not_matter(self, prepared_url: str) -> None:
         """Neither an open transaction without a snapshot, nor one that is young, nor when nobody asked."""
-        async with opened(postgres_url, long_transaction=0) as backend, connected(postgres_url) as user:
+        async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             await user.execute("begin; select 1")
             assert await backend.inspect() == []
             await user.execute("rollback")
             await _pin(user)
-            async with opened(postgres_url) as patient, opened(postgres_url, long_transaction=None) as deaf:
+            async with opened(prepared_url) as patient, opened(prepared_url, long_transaction=None) as deaf:
                 assert not await patient.inspect()
                 assert not await deaf.inspect()
 
-    async def test_prepared_ones(self, postgres_url: str) -> None:
+    async def test_prepared_ones(self, prepared_url: str) -> None:
         """They belong to no session, and survive a restart."""
-        async with opened(postgres_url, long_transaction=0) as backend, connected(postgres_url) as user:
+        async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             if await user.fetchval("show max_prepared_transactions") == "0":
                 pytest.skip("this server has none")
             await user.execute("begin; create table mine (); prepare transaction 'left behind'")
@@ -71,12 +71,12 @@ class TestLongTransactions:
             await user.execute("rollback prepared 'left behind'")
             assert "rollback prepared 'left behind'" in str(trouble)
 
-    async def test_workers_tell_on_error(self, postgres_url: str) -> None:
+    async def test_workers_tell_on_error(self, prepared_url: str) -> None:
         """The same way as whatever else the engine cannot tell a caller."""
         told: list[tuple[BaseException, str]] = []
-        backend = PostgresBackend(postgres_url, long_transaction=0)
+        backend = PostgresBackend(prepared_url, long_transaction=0)
         app = Treadle(backend, on_error=lambda error, phase: told.append((error, phase)))
-        async with app, connected(postgres_url) as user:
+        async with app, connected(prepared_url) as user:
             pid = await _pin(user)
             pruner: Pruner = app.worker.crew.pruner
             await pruner.inspect()
@@ -86,18 +86,18 @@ class TestLongTransactions:
 
 
 class TestTimeouts:
-    async def test_the_server_ends_what_takes_too_long(self, postgres_url: str) -> None:
+    async def test_the_server_ends_what_takes_too_long(self, prepared_url: str) -> None:
         """Whoever still waits for it. Nothing of it happened, and it may be tried again."""
-        async with opened(postgres_url, statement_timeout=0.2) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url, statement_timeout=0.2) as backend, connected(prepared_url) as admin:
             await admin.execute("begin; lock table treadle.item")
             with pytest.raises(StoreUnavailable, match="timeout"):
                 await submit(backend, item("a"))
             await admin.execute("rollback")
             await submit(backend, item("a"))
 
-    async def test_in_a_handlers_transaction_too(self, postgres_url: str) -> None:
+    async def test_in_a_handlers_transaction_too(self, prepared_url: str) -> None:
         """As the driver's own error; and the handler may ask for more."""
-        async with opened(postgres_url, statement_timeout=0.2) as backend:
+        async with opened(prepared_url, statement_timeout=0.2) as backend:
 
             async def sleep() -> None:
                 async with backend.transaction() as transaction:
@@ -109,9 +109,9 @@ class TestTimeouts:
             with pytest.raises(asyncpg.QueryCanceledError):
                 await sleep()
 
-    async def test_a_caller_gives_up_on_a_server_that_hangs(self, postgres_url: str) -> None:
+    async def test_a_caller_gives_up_on_a_server_that_hangs(self, prepared_url: str) -> None:
         """After `patience`, a few times; the server is told to stop, and no connection is left behind."""
-        async with opened(postgres_url, patience=0.1) as backend, connected(postgres_url) as admin:
+        async with opened(prepared_url, patience=0.1) as backend, connected(prepared_url) as admin:
             await admin.execute("begin; lock table treadle.item")
             with pytest.raises(StoreUnavailable):
                 await submit(backend, item("a"))
@@ -121,9 +121,9 @@ class TestTimeouts:
             mine = "(select oid from pg_database where datname = current_database())"
             assert await admin.fetchval(f"{waiting} {mine}") == 0
 
-    async def test_locks_are_waited_for_a_moment_only(self, postgres_url: str) -> None:
+    async def test_locks_are_waited_for_a_moment_only(self, prepared_url: str) -> None:
         """Each function that is called says how long; then it lets go of what it holds, and tries again."""
-        async with opened(postgres_url), connected(postgres_url) as admin:
+        async with opened(prepared_url), connected(prepared_url) as admin:
             waits = await admin.fetch(
                 "select proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
                 " where n.nspname = 'treadle' and prosrc ~ 'for (no key )?update;'"
@@ -133,9 +133,9 @@ class TestTimeouts:
             assert {row["proname"] for row in waits} == {"count", "fold"}
 
 
-async def test_retries_are_bounded_and_scattered(postgres_url: str) -> None:
+async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:
     """A server that is away is asked a few times, each later than the last, never at the same moment."""
-    async with opened(postgres_url) as backend:
+    async with opened(prepared_url) as backend:
         waits: list[float] = []
 
         async def note(seconds: float) -> None:
@@ -157,11 +157,11 @@ async def test_retries_are_bounded_and_scattered(postgres_url: str) -> None:
         )
 
 
-async def test_many_give_up_together(postgres_url: str) -> None:
+async def test_many_give_up_together(prepared_url: str) -> None:
     """Callers that wait for a connection are told as soon as those who have one are."""
     async with (
-        opened(postgres_url, patience=0.1, pool_size=3, reserved=1) as backend,
-        connected(postgres_url) as admin,
+        opened(prepared_url, patience=0.1, pool_size=3, reserved=1) as backend,
+        connected(prepared_url) as admin,
     ):
         await admin.execute("begin; lock table treadle.item")
         async with asyncio.timeout(30):

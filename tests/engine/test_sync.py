@@ -136,11 +136,11 @@ def test_a_transaction_on_sqlite_belongs_to_the_thread_of_the_caller(tmp_path: P
         app.sync.stop()
 
 
-def test_a_transaction_on_postgres_belongs_to_the_thread_of_the_caller(postgres_url: str) -> None:
-    app = Treadle(postgres_url, work=[add])
+def test_a_transaction_on_postgres_belongs_to_the_thread_of_the_caller(prepared_url: str) -> None:
+    app = Treadle(prepared_url, work=[add])
     app.sync.start()
     try:
-        with psycopg.connect(postgres_url) as db:
+        with psycopg.connect(prepared_url) as db:
             used = OneThread(db)
             handle = app.sync.enqueue(add.name, {"a": 1, "b": 2}, tx=used)
             with pytest.raises(NotFound):
@@ -175,10 +175,10 @@ def test_memory_has_no_transactions() -> None:
 
 
 @pytest.mark.parametrize("connect", [asyncpg.connect, psycopg.AsyncConnection.connect])
-def test_a_connection_of_an_async_driver_is_refused(postgres_url: str, connect: Callable[[str], Any]) -> None:
-    app = Treadle(postgres_url, work=[add])
+def test_a_connection_of_an_async_driver_is_refused(prepared_url: str, connect: Callable[[str], Any]) -> None:
+    app = Treadle(prepared_url, work=[add])
     with asyncio.Runner() as runner:
-        db = runner.run(connect(postgres_url))
+        db = runner.run(connect(prepared_url))
         try:
             with pytest.raises(ValueError, match="of a driver that is not async"):
                 app.sync.enqueue(add(1, 2), tx=db)

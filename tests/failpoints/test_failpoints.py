@@ -68,7 +68,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     if request.param == "sqlite":
         made = SqliteGround(tmp_path / "work.db")
     else:
-        made = PostgresGround(request.getfixturevalue("postgres_url"), tmp_path)
+        made = PostgresGround(request.getfixturevalue("prepared_url"), tmp_path)
     await made.prepare()
     return made
 

@@ -124,4 +124,4 @@ def _backend(kind: str, request: pytest.FixtureRequest) -> tuple[Backend, Path |
     if kind == "sqlite":
         directory = Path(tempfile.mkdtemp())
         return SqliteBackend(directory / "work.db"), directory
-    return PostgresBackend(request.getfixturevalue("postgres_url")), None
+    return PostgresBackend(request.getfixturevalue("prepared_url")), None

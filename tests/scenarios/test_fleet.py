@@ -15,7 +15,7 @@ from treadle.events import GroupDone
 from treadle.testing import CountingBackend
 
 
-async def test_q08_each_handler_runs_once(postgres_url: str) -> None:
+async def test_q08_each_handler_runs_once(prepared_url: str) -> None:
     """200 items, 8 workers that claim at the same time."""
     ran: Counter[int] = Counter()
 
@@ -24,7 +24,7 @@ async def test_q08_each_handler_runs_once(postgres_url: str) -> None:
         ran[n] += 1
 
     async with AsyncExitStack() as stack:
-        apps = [Treadle(postgres_url, work=[note]) for _ in range(8)]
+        apps = [Treadle(prepared_url, work=[note]) for _ in range(8)]
         await apps[0].connect()
         handles = await apps[0].enqueue_many([note(n) for n in range(200)])
         await asyncio.gather(*(stack.enter_async_context(app) for app in apps))
@@ -32,7 +32,7 @@ async def test_q08_each_handler_runs_once(postgres_url: str) -> None:
     assert ran == Counter(range(200))
 
 
-async def test_q26_a_flow_loops_branches_and_goes_back(postgres_url: str) -> None:
+async def test_q26_a_flow_loops_branches_and_goes_back(prepared_url: str) -> None:
     """Its value is that of the last step; what it was made of is listed in order, under stable ids."""
 
     @work(name="begin")
@@ -55,7 +55,7 @@ async def test_q26_a_flow_loops_branches_and_goes_back(postgres_url: str) -> Non
     async def end(n: int) -> str:
         return f"ended after {n}"
 
-    async with Treadle(postgres_url, work=[begin, loop, branch, back, end]) as app:
+    async with Treadle(prepared_url, work=[begin, loop, branch, back, end]) as app:
         handle = await app.enqueue(begin())
         assert await handle.group(PATIENCE) == "ended after 4"
         page = await app.list(group_id=handle.id, oldest_first=True)
@@ -66,7 +66,7 @@ async def test_q26_a_flow_loops_branches_and_goes_back(postgres_url: str) -> Non
         assert {state.status for state in page.items} == {"success"}
 
 
-async def test_q31_a_thousand_children_are_added_up(postgres_url: str) -> None:
+async def test_q31_a_thousand_children_are_added_up(prepared_url: str) -> None:
     """By three workers at once: the sum is exact, and the group is done once."""
     seen = Seen()
 
@@ -79,7 +79,7 @@ async def test_q31_a_thousand_children_are_added_up(postgres_url: str) -> None:
         return ctx.queue([one() for _ in range(n)])
 
     async with AsyncExitStack() as stack:
-        apps = [Treadle(postgres_url, work=[one, fan], on_event=seen) for _ in range(3)]
+        apps = [Treadle(prepared_url, work=[one, fan], on_event=seen) for _ in range(3)]
         for app in apps:
             await stack.enter_async_context(app)
         handle = await apps[0].enqueue(fan(1000))
@@ -87,7 +87,7 @@ async def test_q31_a_thousand_children_are_added_up(postgres_url: str) -> None:
     assert [event.id for event in seen.of(GroupDone)] == [handle.id]
 
 
-async def test_q40_a_wake_costs_each_worker_a_look(postgres_url: str) -> None:
+async def test_q40_a_wake_costs_each_worker_a_look(prepared_url: str) -> None:
     """Three items for ten idle workers: each asks for work, once or twice, however many there are; whoever
     does not hear of it finds it by the poll."""
 
@@ -96,11 +96,11 @@ async def test_q40_a_wake_costs_each_worker_a_look(postgres_url: str) -> None:
         return n
 
     async with AsyncExitStack() as stack:
-        backends = [CountingBackend(PostgresBackend(postgres_url, pool_size=3)) for _ in range(10)]
+        backends = [CountingBackend(PostgresBackend(prepared_url, pool_size=3)) for _ in range(10)]
         apps = [Treadle(backend, work=[note], poll_interval=30.0, lease=60.0) for backend in backends]
         for app in apps:
             await stack.enter_async_context(app)
-        producer = Treadle(postgres_url, work=[note])
+        producer = Treadle(prepared_url, work=[note])
         await asyncio.gather(*(app.worker.drain() for app in apps))
         for backend in backends:
             backend.reset()
@@ -113,7 +113,7 @@ async def test_q40_a_wake_costs_each_worker_a_look(postgres_url: str) -> None:
 
 
 class TestQ42Waiting:
-    async def test_a_timeout_leaves_nothing(self, postgres_url: str) -> None:
+    async def test_a_timeout_leaves_nothing(self, prepared_url: str) -> None:
         """The work goes on."""
         gate = Gate()
 
@@ -122,7 +122,7 @@ class TestQ42Waiting:
             await gate.passing()
             return "done"
 
-        async with Treadle(postgres_url, work=[wait]) as app:
+        async with Treadle(prepared_url, work=[wait]) as app:
             handle = await app.enqueue(wait())
             await gate.reached()
             with no_new_tasks(), pytest.raises(WaitTimeout):
@@ -130,13 +130,13 @@ class TestQ42Waiting:
             gate.go.set()
             assert await handle.result(PATIENCE) == "done"
 
-    async def test_what_is_deleted_meanwhile_is_not_found(self, postgres_url: str) -> None:
+    async def test_what_is_deleted_meanwhile_is_not_found(self, prepared_url: str) -> None:
         """Whoever waits for it is told, in another process too."""
 
         @work(name="never")
         async def never() -> None: ...
 
-        app, other = Treadle(postgres_url, work=[never]), Treadle(postgres_url, work=[never])
+        app, other = Treadle(prepared_url, work=[never]), Treadle(prepared_url, work=[never])
         handle = await app.enqueue(never(), delay=3600)
         await other.connect()
         waiting = [asyncio.create_task(each.handle(handle.id).result(PATIENCE)) for each in (app, other)]
@@ -148,13 +148,13 @@ class TestQ42Waiting:
         await app.close()
         await other.close()
 
-    async def test_cancelling_a_waiter_reaches_it(self, postgres_url: str) -> None:
+    async def test_cancelling_a_waiter_reaches_it(self, prepared_url: str) -> None:
         """As any cancellation does; the item is not touched."""
 
         @work(name="never")
         async def never() -> None: ...
 
-        app = Treadle(postgres_url, work=[never])
+        app = Treadle(prepared_url, work=[never])
         handle = await app.enqueue(never(), delay=3600)
         task = asyncio.create_task(handle.result())
         await asyncio.sleep(0.05)

@@ -63,11 +63,11 @@ async def confirm(order: int) -> int:
     return order
 
 
-async def test_q01_a_transaction_that_is_rolled_back(postgres_url: str) -> None:
+async def test_q01_a_transaction_that_is_rolled_back(prepared_url: str) -> None:
     """Neither the row nor the item is there; nobody was woken, nothing was announced."""
     seen = Seen()
-    async with listening(postgres_url) as (channel, user):
-        app = Treadle(postgres_url, work=[confirm], on_event=seen)
+    async with listening(prepared_url) as (channel, user):
+        app = Treadle(prepared_url, work=[confirm], on_event=seen)
         await app.connect()
         with suppress(Undo):
             async with user.transaction():
@@ -83,18 +83,18 @@ async def test_q01_a_transaction_that_is_rolled_back(postgres_url: str) -> None:
         await app.close()
 
 
-async def test_q02_a_transaction_that_commits(postgres_url: str) -> None:
+async def test_q02_a_transaction_that_commits(prepared_url: str) -> None:
     """Ten items, one wake, when all is there to be seen: the handlers find the user's row."""
     found: list[int] = []
 
     @work(name="look")
     async def look(n: int) -> int:
-        async with connected(postgres_url) as mine:
+        async with connected(prepared_url) as mine:
             found.append(await mine.fetchval("select count(*) from orders"))
         return n
 
-    producer = Treadle(postgres_url, work=[look])
-    async with listening(postgres_url) as (channel, user), Treadle(postgres_url, work=[look]):
+    producer = Treadle(prepared_url, work=[look])
+    async with listening(prepared_url) as (channel, user), Treadle(prepared_url, work=[look]):
         await producer.connect()
         async with user.transaction():
             await user.execute("insert into orders values (1)")
@@ -106,10 +106,10 @@ async def test_q02_a_transaction_that_commits(postgres_url: str) -> None:
         await producer.close()
 
 
-async def test_q03_a_savepoint_that_is_rolled_back(postgres_url: str) -> None:
+async def test_q03_a_savepoint_that_is_rolled_back(prepared_url: str) -> None:
     """Only what was outside of it exists."""
     seen = Seen()
-    async with connected(postgres_url) as user, Treadle(postgres_url, work=[confirm], on_event=seen) as app:
+    async with connected(prepared_url) as user, Treadle(prepared_url, work=[confirm], on_event=seen) as app:
         async with user.transaction():
             outer = await app.enqueue(confirm(1), tx=user)
             with suppress(Undo):
@@ -122,23 +122,23 @@ async def test_q03_a_savepoint_that_is_rolled_back(postgres_url: str) -> None:
         assert not seen.of(Queued, inner.id)
 
 
-async def test_q04_a_worker_that_is_killed_before_the_commit(postgres_url: str) -> None:
+async def test_q04_a_worker_that_is_killed_before_the_commit(prepared_url: str) -> None:
     """Of row, result and continuation none is there; the next worker makes exactly one of each."""
-    async with connected(postgres_url) as user:
+    async with connected(prepared_url) as user:
         await user.execute("create table orders (id int)")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.scenarios.shipping", postgres_url, cwd=PROJECT
+            sys.executable, "-m", "tests.scenarios.shipping", prepared_url, cwd=PROJECT
         )
         assert await process.wait() == -signal.SIGKILL
         assert await user.fetchval("select count(*) from orders") == 0
         assert await user.fetchval("select count(*) from treadle.item") == 1
         assert await user.fetchval("select count(*) from treadle.done") == 0
-        assert await shipping(postgres_url, die=False) == 2
+        assert await shipping(prepared_url, die=False) == 2
         assert await user.fetchval("select count(*) from orders") == 1
         assert await user.fetchval("select count(*) from treadle.done") == 2
 
 
-async def test_q05_a_raise_after_the_block(postgres_url: str) -> None:
+async def test_q05_a_raise_after_the_block(prepared_url: str) -> None:
     """The write, the result, what it queued and what waits for it: all as if it had not run."""
     runs: list[int] = []
 
@@ -153,9 +153,9 @@ async def test_q05_a_raise_after_the_block(postgres_url: str) -> None:
         ctx.queue(confirm(1))
         raise RuntimeError("too late")
 
-    async with connected(postgres_url) as user:
+    async with connected(prepared_url) as user:
         await user.execute("create table orders (id int)")
-        async with Treadle(postgres_url, work=[ship, confirm, after], strict_return=False) as app:
+        async with Treadle(prepared_url, work=[ship, confirm, after], strict_return=False) as app:
             handle = await app.enqueue(ship())
             waiting = await app.enqueue(after(), after=[handle.id])
             state = await until_status(app, handle.id, "scheduled")
@@ -165,7 +165,7 @@ async def test_q05_a_raise_after_the_block(postgres_url: str) -> None:
             assert await user.fetchval("select count(*) from treadle.item") == 2
 
 
-async def test_q06_an_error_of_the_users_sql(postgres_url: str) -> None:
+async def test_q06_an_error_of_the_users_sql(prepared_url: str) -> None:
     """A transaction that the server has given up on: the attempt has failed, the connection is good."""
 
     @work(name="divide", retry=Retry(attempts=3, base=0))
@@ -174,9 +174,9 @@ async def test_q06_an_error_of_the_users_sql(postgres_url: str) -> None:
             await tx.execute("insert into orders values (1)")
             await tx.execute("select 1 / 0")
 
-    async with connected(postgres_url) as user:
+    async with connected(prepared_url) as user:
         await user.execute("create table orders (id int)")
-        async with Treadle(postgres_url, work=[divide, confirm]) as app:
+        async with Treadle(prepared_url, work=[divide, confirm]) as app:
             error = await failure(app.enqueue(divide()).result(PATIENCE))
             assert (error.reason, error.attempts) == ("exhausted", 3)
             assert "division by zero" in str(error.error)
@@ -185,12 +185,12 @@ async def test_q06_an_error_of_the_users_sql(postgres_url: str) -> None:
         assert await user.fetchval("select count(*) from orders") == 0
 
 
-async def test_q01_to_q03_from_a_view_of_django(postgres_url: str) -> None:
+async def test_q01_to_q03_from_a_view_of_django(prepared_url: str) -> None:
     """In the thread of the request, with `app.sync`: committed, rolled back, and back to a savepoint."""
-    app = Treadle(postgres_url, work=[confirm])
+    app = Treadle(prepared_url, work=[confirm])
 
     def view() -> list[int | None]:
-        with django_connection(postgres_url) as connection:
+        with django_connection(prepared_url) as connection:
             with transaction.atomic(using=connection.alias):
                 kept = app.sync.enqueue(confirm(1), tx=connection)
                 with suppress(Undo), transaction.atomic(using=connection.alias):

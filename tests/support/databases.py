@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from urllib.parse import urlsplit, urlunsplit
 
@@ -52,3 +52,102 @@ class Postgres:
     def _drop(self, name: str) -> None:
         drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
         self._admin.execute(drop.format(sql.Identifier(name)))
+
+
+WORN = 500
+"""So many rows leave too much behind in the files of a database, though they are deleted."""
+TIMES = 30
+"""How often a database is used."""
+
+# What is not a row: whoever changes it has changed the row of the catalogue that describes it. And what would
+# stay though all rows go.
+SHAPE = """
+select md5(string_agg(seen, ',' order by seen)) from (
+  select 'class ' || oid || ' ' || xmin as seen from pg_class where oid >= 16384
+  union all select 'column ' || attrelid || ' ' || attnum || ' ' || xmin from pg_attribute
+    where attrelid >= 16384
+  union all select 'function ' || oid || ' ' || xmin from pg_proc where oid >= 16384
+  union all select 'schema ' || oid || ' ' || xmin from pg_namespace where oid >= 16384
+  union all select 'constraint ' || oid || ' ' || xmin from pg_constraint where oid >= 16384
+  union all select 'trigger ' || oid || ' ' || xmin from pg_trigger
+  union all select 'type ' || oid || ' ' || xmin from pg_type where oid >= 16384
+  union all select 'extension ' || oid || ' ' || xmin from pg_extension
+  union all select 'meta ' || meta::text from treadle.meta
+  union all select 'setting ' || setconfig::text from pg_db_role_setting
+    where setdatabase = (select oid from pg_database where datname = current_database())
+  union all select 'transaction ' || gid from pg_prepared_xacts where database = current_database()) found
+"""
+EMPTY = """
+do $$
+declare name text; gone bigint; total bigint := 0;
+begin
+  perform pg_terminate_backend(pid, 5000) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend';
+  for name in select tablename from pg_tables where schemaname = 'treadle' and tablename <> 'meta' loop
+    execute format('delete from treadle.%I', name);
+    get diagnostics gone = row_count;
+    total := total + gone;
+  end loop;
+  perform setval(seqrelid, seqstart, false) from pg_sequence;
+  perform set_config('treadle.gone', total::text, false);
+end $$
+"""
+
+
+class Copy:
+    """A database, and a connection that stays: what it takes to look and to empty is mostly to connect."""
+
+    def __init__(self, postgres: Postgres, template: str) -> None:
+        self.times = 0
+        with ExitStack() as stack:
+            self.url = stack.enter_context(postgres.database(template))
+            self._connection = stack.enter_context(psycopg.connect(self.url, autocommit=True))
+            self.drop = stack.pop_all().close
+
+    def empty(self) -> int:
+        """Delete all rows. How many there were."""
+        self._connection.execute(EMPTY)
+        (gone,) = self._connection.execute("select current_setting('treadle.gone')::int").fetchone() or (0,)
+        return gone
+
+    def shape(self) -> object:
+        return self._connection.execute(SHAPE).fetchone()
+
+
+class Prepared:
+    """Databases that have the tables already, and nothing in them: copies of one, `template`.
+
+    Whoever leaves nothing behind but rows leaves one for the next: to empty it costs a sixth of a copy.
+    """
+
+    def __init__(self, postgres: Postgres, template: str) -> None:
+        self._postgres = postgres
+        self._template = urlsplit(template).path.removeprefix("/")
+        self._idle: list[Copy] = [self._copied()]
+        self._shape = self._idle[0].shape()
+
+    def close(self) -> None:
+        for copy in self._idle:
+            copy.drop()
+
+    @contextmanager
+    def database(self) -> Generator[str]:
+        """The URL of one."""
+        copy = self._idle.pop() if self._idle else self._copied()
+        copy.times += 1
+        try:
+            yield copy.url
+        finally:
+            if copy.times < TIMES and self._as_new(copy):
+                self._idle.append(copy)
+            else:
+                copy.drop()
+
+    def _copied(self) -> Copy:
+        return Copy(self._postgres, self._template)
+
+    def _as_new(self, copy: Copy) -> bool:
+        try:
+            return copy.shape() == self._shape and copy.empty() < WORN
+        except psycopg.Error:  # whatever was done to it, it is not as new
+            return False
