@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from tests.support.databases import Postgres
+from tests.support.databases import Postgres, Prepared
 from tests.support.keeper import PROJECT
 from tests.support.process import ended, wait_until_ended
 
@@ -108,6 +108,38 @@ def test_a_database_can_be_copied(postgres: Postgres, postgres_url: str) -> None
         psycopg.connect(copy) as connection,
     ):
         assert connection.execute("SELECT value FROM mark").fetchone() == (7,)
+
+
+def test_a_prepared_database_is_emptied_and_used_again(prepared: Prepared) -> None:
+    with prepared.database() as first:
+        connection = psycopg.connect(first, autocommit=True)
+        connection.execute("INSERT INTO treadle.pause VALUES ('queue', '')")
+        assert connection.execute("SELECT nextval('treadle.token')").fetchone() == (1,)
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
+    connection.close()
+    with prepared.database() as second, psycopg.connect(second) as connection:
+        assert second == first
+        assert connection.execute("SELECT count(*) FROM treadle.pause").fetchone() == (0,)
+        assert connection.execute("SELECT nextval('treadle.token')").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE mark (id int)",
+        "DROP INDEX treadle.key_no",
+        "ALTER TABLE treadle.meta ADD mark int",
+        "CREATE OR REPLACE FUNCTION treadle.clock() RETURNS float8 LANGUAGE sql AS 'select 1.0::float8'",
+        "DELETE FROM treadle.meta",
+        "ALTER DATABASE {database} SET jit = off",
+    ],
+)
+def test_a_prepared_database_that_was_changed_is_not(prepared: Prepared, change: str) -> None:
+    with prepared.database() as first, psycopg.connect(first, autocommit=True) as connection:
+        connection.execute(change.format(database=urlsplit(first).path[1:]))
+    with prepared.database() as second:
+        assert second != first
 
 
 def test_sqlalchemy_takes_the_url(postgres_url: str) -> None:
