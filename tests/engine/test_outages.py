@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, Seen, no_new_tasks, until, until_status
-from treadle import Context, Result, StoreUnavailable, work
+from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, work
 from treadle.engine import patience
 from treadle.errors import BackendError, Stopped
 from treadle.events import WorkerStarted, WorkerStopping
-from treadle.testing import Faults
+from treadle.testing import Faults, WrappedBackend
+
+T = TypeVar("T")
 
 
 @work(name="echo")
@@ -234,6 +237,50 @@ async def test_a_stop_that_is_cut_short(make_faulty: MakeApp) -> None:
     assert stopping.cancelled()
     state = await handle.state()
     assert (state.status, state.attempt) == ("ready", 0)
+    await app.close()
+
+
+class Slow(WrappedBackend):
+    """Others have a few turns between a settlement and its answer, and are told that there is something."""
+
+    tell: Callable[[], None]
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        answer = await call()
+        if verb == "settle":
+            self.tell()
+            for _ in range(50):
+                await asyncio.sleep(0)
+        return answer
+
+
+async def test_a_stop_that_is_cut_short_before_the_worker_takes_on_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It does not claim again what it gives back."""
+    gate, seen = Gate(), Seen()
+
+    @work(name="held")
+    async def held(ctx: Context) -> int:
+        await gate.passing()
+        return ctx.attempt
+
+    async def never(worker: str) -> None:
+        await asyncio.Event().wait()
+
+    backend = Slow(MemoryBackend())
+    app = Treadle(backend, work=[held], lease=60, on_event=seen)
+    backend.tell = app.core.signals.ready
+    handle = await app.enqueue(held())
+    await app.start()
+    await gate.reached()
+    monkeypatch.setattr(app.core.scheduler, "stop", never)
+    stopping = asyncio.ensure_future(app.stop(drain=60))
+    await seen.until(WorkerStopping)
+    stopping.cancel()
+    await asyncio.wait({stopping})
+    state = await handle.state()
+    assert (state.status, state.attempt, state.history) == ("ready", 0, ())
     await app.close()
 
 

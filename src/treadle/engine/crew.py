@@ -47,6 +47,9 @@ from .services import Services
 from .settle import Release
 from .tasks import Tasks
 
+TAKES_ON = ("claim", "prune", "redrive", "backlog")
+"""The loops that end first: they begin something new."""
+
 
 class Crew:
     def __init__(self, core: Core, duty: Duty) -> None:
@@ -235,7 +238,7 @@ class Crew:
     async def _wind_down(self, drain: float) -> None:
         """Take on nothing more, and let end what runs."""
         await self._core.scheduler.stop(self._duty.worker)
-        await self._tasks.cancel(("claim", "prune", "redrive", "backlog"))
+        await self._tasks.cancel(TAKES_ON)
         self.dispatcher.flush()
         for active in list(self.desk.held.values()):
             self.runner.interrupt(active, "stopping")
@@ -265,6 +268,7 @@ class Crew:
 
     async def _give_back(self) -> None:
         """Release what did not start, and what did not end in time."""
+        await self._tasks.cancel(TAKES_ON)  # it would claim again what is given back
         self.dispatcher.give_back()
         unfinished = [active for active in self.desk.held.values() if not active.over]
         for active in unfinished:

@@ -64,7 +64,8 @@ class Notifier:
         loop = asyncio.get_running_loop()
         try:
             while self._pending is not None:
-                await asyncio.sleep(max(0.0, self._free_at - loop.time()))
+                if (wait := self._free_at - loop.time()) > 0:
+                    await asyncio.sleep(wait)
                 self._free_at = loop.time() + min(self._merged / PER_SECOND, 1 / FEWEST)
                 signal, self._pending, self._merged = self._pending, None, 0
                 await self._try(signal)
