@@ -65,6 +65,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def ratio(top: Sequence[float], bottom: Sequence[float]) -> float:
+    """Of what was measured in the same rounds: the median of theirs."""
+    return statistics.median(one / other for one, other in zip(top, bottom, strict=False))
+
+
 class Stopwatch:
     def __enter__(self) -> Stopwatch:
         self._start = time.perf_counter()

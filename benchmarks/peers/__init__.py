@@ -16,7 +16,7 @@ peer takes no longer than a quick one), and of these those that it can do; each 
 | worker() | runs a worker until it is killed |
 | commands(n) | the command lines of its own program for a worker of n processes, instead of worker() |
 | inside(c) | an async context manager: a worker in this very process |
+| PACKAGE | what it is installed as, if not by the name of its file |
 | LEFT | SQL that counts what is not ended, where the end of a job is written later than the job |
 | UVLOOP | true where its own program runs on uvloop |
-| ALONE | true where it cannot run in two processes |
 """

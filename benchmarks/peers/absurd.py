@@ -17,6 +17,7 @@ from absurdctl import BUNDLED_SCHEMA_SQL
 from benchmarks.peers.shared import URL, tick
 
 TUNED = "async worker, concurrency=50, batch_size=50, poll_interval=0.01"
+PACKAGE = "absurd-sdk"
 PACE = 600
 LEFT = "select count(*) from absurd.t_default where state in ('pending', 'running', 'sleeping')"
 

@@ -21,8 +21,6 @@ SQLITE = URL.startswith("sqlite")
 DATABASE = URL.replace("postgresql://", "postgresql+psycopg://")
 TUNED = "polling_interval_sec=0.02, worker_concurrency=100, async workflows, pool of 20"
 PACE = 150 if SQLITE else 300
-ALONE = SQLITE
-"""It knows SQLite for one process alone (https://docs.dbos.dev/python/tutorials/database-connection)."""
 LEFT = (
     f"select count(*) from {'' if SQLITE else 'dbos.'}workflow_status where status in ('ENQUEUED', 'PENDING')"
 )

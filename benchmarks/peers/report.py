@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rich import box
 from rich.table import Table
 
-from benchmarks.measure import shown
+from benchmarks.measure import ratio, shown
 
 Cases = dict[str, list[float]]
 """A value for each round."""
@@ -65,8 +65,7 @@ def _table(title: str, found: Found, cells: Callable[[str, str], list[str] | Non
 def _ratio(case: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> str:
     if not ours or not theirs:
         return "-"
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    return shown(1 / ratio if case.startswith("latency") else ratio)
+    return shown(ratio(theirs, ours) if case.startswith("latency") else ratio(ours, theirs))
 
 
 def _figure(values: Sequence[float] | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-PATIENCE = 0.5
+PATIENCE = 0.3
 """Seconds for a worker to end by itself: nothing is left to do when it is told to."""
 
 
