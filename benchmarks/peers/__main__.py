@@ -62,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small round")
     parser.add_argument("--rounds", type=int, default=3, help="one less for peers that no promise is about")
+    parser.add_argument("--minutes", type=float, default=12, help="only the first round goes on for longer")
     parser.add_argument("--on", action="append", choices=tuple(ON), help="only these stores")
     parser.add_argument("--only", action="append", help="only these peers")
     given = parser.parse_args()
@@ -73,7 +74,7 @@ def main() -> None:
     # Where treadle has no backend it is measured on PostgreSQL.
     with stores((*kinds, "postgres") if "valkey" in kinds else kinds) as opened:
         turns = list(_turns(kinds, given.only, 1 if given.quick else given.rounds))
-        run = asyncio.run(measured(opened, turns, 0.3 if given.quick else 1.0))
+        run = asyncio.run(measured(opened, turns, 0.3 if given.quick else 1.0, given.minutes))
     show(run)
     console.print(f"it took {(time.monotonic() - began) / 60:.1f} minutes")
 
@@ -85,21 +86,24 @@ def _served(kind: str) -> bool:
     return False
 
 
-def _turns(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[str, str]]:
+def _turns(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[int, str, str]]:
     """Round by round, ours beside theirs: a slow minute of the machine hits all of them alike."""
     for turn in range(rounds):
         for kind in kinds:
             every = turn == 0 or turn < rounds - 1
             peers = [peer for peer in ON[kind] if every or (kind, peer) in PROMISED]
             peers = [peer for peer in peers if only is None or peer in only]
-            yield from ((kind, peer) for peer in ([OURS, *peers] if peers else []))
+            yield from ((turn, kind, peer) for peer in ([OURS, *peers] if peers else []))
 
 
-async def measured(opened: Stores, turns: list[tuple[str, str]], share: float) -> Run:
-    run = Run()
+async def measured(opened: Stores, turns: list[tuple[int, str, str]], share: float, minutes: float) -> Run:
+    run, end = Run(), time.monotonic() + minutes * 60
     with Progress(transient=True, console=console) as progress:
         task = progress.add_task("peers", total=len(turns))
-        for kind, peer in turns:
+        for turn, kind, peer in turns:
+            if turn and time.monotonic() > end:
+                console.print(f"{minutes:g} minutes are over: {turn} rounds are whole")
+                break
             progress.update(task, description=f"{report.named(peer)} on {kind}")
             try:
                 async for line in session(opened, kind, peer, share):
