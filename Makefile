@@ -36,7 +36,8 @@ demo: $(READY)  ## see it work
 test: $(READY)  ## run every test, on real servers
 	@# One hash seed for all test processes: they must agree on what the tests are called.
 	@# The ci profile of hypothesis: the same examples every time; `make model` and TREADLE_FUZZ_EXAMPLES look for new ones.
-	PYTHONHASHSEED=0 $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci --ignore tests/model --ignore tests/mutants $(PYTEST_ARGS)
+	@# Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
+	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci $(PYTEST_ARGS)
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
 	$(BIN)/ruff format --check .
@@ -90,7 +91,7 @@ model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
 	$(BIN)/pytest --timeout 0 -q tests/model/test_model.py
 
-proof: $(READY)  ## a few mutants, and what `make test` has of the simulator and the model
+proof: $(READY)  ## what `make test` has of the simulator, the model and the mutants, alone
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
 
 soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30

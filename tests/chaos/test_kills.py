@@ -16,7 +16,7 @@ from tests.support import postgres
 from tests.support.records import record
 from tests.support.run import OWN
 
-KILLS = int(os.environ.get("TREADLE_KILLS", "20"))
+KILLS = int(os.environ.get("TREADLE_KILLS", "50"))
 ITEMS = int(os.environ.get("TREADLE_ITEMS", "600"))
 
 
