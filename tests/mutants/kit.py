@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import Parameter, isfunction, signature
 from typing import Any, NamedTuple
 from unittest.mock import patch as mock_patch
 
@@ -20,10 +21,24 @@ class Mutant(NamedTuple):
         with ExitStack() as stack:
 
             def patch(owner: Any, name: str, value: Any) -> None:
+                assert fits(value, getattr(owner, name)), f"{self.name}: {name} is called otherwise by now"
                 stack.enter_context(mock_patch.object(owner, name, value))
 
             self.plant(patch)
             yield
+
+
+def fits(value: Any, real: Any) -> bool:
+    """Whether it can be called as what it replaces is. Its own error would be found, and not the bug."""
+    if not (isfunction(value) and isfunction(real)):
+        return True
+    given = [one for one in signature(real).parameters.values() if one.default is Parameter.empty]
+    positional = [one.name for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    try:
+        signature(value).bind(*positional, **{one.name: 0 for one in given if one.kind is one.KEYWORD_ONLY})
+    except TypeError:
+        return False
+    return True
 
 
 MUTANTS: dict[str, Mutant] = {}

@@ -285,7 +285,10 @@ def pruned_early(patch: Patch) -> None:
 
 @mutant("items are pruned while somebody waits for them")
 def pruned_while_waited_for(patch: Patch) -> None:
-    patch(remove, "_over", lambda store, row: row.group is None or row.group.ended_at is not None)
+    def over(store: Any, row: Any, now: float) -> bool:
+        return row.group is None or remove._gone_by(row, row.group, now)
+
+    patch(remove, "_over", over)
 
 
 @mutant("a claimed key is given to everybody")

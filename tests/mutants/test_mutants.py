@@ -19,5 +19,8 @@ def test_it_is_found(name: str) -> None:
     assert attempt(find.seeds - 1) is None
 
 
-def test_there_are_enough() -> None:
+def test_there_are_enough_and_all_can_be_planted() -> None:
     assert len(MUTANTS) >= 25
+    for mutant in MUTANTS.values():
+        with mutant.planted():
+            pass
