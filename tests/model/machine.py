@@ -208,8 +208,7 @@ class BackendMachine(RuleBasedStateMachine):
             "result": draw(v.results) if kind == "success" else None,
             "reason": (lease.verdict or "aborted") if kind == "dead" else None,
             "failure": draw(v.failures) if kind in ("retry", "dead") else None,
-            # Until PostgreSQL agrees (tests/engine/test_found_by_model.py): no delay for what is doomed.
-            "delay": 0.0 if lease.verdict else draw(v.durations),
+            "delay": draw(v.durations),
             "contribution": draw(v.contributions) if kind == "success" else None,
             "children": tuple(children),
         }

@@ -71,6 +71,8 @@ class Listing:
         codes = sorted(STATUS_CODES[status] for status in statuses)
         if where.reason is not None:
             self._add("d.reason = {}::smallint", REASON_CODES[where.reason])
+            if where.status and not statuses:
+                self._conditions.append("false")  # none of those has a reason
         if codes == [DEAD]:
             self._conditions.append(f"d.outcome = {DEAD}")
         elif statuses and statuses <= TERMINAL:

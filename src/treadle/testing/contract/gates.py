@@ -249,6 +249,16 @@ class Doom:
         assert (found.status, found.reason, found.attempt) == ("dead", "unsatisfiable", 0)
         await consistent(backend)
 
+    async def test_a_doomed_gate_that_is_given_back_is_due_as_before(self, backend: Backend) -> None:
+        """It is not to be run, so there is nothing to wait for: the next claim hands it out."""
+        await end(backend, item("p"), how=die)
+        await submit(backend, gate("p", id="next"))
+        due = (await state(backend, "next")).due_at
+        await apply(backend, release(await doomed_lease(backend), 50.0))
+        assert (await state(backend, "next")).due_at == due
+        assert (await doomed_lease(backend)).id == "next"
+        await consistent(backend)
+
     async def test_doom_travels_one_claim_at_a_time(self, backend: Backend) -> None:
         """Gates behind a doomed gate are doomed by its settlement, not before."""
         await submit(backend, item("a"), gate("a", id="b"), gate("b", id="c"), gate("c", id="d"))

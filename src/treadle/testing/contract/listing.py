@@ -134,6 +134,14 @@ class Listing:
         assert await ids(backend, type="nothing") == []
 
     @needs("listing")
+    async def test_a_reason_of_statuses_that_have_none(self, backend: Backend) -> None:
+        """Only what is dead has one."""
+        await end(backend, item("a"), how=die)
+        assert await ids(backend, status=("dead", "ready"), reason="aborted") == ["a"]
+        assert await ids(backend, status=("success", "ready"), reason="aborted") == []
+        assert await ids(backend, status=("cancelled",), reason="aborted") == []
+
+    @needs("listing")
     async def test_any_of_several_statuses(self, backend: Backend) -> None:
         """Empty: every status."""
         await submit(backend, item("ready"), item("scheduled", delay=100), gate("x", id="blocked"))

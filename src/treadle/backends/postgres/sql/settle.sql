@@ -78,7 +78,7 @@ begin
                         when coalesce(u.run_at, ts + u.delay) > ts then 1 else 2 end,
           seq = case when u.kind = 3 then j.seq else nextval('treadle.number') end,
           attempt = j.attempt - case when u.kind = 1 or j.verdict is not null then 0 else 1 end,
-          due = case when u.kind = 3 and u.run_at is null and u.delay = 0 then j.due
+          due = case when j.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then j.due
                      else coalesce(u.run_at, ts + u.delay) end,
           since = ts, losses = 0,
           last = j.token, token = null, worker = null
