@@ -66,6 +66,8 @@ class Thing:
         self.token = 0
         self.worker: str | None = None
         self.settled: list[int] = []
+        self.after: tuple[str, ...] = ()
+        """Whom it names, until it ends: they stay for as long."""
         self.pending: dict[str, int] = {}
         self.met = self.open = 0
         self.kids: list[Thing] = []
@@ -162,6 +164,7 @@ class Shadow:
     def _close_gate(self, thing: Thing, after: tuple[str, ...]) -> None:
         if not after:
             return
+        thing.after = after
         for id in after:
             other = self.things.get((thing.ref[0], id))
             if other is None or not other.ended:
@@ -185,6 +188,7 @@ class Shadow:
         thing.ends += 1
         thing.doom = None
         thing.overdue = False
+        thing.after = ()
         self._unwatch(thing)
         for id in thing.pending:
             self.waiters[thing.ref[0], id].pop(thing, None)
@@ -294,6 +298,11 @@ class Shadow:
         """Whether it was ever stored. It may have come to its end, and to the end of its `keep`, before
         whoever submitted it is told."""
         return ref in self.things or ref in self.forgotten
+
+    def naming(self, thing: Thing) -> list[Thing]:
+        """The open ones that wait for it, or did."""
+        tenant, id = thing.ref
+        return [one for one in self.things.values() if id in one.after and one.ref[0] == tenant]
 
     def forget(self, thing: Thing) -> None:
         del self.things[thing.ref]

@@ -445,7 +445,7 @@ class Watch:
             ended_at = thing.team.ended_at
             over = thing.ended and ended_at is not None and keep is not None and now >= ended_at + keep
             must(over, f"{thing} was pruned too early")
-            waiting = [one for one in self.shadow.waiters.get(thing.ref, ()) if not one.ended]
+            waiting = self.shadow.naming(thing)
             must(not waiting, f"{thing} was pruned, and {waiting} wait for it")
             self.shadow.forget(thing)
 
