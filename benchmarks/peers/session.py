@@ -167,7 +167,8 @@ class Session:
             sent = await _called(_sent_async if _waits(one) else _sent, one, self._client)
             await self._ran(before + 1, 0.0003)
             taken.append((shared.ticks(before)[0][0] - sent) * 1000)
-        return {"p50": percentile(taken[5:], 0.5), "p99": percentile(taken[5:], 0.99)}
+        warm = taken[5:] or taken
+        return {"p50": percentile(warm, 0.5), "p99": percentile(warm, 0.99)}
 
     async def awaited(self) -> float | None:
         return await self._at_once("awaited")
