@@ -1,8 +1,4 @@
-"""The machine. Its rules are the verbs of a backend; each is done to both, and the answers must be equal.
-
-What a backend may choose is taken out of the comparison: tokens, its own numbers, cursors, where the turns of
-lanes stand, and the order of what happens in one step.
-"""
+"""The machine. Its rules are the verbs of a backend; each is done to both, and the answers must be equal."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model import values as v
+from tests.model.compare import as_listed, differences, known_of, plain, unordered
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
@@ -23,7 +20,6 @@ from treadle.item import (
     Demand,
     Filter,
     Fire,
-    GroupState,
     Lease,
     Limit,
     Rejected,
@@ -34,45 +30,7 @@ from treadle.item import (
 )
 from treadle.testing import ManualClock
 
-HIDDEN = frozenset(("token", "ref", "rotation", "cursor"))
 PAIR = tuple[Lease, Lease]
-
-
-def plain(value: Any) -> Any:
-    """What can be compared."""
-    if isinstance(value, msgspec.Struct):
-        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
-        if isinstance(value, GroupState) and value.failed is not None:
-            fields["failed"] = value.failed.status  # any one of those that failed
-        return (type(value).__name__, tuple(sorted(fields.items())))
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return tuple(sorted((repr(key), plain(one)) for key, one in value.items()))
-    if isinstance(value, (list, tuple)):
-        return tuple(plain(one) for one in value)
-    if isinstance(value, (set, frozenset)):
-        return tuple(sorted(repr(one) for one in value))
-    return value
-
-
-def unordered(value: Any) -> Any:
-    """The same, whatever the order of what happened in one step."""
-    found = plain(value)
-    return _sorted(found)
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(sorted((_sorted(one) for one in value), key=repr))
-    return value
-
-
-def differences(one: Any, two: Any) -> list[str]:
-    """Where two answers differ, once they are plain."""
-    if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
-        return [found for pair in zip(one, two, strict=True) for found in differences(*pair)]
-    return [] if one == two else [f"{one!r}, not {two!r}"]
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -221,7 +179,7 @@ class BackendMachine(RuleBasedStateMachine):
         known = self.leases[:3]
         self.both(
             lambda backend, side: backend.orphans(worker, [pair[side].token for pair in known]),
-            lambda leases: unordered([_known_of(lease) for lease in leases]),
+            lambda leases: unordered([known_of(lease) for lease in leases]),
         )
 
     # -- what is done most: chance alone would hardly ever bring an item to its end ----------------------
@@ -344,17 +302,12 @@ class BackendMachine(RuleBasedStateMachine):
     @rule(ids=st.lists(v.names, max_size=4), tenant=v.tenants)
     def ended(self, ids: list[str], tenant: str) -> None:
         refs = [(tenant, id) for id in ids]
-        self.both(lambda backend, _: backend.ended(refs, refs), unordered)
+        self.both(lambda backend, _: backend.ended(refs, refs), lambda found: unordered(as_listed(found)))
 
     @invariant()
     def the_same(self) -> None:
         """All that can be read."""
         self.both(lambda backend, _: _dump(backend))
-
-
-def _known_of(lease: Lease) -> Lease:
-    """When an orphan that is not to be run was claimed: each backend says something else."""
-    return lease if lease.verdict is None else msgspec.structs.replace(lease, claimed_at=0.0)
 
 
 async def _outcome(call: Awaitable[Any]) -> Any:
