@@ -1,7 +1,7 @@
 """How two answers are compared.
 
-What a backend may choose is taken out: tokens, its own numbers, cursors, where the turns of lanes stand, which
-of several members that failed stands for a group, and the order of what happens in one step.
+What a backend may choose is taken out: tokens, its own numbers, cursors, where the turns of lanes stand,
+which of several members that failed stands for a group, and the order of what happens in one step.
 """
 
 from __future__ import annotations
