@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import asyncpg
+import psycopg
 import pytest
 
 from tests.support.databases import Postgres
@@ -25,11 +26,9 @@ class PostgresSubject:
     def __init__(self, url: str) -> None:
         self._url = url
         self._stack = AsyncExitStack()
+        self._admin: asyncpg.Connection | None = None
 
     async def __aenter__(self) -> "PostgresSubject":
-        self._admin = await asyncpg.connect(self._url)
-        self._stack.push_async_callback(self._admin.close)
-        await self._admin.execute(EMPTY)
         self.backend = await self.another()
         return self
 
@@ -37,6 +36,9 @@ class PostgresSubject:
         await self._stack.aclose()
 
     async def advance(self, seconds: float) -> None:
+        if self._admin is None:
+            self._admin = await asyncpg.connect(self._url)
+            self._stack.push_async_callback(self._admin.close)
         await self._admin.execute("update treadle.shift set seconds = seconds + $1", seconds)
 
     async def another(self) -> PostgresBackend:
@@ -63,12 +65,21 @@ end $$
 
 
 @pytest.fixture(scope="session")
-def shared_url(postgres: Postgres) -> Iterator[str]:
-    """A database with the schema and a clock that can be moved. Emptying it takes a fraction of what it
-    takes to make one, and the contract has hundreds of cases."""
+def shared_database(postgres: Postgres) -> "Iterator[tuple[str, psycopg.Connection]]":
+    """A database with the schema and a clock that can be moved, and a connection that empties it: that is a
+    fraction of what it takes to make one, and the contract has hundreds of cases."""
     with postgres.database() as url:
         asyncio.run(_prepare(url))
-        yield url
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield url, connection
+
+
+@pytest.fixture
+def shared_url(shared_database: "tuple[str, psycopg.Connection]") -> str:
+    """Its URL; it is empty."""
+    url, connection = shared_database
+    connection.execute(EMPTY)
+    return url
 
 
 async def _prepare(url: str) -> None:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from tests.backends.postgres_store import connected, opened
-from tests.backends.test_postgres import PostgresSubject, shared_url
+from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
 from treadle.backends.postgres import PostgresBackend
@@ -20,7 +20,7 @@ from treadle.testing.contract.build import apply, beat, claim, item, submit, suc
 from treadle.testing.contract.check import consistent
 from treadle.testing.contract.signals import Ear
 
-__all__ = ["shared_url"]
+__all__ = ["shared_database", "shared_url"]
 
 
 @work(name="note")

@@ -9,11 +9,11 @@ import pytest
 
 from tests.backends.test_memory import MemorySubject
 from tests.backends.test_ports import PortsSubject
-from tests.backends.test_postgres import PostgresSubject, shared_url
+from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.backends.test_sqlite import FileSubject
 from treadle.testing import WorkerContract
 
-__all__ = ["shared_url"]
+__all__ = ["shared_database", "shared_url"]
 
 
 class TestMemory(WorkerContract):
