@@ -8,7 +8,7 @@ import pytest
 
 from tests.tenancy.conftest import NewPlace, new_place, shared_clock
 from treadle.backend import Backend
-from treadle.item import Beat, Demand, Item, Lease, Rejected, Submission
+from treadle.item import Beat, Demand, Item, Lease, Rejected, Settlement, Submission
 
 __all__ = ["new_place", "shared_clock"]
 
@@ -57,3 +57,18 @@ async def test_a_deadline_that_passed_while_its_worker_was_dead(
         await place.advance(60.0)
         (lease,) = await claimed(place.backend, "living")
         assert (lease.verdict, lease.attempt) == ("expired", 1)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.25])
+async def test_what_is_released_keeps_its_place(
+    new_place: NewPlace, request: pytest.FixtureRequest, delay: float
+) -> None:
+    """Also if it is due later."""
+    not_yet(request, "postgres-0.25")
+    async with new_place() as place:
+        await submitted(place.backend, item("a"))
+        (lease,) = await claimed(place.backend, "w")
+        await place.backend.settle([Settlement(lease=lease, kind="release", delay=delay)])
+        await place.advance(0.5)
+        await submitted(place.backend, item("b"))
+        assert [lease.id for lease in await claimed(place.backend, "w")] == ["a", "b"]
