@@ -13,11 +13,6 @@ from treadle.item import Beat, Demand, Item, Lease, Rejected, Settlement, Submis
 __all__ = ["new_place", "shared_clock"]
 
 
-def not_yet(request: pytest.FixtureRequest, backend: str) -> None:
-    if f"[{backend}]" in request.node.name:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=f"{backend} does otherwise"))
-
-
 def item(id: str, tenant: str = "default", **fields: Any) -> Item:
     return Item(id=id, type="work", input=b"", tenant=tenant, **fields)
 
@@ -32,11 +27,8 @@ async def claimed(backend: Backend, worker: str) -> list[Lease]:
     return list((await backend.claim(Demand(worker=worker, limit=10))).leases)
 
 
-async def test_an_id_that_is_waited_for_comes_with_its_namesake(
-    new_place: NewPlace, request: pytest.FixtureRequest
-) -> None:
+async def test_an_id_that_is_waited_for_comes_with_its_namesake(new_place: NewPlace) -> None:
     """Of another tenant, in one submission."""
-    not_yet(request, "sqlite")
     async with new_place() as place:
         await submitted(place.backend, item("waits", after=("a",), need=1))
         await submitted(place.backend, item("a"), item("a", "acme"))
@@ -46,11 +38,8 @@ async def test_an_id_that_is_waited_for_comes_with_its_namesake(
         }
 
 
-async def test_a_deadline_that_passed_while_its_worker_was_dead(
-    new_place: NewPlace, request: pytest.FixtureRequest
-) -> None:
+async def test_a_deadline_that_passed_while_its_worker_was_dead(new_place: NewPlace) -> None:
     """Whoever buries the worker does not run the item: its time is over."""
-    not_yet(request, "postgres")
     async with new_place() as place:
         await submitted(place.backend, item("a", expires_in=1.0))
         assert len(await claimed(place.backend, "dead")) == 1
@@ -60,11 +49,8 @@ async def test_a_deadline_that_passed_while_its_worker_was_dead(
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.25])
-async def test_what_is_released_keeps_its_place(
-    new_place: NewPlace, request: pytest.FixtureRequest, delay: float
-) -> None:
+async def test_what_is_released_keeps_its_place(new_place: NewPlace, delay: float) -> None:
     """Also if it is due later."""
-    not_yet(request, "postgres-0.25")
     async with new_place() as place:
         await submitted(place.backend, item("a"))
         (lease,) = await claimed(place.backend, "w")

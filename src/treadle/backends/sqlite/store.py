@@ -183,7 +183,8 @@ class _Storing:
             (_tenant(item, home), item.id): self._next.no + place
             for place, (item, home) in enumerate(self._placed)
         }
-        for id, tenant, dst in tx.rows(_SQL["awaiting"], array(id for _, id in stored)):
+        ids = dict.fromkeys(id for _, id in stored)  # several tenants may use one
+        for id, tenant, dst in tx.rows(_SQL["awaiting"], array(ids)):
             if (tenant, id) in stored:
                 tx.run(_SQL["insert_edge"], stored[tenant, id], dst, 0, 1)
                 tx.run(_SQL["drop_awaited"], id, tenant)

@@ -63,7 +63,7 @@ create index item_after on treadle.item using gin (after) with (gin_pending_list
 
 create table treadle.job (
   no        bigint primary key,
-  seq       bigint not null,              -- its place in the line
+  seq       bigint not null,              -- its place in the line; negative: it keeps that when it is due
   due       float8 not null,
   since     float8 not null,              -- since when it is ready
   deadline  float8,

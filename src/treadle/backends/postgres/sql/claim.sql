@@ -46,9 +46,9 @@ begin
   if me is null then
     return;
   end if;
-  if about.first_due <= now or about.first_deadline <= now then
+  if about.lapsed or about.first_due <= now or about.first_deadline <= now then
     more := treadle.refresh(now, portion) or more;
-  elsif not about.lapsed and about.parked is null and not about.paused and about.ready <= least(rest, few) then
+  elsif about.parked is null and not about.paused and about.ready <= least(rest, few) then
     -- All that is ready can be had. In one line at most there are no turns to be taken.
     if about.ready = 0 then
       quick := true;

@@ -28,8 +28,8 @@ declare
   nos bigint[]; seqs bigint[]; left_over boolean := false;
 begin
   select array_agg(x.no), array_agg(x.seq) into nos, seqs from (
-    select d.no, nextval('treadle.number') as seq from (
-      select j.no from treadle.job j where j.status = 1 and j.due <= p_now
+    select d.no, case when d.seq < 0 then -d.seq else nextval('treadle.number') end as seq from (
+      select j.no, j.seq from treadle.job j where j.status = 1 and j.due <= p_now
       order by j.due, j.queue, j.tenant limit p_portion for update skip locked) d) x;
   if nos is not null then
     left_over := cardinality(nos) = p_portion;

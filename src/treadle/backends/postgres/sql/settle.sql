@@ -76,7 +76,10 @@ begin
       update treadle.job j set
           status = case when j.verdict is not null then 4
                         when coalesce(u.run_at, ts + u.delay) > ts then 1 else 2 end,
-          seq = case when u.kind = 3 then j.seq else nextval('treadle.number') end,
+          -- What is released keeps its place, also if it is due later: see `refresh`.
+          seq = case when u.kind <> 3 then nextval('treadle.number')
+                     when j.verdict is null and coalesce(u.run_at, ts + u.delay) > ts then -j.seq
+                     else j.seq end,
           attempt = j.attempt - case when u.kind = 1 or j.verdict is not null then 0 else 1 end,
           due = case when j.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then j.due
                      else coalesce(u.run_at, ts + u.delay) end,
