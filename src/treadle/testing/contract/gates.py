@@ -183,6 +183,14 @@ class Gates:
         await apply(backend, succeed(await claim_one(backend)))
         assert await claim_ids(backend) == ["next"]
 
+    async def test_a_prerequisite_that_comes_with_its_namesake(self, backend: Backend) -> None:
+        """Of another tenant, in one submission."""
+        await submit(backend, gate("p", id="next"))
+        await submit(backend, item("p"), item("p", tenant="acme"))
+        await apply(backend, *[succeed(lease) for lease in await claim(backend)])
+        assert await claim_ids(backend) == ["next"]
+        await consistent(backend)
+
     async def test_a_prerequisite_that_never_comes(self, subject: Subject) -> None:
         """It waits, until its deadline if it has one."""
         await submit(subject.backend, gate("never", id="a"), gate("never", id="b", expires_in=100))

@@ -73,6 +73,14 @@ class Beats:
         assert second.token != first.token
         await consistent(subject.backend)
 
+    async def test_a_deadline_that_passed_while_its_worker_was_dead(self, subject: Subject) -> None:
+        """Whoever buries the worker is not to run the item: its time is over."""
+        await submit(subject.backend, item("a", expires_in=20))
+        await claim_one(subject.backend, "dead", lease=10)
+        await subject.advance(50)
+        lease = only((await ask(subject.backend, worker="living")).leases)
+        assert (lease.id, lease.verdict, lease.attempt) == ("a", "expired", 1)
+
     async def test_a_lapsed_worker_that_beats_in_time_is_alive_again(self, subject: Subject) -> None:
         """Lapsed but not yet buried: simply alive again, with all that it holds."""
         lease = await start_one(subject.backend, item("a"), "w1")

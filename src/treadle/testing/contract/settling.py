@@ -152,6 +152,15 @@ class Kinds:
         assert (found.status, found.attempt, found.history) == ("ready", 0, ())
         assert [(lease.id, lease.attempt) for lease in await claim(backend)] == [("a", 1), ("b", 1)]
 
+    @needs("order")
+    async def test_release_keeps_its_place_though_it_is_due_later(self, subject: Subject) -> None:
+        """release: as if it had never been claimed, also after a delay."""
+        await submit(subject.backend, item("a"))
+        await apply(subject.backend, release(await claim_one(subject.backend), 10))
+        await subject.advance(11)
+        await submit(subject.backend, item("b"))
+        assert await claim_ids(subject.backend) == ["a", "b"]
+
     async def test_attempts_add_up(self, backend: Backend) -> None:
         """The attempt grows by one per claim, and goes back only by what gives it back."""
         await submit(backend, item("a", attempts=9))
