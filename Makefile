@@ -50,7 +50,7 @@ format: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## measure everything, about 10 minutes: tables, JSON and a chart in benchmarks/results
+bench: $(READY)  ## measure everything, about 15 minutes: tables, JSON and a chart in benchmarks/results
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 bench-quick: $(READY)  ## the same, small: about a minute

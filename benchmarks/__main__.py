@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*ALL, []], help="default: all")
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of mixed load (processes)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of mixed load (processes)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
     what = given.what or list(QUICK if given.quick else ALL)
