@@ -252,7 +252,7 @@ class Backend(Protocol):
         - A token that does not own its item: `stale`, and why. If this very token has settled the item before
           (the answer was lost), it is `applied` with `again`.
         - Children that cannot be stored: `rejected`, with what is wrong; nothing of the settlement happened,
-          the lease stands.
+          the lease stands. (One that is `moved` as well may be told either.)
         - Gates that become doomed are not settled here; the next claim hands them out.
 
         Effects say what was released and which groups ended, for events and wakes after the commit.

@@ -22,6 +22,7 @@ from treadle.item import (
     Fire,
     Lease,
     Limit,
+    Outcome,
     Rejected,
     Schedule,
     Settlement,
@@ -31,6 +32,13 @@ from treadle.item import (
 from treadle.testing import ManualClock
 
 PAIR = tuple[Lease, Lease]
+
+
+def _told(outcome: Outcome, end: dict[str, Any]) -> Any:
+    """What is both `moved` and `rejected` may be told either."""
+    fold = end["contribution"]
+    both = fold is not None and fold.version is not None and end["children"]
+    return "refused" if both and outcome.verb in ("moved", "rejected") else plain(outcome)
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -155,7 +163,10 @@ class BackendMachine(RuleBasedStateMachine):
             lambda backend, side: backend.settle(
                 [Settlement(lease=pair[side], **end) for pair, end in zip(pairs, ends, strict=True)]
             ),
-            lambda settled: (plain(settled.outcomes), unordered(settled.effects)),
+            lambda settled: (
+                [_told(outcome, end) for outcome, end in zip(settled.outcomes, ends, strict=True)],
+                unordered(settled.effects),
+            ),
         )
 
     def _settlement(self, draw: Any, lease: Lease) -> dict[str, Any]:
