@@ -19,25 +19,10 @@ COLUMNS: Final = (
 )
 """The types of `Rows.columns`."""
 
-
 SHAPE: Final = (
-    *(
-        "text",
-        "text",
-        "text",
-        "text",
-        "int",
-        "int",
-        "float8",
-        "float8",
-        "float8",
-        "float8",
-        "text",
-        "text",
-        "text",
-    ),
-    *("int", "float8", "float8", "bytea"),
-)
+    "text", "text", "text", "text", "int", "int", "float8", "float8", "float8", "float8", "text", "text",
+    "text", "int", "float8", "float8", "bytea",
+)  # fmt: skip
 """The types of what `shape_of` answers."""
 
 

@@ -90,16 +90,16 @@ class Submitting(Verbs):
     ) -> bool:
         """The short way, for items that are alike. False: they are not, or an id is taken.
         (It takes a seventh off the time of a single item.)"""
-        rows = [(item.id, n, item) for n in wave for item in submissions[n].items]
-        shape = shape_of([item for _, _, item in rows])
+        rows = [(item, n) for n in wave for item in submissions[n].items]
+        shape = shape_of([item for item, _ in rows])
         if shape is None:
             return False
-        order = ordered([id for id, _, _ in rows])
+        order = ordered([item.id for item, _ in rows])
         rank = None if isinstance(order, range) else numbers([n + 1 for n in order], whole=True)
         rows = [rows[n] for n in order]
-        ids = names([id for id, _, _ in rows], whole=True)
-        nonce = numbers([nonces[owner] for _, owner, _ in rows])
-        inputs = data([item.input for _, _, item in rows])
+        ids = names([item.id for item, _ in rows], whole=True)
+        nonce = numbers([nonces[owner] for _, owner in rows])
+        inputs = data([item.input for item, _ in rows])
         try:
             record = await self._calls.row(ADD, rank, ids, nonce, inputs, *shape, True)
         except asyncpg.PostgresError as error:
