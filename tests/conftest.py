@@ -1,6 +1,5 @@
 """Fixtures for every test: real servers, and a fresh database for each test that asks for one."""
 
-import asyncio
 import gc
 import os
 import sys
@@ -89,16 +88,15 @@ def postgres_url(postgres: "Postgres") -> Iterator[str]:
 @pytest.fixture(scope="session")
 def prepared(postgres: "Postgres") -> "Iterator[Prepared]":
     """PostgreSQL databases that have the tables already."""
-    from tests.support.databases import Prepared
-    from treadle.backends.postgres import PostgresBackend
+    import psycopg
 
-    async def prepare(url: str) -> None:
-        backend = PostgresBackend(url)
-        await backend.open()
-        await backend.close()
+    from tests.support.databases import Prepared
+    from treadle.backends.postgres import schema_sql
 
     with postgres.database() as url:
-        asyncio.run(prepare(url))
+        # Not by opening a backend: whoever asks first may be within an event loop.
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(schema_sql())
         made = Prepared(postgres, url)
         yield made
         made.close()
