@@ -2,9 +2,7 @@
 
 import gc
 import os
-import sys
-import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +15,14 @@ if TYPE_CHECKING:
     from tests.support.databases import Postgres, Prepared
 
 RUN = pytest.StashKey[Run]()
-TRIED_AGAIN = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin a run. The workers of pytest-xdist are told of it, and have none of their own."""
+    for name in ("CI", "BUILD_NUMBER"):
+        # With these set pytest looks for the whole difference of what is not equal. For two histories of a
+        # thousand answers that takes minutes, outlasts the test's time limit, and ends the run.
+        os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         run = config.stash[RUN] = Run.begin()
         os.environ["TREADLE_TEST_RUN"] = str(run.directory)
@@ -32,27 +33,6 @@ def pytest_collection_finish() -> None:
     and again. It takes a third of a second to."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
-    """What goes wrong around a test, and not within it (an alarm between two phases, a plugin's connection),
-    would end the process that runs it, and so the whole run. It is shown, and the test is tried once more.
-    """
-    try:
-        return (yield)
-    except (KeyboardInterrupt, pytest.exit.Exception):
-        raise
-    except BaseException:  # a timeout, or a task's cancellation, is not an Exception
-        if TRIED_AGAIN in item.stash:
-            raise
-        print(f"\n{item.nodeid}: an error around it\n{traceback.format_exc()}", file=sys.__stderr__)
-    item.stash[TRIED_AGAIN] = True
-    # Its own set-up, should it stand, ends.
-    item.session._setupstate.teardown_exact(item.parent)
-    return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
