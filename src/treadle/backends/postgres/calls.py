@@ -139,7 +139,7 @@ class Calls:
 
     async def _once(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
         pool = self.pool
-        connection = await pool.lend(vital)
+        connection = await pool.lend(vital, sql)
         try:
             rows = await self.on(connection, sql, arguments)
         except BaseException as error:

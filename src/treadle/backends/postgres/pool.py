@@ -29,7 +29,10 @@ class Pool:
         if not 0 <= reserved < size:
             raise ValueError("a pool needs more connections than it reserves")
         self._connect = connect
-        self._idle: list[Connection] = []
+        self._idle: dict[Connection, None] = {}
+        """The last is the one that was put back last."""
+        self._usual: dict[str, Connection] = {}
+        """Where each statement was carried out last."""
         self._used: set[Connection] = set()
         self._all = asyncio.Semaphore(size)
         self._ordinary = asyncio.Semaphore(size - reserved)
@@ -48,14 +51,19 @@ class Pool:
             raise
         self.take_back(connection, vital)
 
-    async def lend(self, vital: bool) -> Connection:
-        """The same in two steps, for calls: there the context manager took a quarter of the driver's time."""
+    async def lend(self, vital: bool, statement: str = "") -> Connection:
+        """The same in two steps, for calls: there the context manager took a quarter of the driver's time.
+
+        A statement gets the connection that it had before, if that is idle: there the server has it at hand.
+        (One after the other, submissions took 430 us each, and 500 when a NOTIFY took their connection now
+        and then.)
+        """
         if not vital:
             await self._ordinary.acquire()
         try:
             await self._all.acquire()
             try:
-                connection = await self._take()
+                connection = await self._take(statement)
             except BaseException:
                 self._all.release()
                 raise
@@ -78,23 +86,30 @@ class Pool:
         if not vital:
             self._ordinary.release()
 
-    async def _take(self) -> Connection:
+    async def _take(self, statement: str) -> Connection:
         if os.getpid() != self._pid:
             # A forked child shares its parent's sockets: it must not write a byte into them, not even to
             # say goodbye.
-            self._idle, self._used, self._pid = [], set(), os.getpid()
+            self._idle, self._usual, self._used, self._pid = {}, {}, set(), os.getpid()
         while self._idle:
-            connection = self._idle.pop()
+            connection = self._usual.get(statement)
+            if connection in self._idle:
+                del self._idle[connection]
+            else:
+                connection, _ = self._idle.popitem()
             if not connection.is_closed():
-                return connection
-        return await self._connect()
+                break
+        else:
+            connection = await self._connect()
+        self._usual[statement] = connection
+        return connection
 
     def _put_back(self, connection: Connection) -> None:
         self._used.discard(connection)
         if self._closed or connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
         else:
-            self._idle.append(connection)
+            self._idle[connection] = None
 
     def _discard(self, connection: Connection) -> None:
         """Close it behind the caller's back: the driver may be telling the server to stop."""
@@ -106,7 +121,8 @@ class Pool:
     async def close(self) -> None:
         """Close what is idle, and end what is still used."""
         self._closed = True
-        idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, {}
+        self._usual.clear()
         await asyncio.gather(*self._closing, *(_close(connection, PATIENCE) for connection in idle))
         for connection in list(self._used):
             connection.terminate()
