@@ -110,6 +110,7 @@ class Core:
         if self._loop is None:
             return
         await briefly(self.submitter.flush())
+        await briefly(self.signals.flush())
         self.signals.close()
         self.waiters.close()
         await self.tasks.cancel()

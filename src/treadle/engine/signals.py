@@ -6,6 +6,7 @@ listeners are told directly, without I/O.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class Signals:
         self._groups: list[Ref] = []
         self._asking: list[Ref] = []
         self._awaited: list[Ref] = []
-        self._publishing = False
+        self._publishing: asyncio.Task[None] | None = None
         self._enabled = False
 
     async def open(self) -> None:
@@ -96,16 +97,20 @@ class Signals:
         self._publish()
 
     def _publish(self) -> None:
-        if self._enabled and not self._publishing:
-            self._publishing = True
-            self._tasks.start(self._run(), "signals")
+        if self._enabled and self._publishing is None:
+            self._publishing = self._tasks.start(self._run(), "signals")
+
+    async def flush(self) -> None:
+        """Return when what was to be told so far has been."""
+        while self._publishing is not None:
+            await asyncio.wait({self._publishing})
 
     async def _run(self) -> None:
         try:
             while (signal := self._take()) is not None:
                 await self._backend.publish(signal)
         finally:
-            self._publishing = False
+            self._publishing = None
 
     def _take(self) -> Signal | None:
         """The next signal to publish: as much as one can name, or that there is too much to name."""

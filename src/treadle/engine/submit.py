@@ -80,28 +80,28 @@ class Submitter:
                 self._fail(request, StoreUnavailable(f"not submitted, or perhaps it was: {error}"))
             raise
         else:
-            ready = False
-            for request, answer in zip(requests, answers, strict=True):
-                if isinstance(answer, Rejected):
-                    self._fail(request, rejection(answer))
-                else:
-                    ready = self._succeed(request, answer) or ready
-            if ready:
-                self._ready()
+            self._tell(requests, answers)
+
+    def _tell(self, requests: list[Request], answers: list[Answer | Rejected]) -> None:
+        """Here and not by the callers, who may have been cancelled. Whoever is to run it comes first."""
+        ready = False
+        for request, answer in zip(requests, answers, strict=True):
+            if not isinstance(answer, Rejected):
+                self.leasing -= request.leases
+                ready = request.context.run(request.stored, answer) or ready
+        if ready:
+            self._ready()
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, Rejected):
+                self._fail(request, rejection(answer))
+            elif not request.answer.done():
+                request.answer.set_result(answer)
 
     def _fail(self, request: Request, error: Exception) -> None:
         self.leasing -= request.leases
         if not request.answer.done():
             request.answer.set_exception(error)
             request.answer.exception()  # a caller that was cancelled does not ask for it
-
-    def _succeed(self, request: Request, answer: Answer) -> bool:
-        """Here and not by the caller, who may have been cancelled."""
-        self.leasing -= request.leases
-        ready = request.context.run(request.stored, answer)
-        if not request.answer.done():
-            request.answer.set_result(answer)
-        return ready
 
     async def _patiently(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         tries = 0

@@ -140,7 +140,7 @@ class PostgresBackend(
         if not self._notify:
             self._listener.deliver(signal)
         elif self._calls.is_open:
-            self._notifier.publish(signal)
+            await self._notifier.publish(signal)
 
     async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
         return await self._listener.subscribe(receive, listen=self._notify)

@@ -18,7 +18,7 @@ declare
   portion constant int := 1000;
   few constant int := 16;
   now float8 := treadle.clock();
-  me bigint; rest int := p_limit; more boolean := false; quick boolean := false;
+  me bigint; rest int := p_limit; more boolean := false; quick boolean := false; late boolean;
   about record; taken record; held bigint[] := '{}'; fresh bigint[] := '{}'; sentenced bigint[] := '{}';
 begin
   -- One look for all that is rarely there. (With a statement for each, a claim of one took 1.4 ms, not 0.8.)
@@ -40,13 +40,19 @@ begin
   if about.lapsed then
     more := treadle.bury_lapsed(now, portion);
   end if;
-  -- Nobody buries this worker while it claims; and if somebody just did, it has no lease.
-  select w.no into me from treadle.worker w
-    where w.id = p_worker and not w.gone and w.until > now for key share;
+  late := about.lapsed or coalesce(about.first_due <= now or about.first_deadline <= now, false);
+  if late or about.paused or about.ready > 0 or about.parked is not null or about.doomed is not null then
+    -- Nobody buries this worker while it takes something; and if somebody just did, it has no lease.
+    select w.no into me from treadle.worker w
+      where w.id = p_worker and not w.gone and w.until > now for key share;
+  else
+    -- With nothing to take it writes nothing. (A claim in vain took 450 us with the lock, and takes 330.)
+    select w.no into me from treadle.worker w where w.id = p_worker and not w.gone and w.until > now;
+  end if;
   if me is null then
     return;
   end if;
-  if about.lapsed or about.first_due <= now or about.first_deadline <= now then
+  if late then
     more := treadle.refresh(now, portion) or more;
   elsif about.parked is null and not about.paused and about.ready <= least(rest, few) then
     -- All that is ready can be had. In one line at most there are no turns to be taken.
