@@ -423,7 +423,8 @@ class Backend(Protocol):
 
     async def publish(self, signal: Signal) -> None:
         """Tell the other subscribers, in other processes too. Lossy: failing to is not an error of the
-        caller's, and raises nothing but cancellation. May be delayed a little to be merged with others."""
+        caller's, and raises nothing but cancellation. May take a little, so that whoever publishes collects
+        what comes meanwhile."""
         ...
 
     async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:

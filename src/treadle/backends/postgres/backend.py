@@ -113,7 +113,6 @@ class PostgresBackend(
 
     async def close(self) -> None:
         async with self._opening:
-            await self._notifier.close()
             await self._listener.close()
             await self._calls.stop()
 

@@ -1,9 +1,9 @@
-"""Signals: NOTIFY, merged and bounded; LISTEN, on one connection that comes back by itself.
+"""Signals: NOTIFY, bounded; LISTEN, on one connection that comes back by itself.
 
 A NOTIFY takes a lock that the whole server shares until its transaction has committed, so it is never part of
-a transaction that does work. One notifier per process sends what has been published since it last did, at
-most `PER_SECOND` times a second, and fewer under load; one connection per process listens. Losing a signal
-costs latency, never work: after the listener was away, it says that everything may have changed.
+a transaction that does work. One notifier per process sends at most `PER_SECOND` times a second, and less
+often under load; one connection per process listens. Losing a signal costs latency, never work: after the
+listener was away, it says that everything may have changed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ log = logging.getLogger("treadle.postgres")
 
 PER_SECOND: Final = 250
 """With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
-FEWEST: Final = 50
-"""Per second, when several have been merged each time: whoever is to be woken is busy then."""
+WHEN_BUSY: Final = 50
+"""Per second, when one comes right after the other: whoever is to be woken is busy then."""
+MANY: Final = 100
+"""So many names in one signal, and there may be more to come: they need not wait."""
 MOST_BYTES: Final = 7900
 """The server takes no payload of 8,000."""
-MOST_NAMES: Final = 400
 PROBE: Final = 20.0
 """Seconds after which a silent listening connection is asked whether it is still there."""
 BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
@@ -43,81 +44,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Notifier:
-    """Sends what is published, merged."""
+    """Sends signals, but not too often: whoever publishes collects what comes meanwhile."""
 
     def __init__(self, send: Callable[[str], Awaitable[object]]) -> None:
         self._send = send
-        self._pending: Signal | None = None
-        self._merged = 0
-        self._task: asyncio.Task[None] | None = None
         self._free_at = 0.0
 
     async def publish(self, signal: Signal) -> None:
-        """Returns when it was sent, or when it is to be sent with others, soon."""
+        """Returns when it was sent, or could not be."""
         if signal == Signal():
             return
-        self._pending = signal if self._pending is None else merge(self._pending, signal)
-        self._merged += 1
-        if self._task is not None:
-            return
-        if self._wait() <= 0:
-            await self._send_pending()  # here and now: a task of its own would take 60 us to begin
-        else:
-            self._task = asyncio.create_task(self._run(), name="treadle-notify")
-
-    async def _run(self) -> None:
-        try:
-            while self._pending is not None:
-                if (wait := self._wait()) > 0:
-                    await asyncio.sleep(wait)
-                await self._send_pending()
-        finally:
-            self._task = None
-
-    def _wait(self) -> float:
-        return self._free_at - asyncio.get_running_loop().time()
-
-    async def _send_pending(self) -> None:
-        signal, merged = self._pending, self._merged
-        self._pending, self._merged = None, 0
-        self._free_at = asyncio.get_running_loop().time() + min(merged / PER_SECOND, 1 / FEWEST)
-        if signal is not None:
-            await self._try(signal)
-
-    async def _try(self, signal: Signal) -> None:
+        now = asyncio.get_running_loop().time()
+        wait = self._free_at - now
+        busy = wait > 0 and len(signal.items) + len(signal.groups) < MANY
+        self._free_at = max(self._free_at, now) + 1 / (WHEN_BUSY if busy else PER_SECOND)
+        if wait > 0:
+            await asyncio.sleep(wait)
         try:
             await self._send(payload(signal))
         except Exception:
             log.debug("a signal was not sent", exc_info=True)
-
-    async def close(self) -> None:
-        """Send what is left, if it goes quickly."""
-        task = self._task
-        if task is not None:
-            await asyncio.wait([task], timeout=0.5)
-            task.cancel()
-            await asyncio.wait([task])
-        self._pending = None
-
-
-def merge(first: Signal, second: Signal) -> Signal:
-    """Both in one."""
-    sender = first.sender if first.sender == second.sender else ""
-    names = sum(len(one.items) + len(one.groups) for one in (first, second))
-    everything = first.everything or second.everything or names > MOST_NAMES
-    return Signal(
-        sender=sender,
-        ready=first.ready or second.ready or everything,
-        everything=everything,
-        items=() if everything else _union(first.items, second.items),
-        groups=() if everything else _union(first.groups, second.groups),
-        asking=_union(first.asking, second.asking),
-        awaited=_union(first.awaited, second.awaited),
-    )
-
-
-def _union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys((*first, *second))) if second else first
 
 
 def payload(signal: Signal) -> str:
