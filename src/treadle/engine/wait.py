@@ -117,14 +117,18 @@ class Waiters:
         self.groups.expected.discard(ref)
         if ref in self.items.unseen or ref in self.groups.unseen:
             self._look.set()
+        self._start()
 
     def _add(self, waiting: Waiting[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
         future = waiting.add(ref, expected)
-        if not expected:
+        if not expected:  # else there is nothing to look at yet, and the submission comes first
             self._look.set()
-        if self._looking is None:
-            self._looking = self._tasks.start(self._run(), "wait")
+            self._start()
         return future
+
+    def _start(self) -> None:
+        if self._looking is None and (self.items.futures or self.groups.futures):
+            self._looking = self._tasks.start(self._run(), "wait")
 
     async def rest(self) -> None:
         """Someone gave up waiting: leave no task behind if it was the last one."""

@@ -10,11 +10,11 @@ from treadle.item import Beat, Claim, Demand, Lease, Loss, Pulse
 from .base import Verbs
 from .calls import Record
 from .codes import LOSSES, SETTLED, VERDICTS
+from .columns import NAMES, call_of, names, numbers
 from .rotation import Rotation
 
-CLAIM: Final = (
-    "select * from treadle.claim($1, $2, $3::text[], $4::int[], $5::text[], $6::text[], $7::text[],"
-    " $8::text[], $9, $10, $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])"
+CLAIM: Final = call_of(
+    "claim", "text", "int", NAMES, "int[]", NAMES, NAMES, NAMES, NAMES, "float8", "text", *(NAMES,) * 5
 )
 BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[], $7::text[])"
 BURY: Final = "select treadle.bury($1)"
@@ -26,9 +26,8 @@ FIELDS: Final = len(Lease.__struct_fields__)
 class Claiming(Verbs):
     async def claim(self, demand: Demand) -> Claim:
         rotation = demand.rotation if isinstance(demand.rotation, Rotation) else Rotation()
-        rows = await self._calls.rows(
-            CLAIM, *_asked(demand), *rotation.cursors(demand.limit), repeatable=False
-        )
+        queue, *others = rotation.cursors(demand.limit)
+        rows = await self._calls.rows(CLAIM, *_asked(demand), queue, *map(_listed, others), repeatable=False)
         if not rows:
             return Claim(alive=False)
         last = rows.pop()
@@ -75,14 +74,19 @@ def _asked(demand: Demand) -> tuple[object, ...]:
     return (
         demand.worker,
         demand.limit,
-        None if types is None else list(types),
-        None if types is None else list(types.values()),
-        demand.queues,
-        demand.tenants,
-        [tenant for tenant, _ in avoid] or None,
-        [lane for _, lane in avoid] or None,
+        None if types is None else _listed(tuple(types)),
+        None if types is None else numbers(tuple(types.values()), whole=True),
+        _listed(demand.queues),
+        _listed(demand.tenants),
+        _listed([tenant for tenant, _ in avoid] or None),
+        _listed([lane for _, lane in avoid] or None),
         demand.unknown_grace,
     )
+
+
+def _listed(given: Sequence[str] | None) -> str | None:
+    """Names as one text. None at all are one that nobody has."""
+    return None if given is None else names(given, whole=True)
 
 
 def _in_turn(leases: list[Lease], order: Sequence[int]) -> list[Lease]:

@@ -13,9 +13,8 @@ from typing import Final, TypeAlias
 MOST_TENANTS: Final = 10_000
 """Tenants per queue whose lanes are remembered. Beyond that, the rest start with their first lane again."""
 
-Cursors: TypeAlias = tuple[
-    str | None, list[str] | None, list[str] | None, list[str] | None, list[str] | None, list[str] | None
-]
+Names: TypeAlias = Sequence[str] | None
+Cursors: TypeAlias = tuple[str | None, Names, Names, Names, Names, Names]
 
 
 class Turns:
@@ -76,4 +75,5 @@ class Rotation:
         ]
         if not lanes:
             return (self.queue, queues, tenants, None, None, None)
-        return (self.queue, queues, tenants, *(list(column) for column in zip(*lanes, strict=True)))  # type: ignore[return-value]
+        within, whose, which = zip(*lanes, strict=True)
+        return (self.queue, queues, tenants, within, whose, which)
