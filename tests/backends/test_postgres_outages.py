@@ -10,7 +10,9 @@ import asyncpg
 import pytest
 
 from tests.backends.postgres_store import connected, opened
+from treadle import Client
 from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres.signals import PER_SECOND, WHEN_BUSY
 from treadle.errors import NotStarted, StoreUnavailable
 from treadle.item import Beat, Demand, Fire, Rejected, Schedule, Signal, Submission
 from treadle.testing.contract.build import (
@@ -378,12 +380,73 @@ async def discard(backend: PostgresBackend) -> None:
         await second.execute("discard all")
 
 
-async def test_signals_are_merged(prepared_url: str) -> None:
+async def test_signals_are_collected(prepared_url: str) -> None:
     """A thousand in a row are a few notifications, and nothing of them is left out."""
-    async with opened(prepared_url) as backend, opened(prepared_url) as other:
+    async with Client(prepared_url) as client, opened(prepared_url) as other:
         ear = Ear()
         await other.subscribe(ear)
         for n in range(1000):
-            await backend.publish(Signal(items=(("t", f"i{n}"),)))
+            client.core.signals.ended([("t", f"i{n}")], [])
+            await asyncio.sleep(0)
         await ear.hear({("t", f"i{n}") for n in range(1000)})
         assert len(ear.signals) < 20
+
+
+async def test_signals_in_a_row_are_sent_now_and_then(prepared_url: str) -> None:
+    """One at once, the next soon after, then one every fiftieth of a second."""
+    async with opened(prepared_url) as backend:
+        began = asyncio.get_running_loop().time()
+        for _ in range(10):
+            await backend.publish(Signal(ready=True))
+        assert asyncio.get_running_loop().time() - began > 1 / PER_SECOND + 8 / WHEN_BUSY - 0.01
+
+
+async def test_what_was_to_be_told_is_told_before_the_end(prepared_url: str) -> None:
+    """Also if it had to wait for its turn."""
+    async with opened(prepared_url) as other:
+        ear = Ear()
+        await other.subscribe(ear)
+        async with Client(prepared_url) as client:
+            for n in range(5):
+                client.core.signals.ended([("t", f"i{n}")], [])
+                await asyncio.sleep(0)
+        await ear.hear({("t", f"i{n}") for n in range(5)})
+
+
+async def test_a_statement_keeps_its_connection(prepared_url: str) -> None:
+    """Whoever comes between: on the server, what it needs is at hand there."""
+    async with opened(prepared_url) as backend:
+        pool = backend._calls.pool
+        one = await pool.lend(False, "one")
+        other = await pool.lend(False, "other")
+        for first, second in ((one, other), (other, one)):
+            pool.take_back(first, False)
+            pool.take_back(second, False)
+            assert (await pool.lend(False, "one"), await pool.lend(False, "other")) == (one, other)
+        pool.take_back(one, False)
+        one.terminate()
+        third = await pool.lend(False, "one")
+        assert third not in (one, other)
+        assert not third.is_closed()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_id_that_somebody_is_about_to_take(prepared_url: str, commits: bool) -> None:
+    """It is waited for, in short bites, until the other transaction ends one way or the other."""
+    async with opened(prepared_url) as backend, connected(prepared_url) as user:
+        transaction = user.transaction()
+        await transaction.start()
+        await backend.submit([Submission((item("a"),))], tx=user)
+        waiting = asyncio.ensure_future(backend.submit([Submission((item("a"),))]))
+        await until_blocked(user)
+        await (transaction.commit() if commits else transaction.rollback())
+        (answer,) = await waiting
+        assert isinstance(answer, Rejected) == commits
+        assert await status(backend, "a") == "ready"
+
+
+async def until_blocked(connection: asyncpg.Connection) -> None:
+    """Until somebody waits for what this connection holds."""
+    waiters = "select 1 from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))"
+    while not await connection.fetch(waiters):  # noqa: ASYNC110  the server does not say
+        await asyncio.sleep(0.01)

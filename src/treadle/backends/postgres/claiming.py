@@ -86,7 +86,7 @@ def _asked(demand: Demand) -> tuple[object, ...]:
 
 def _listed(given: Sequence[str] | None) -> str | None:
     """Names as one text. None at all are one that nobody has."""
-    return None if given is None else names(given, whole=True)
+    return None if given is None else names(given or ("",), whole=True)
 
 
 def _in_turn(leases: list[Lease], order: Sequence[int]) -> list[Lease]:
