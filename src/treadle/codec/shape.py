@@ -59,7 +59,7 @@ class Shape:
         self._has_times = any(isinstance(part, _TIMES) for part in inside)
         self._builtin = _INSTANCES if any(isinstance(part, _TEXT_LIKE) for part in inside) else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
-        self._is_plain = self._is_simple and not (
+        self.is_plain = self._is_simple and not (
             self._is_open or self._has_classes or self._has_numbers or self._has_times
         )
         """Nothing but text, whole numbers and the like, also in lists: written in one go."""
@@ -87,13 +87,13 @@ class Shape:
 
     def encode(self, value: Any, codec: Codec = default_codec) -> bytes:
         """Validate and write; EncodeError with the path for what is not this type or has no form."""
-        if self._is_plain and type(codec) is JsonCodec:
+        if self.is_plain and type(codec) is JsonCodec:
             try:
-                data = _write(msgspec.convert(value, self._wire))
-                if not is_marked(data):
-                    return data
+                data = write_plain(msgspec.convert(value, self._wire))
             except Exception:  # noqa: BLE001  the long way says what is wrong, and where
-                pass
+                data = None
+            if data is not None:
+                return data
         try:
             return self.write(self.check(value), codec)
         except Refused as refused:
@@ -165,6 +165,15 @@ class Shape:
         if is_marked(data) or (self._has_numbers and data.find(b"null") >= 0):
             return False
         return not self._has_times or self._read(data) == value
+
+
+def write_plain(value: Any) -> bytes | None:
+    """What needs no more than JSON has. None: this does, or has no form at all."""
+    try:
+        data = _write(value)
+    except Exception:  # noqa: BLE001  the long way says what is wrong, and where
+        return None
+    return None if is_marked(data) else data
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 Only what the caller gave is stored. Defaults stay with the function, so that a stored call means
 what the same call would mean in code.
 
-Minting is on the hot path: for `add(a: int, b: int)` bind takes 2.2 us, encode 1.1, decode 1.6; with
+Minting is on the hot path: for `add(a: int, b: int)` bind takes 0.7 us, encode 0.6, decode 1.6; with
 a dataclass to look into 5, 1.8 and 3.5; without annotations 2.2, 4 and 2.
 """
 
@@ -24,14 +24,16 @@ from treadle.errors import DefinitionError, EncodeError, InputError
 
 from . import hints
 from .base import Codec
-from .default import default_codec
+from .default import JsonCodec, default_codec
 from .refused import Refused
-from .shape import Shape, supported
+from .shape import Shape, supported, write_plain
 
 REQUIRED: Final = Python.empty
 
 _BY_POSITION: Final = (Python.POSITIONAL_ONLY, Python.POSITIONAL_OR_KEYWORD)
 _BY_NAME: Final = (Python.POSITIONAL_OR_KEYWORD, Python.KEYWORD_ONLY)
+_EXACT: Final = frozenset((int, float, str, bool))
+"""Values of just this type are what they must be."""
 _FIRST_STEP: Final = re.compile(r"\$\.([^.\[]+)")
 
 
@@ -64,6 +66,8 @@ class Signature:
             "Arguments", [_field(name, each) for each in parameters], forbid_unknown_fields=True, kw_only=True
         )
         self._shape = Shape(self._arguments, from_dict=True)
+        self._types = tuple(each.type for each in parameters) if self._by_position else ()
+        self._is_exact = self._by_position and all(each in _EXACT for each in self._types)
 
     @classmethod
     def for_function(
@@ -89,6 +93,8 @@ class Signature:
 
         What `*args` and `**kwargs` take stands under their own names, as a tuple and a dict.
         """
+        if self._is_exact and not kwargs and tuple(map(type, args)) == self._types:
+            return dict(zip(self._positions, args))  # noqa: B905  as many; half the time of the long way
         bound: dict[str, Any] = dict(zip(self._positions, args))  # noqa: B905  see below
         if len(args) > len(self._positions):
             self._bind_rest(bound, args)
@@ -106,6 +112,10 @@ class Signature:
 
     def encode(self, bound: Mapping[str, Any], codec: Codec = default_codec) -> bytes:
         """Write what `bind` gave; EncodeError with the path."""
+        if self._shape.is_plain and type(codec) is JsonCodec:
+            data = write_plain(bound)
+            if data is not None:
+                return data
         try:
             return self._shape.write(self._arguments(**bound), codec)
         except Refused as refused:

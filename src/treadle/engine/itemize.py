@@ -68,6 +68,8 @@ class Itemizer:
         self._registry = registry
         self._settings = settings
         self._bases: dict[AnyType, Resolved] = {}
+        self._usual: dict[AnyType, tuple[Any, ...]] = {}
+        """What items of a type say behind their tenant, if nothing is asked for when they are submitted."""
 
     def base(self, type: AnyType) -> Resolved:
         """What holds for every Work of the type, unless it says otherwise."""
@@ -87,6 +89,25 @@ class Itemizer:
     ) -> Item:
         """`options` are checked. `lease_to` is asked for a worker if the options ask for `skip_queue`."""
         type = self._registry.meet(work)
+        if options or (parent is not None and (parent.workflow or parent.workflow_type)):
+            return self._item(work, type, options, tenant, parent, lease_to)
+        usual = self._usual.get(type)
+        if usual is not None:  # two thirds of the time that the long way takes
+            return Item(work.id, work.type, self._encoded(type, work.input), tenant, *usual)
+        item = self._item(work, type, options, tenant, parent, lease_to)
+        if type is not GATE and type.options.get("options") is None and not self.base(type).skip_queue:
+            self._usual[type] = msgspec.structs.astuple(item)[4:]
+        return item
+
+    def _item(
+        self,
+        work: Work[Any, Any],
+        type: AnyType,
+        options: Mapping[str, Any],
+        tenant: str,
+        parent: Lease | None,
+        lease_to: Callable[[str], str | None] | None,
+    ) -> Item:
         base = self.base(type)
         resolved = resolve(type.computed_options(work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED

@@ -171,5 +171,7 @@ def connector(connect: Callable[[], Awaitable[Connection]]) -> Callable[[], Awai
 
 
 def _ours(error: BaseException) -> bool:
-    """Raised by our own functions, for the verb that called to read."""
+    """For the verb that called to read: raised by our own functions, or because something is taken."""
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return True
     return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith("TR")

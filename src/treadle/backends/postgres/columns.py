@@ -25,11 +25,12 @@ WITHIN: Final = "\x1f"
 def call_of(function: str, *types: str | None) -> str:
     """A call of one of our functions with parameters of these types. None: null."""
     numbers = count(1)
-    parameters = ", ".join("null" if type is None else _parameter(next(numbers), type) for type in types)
+    parameters = ", ".join("null" if type is None else parameter(next(numbers), type) for type in types)
     return f"select * from treadle.{function}({parameters})"  # noqa: S608  constants
 
 
-def _parameter(number: int, type: str) -> str:
+def parameter(number: int, type: str) -> str:
+    """A parameter of a statement, as this type."""
     if type == NAMES:
         return f"treadle.names(${number})"
     if type.endswith("[]") and type != "bytea[]":

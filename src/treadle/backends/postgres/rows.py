@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref
@@ -19,11 +20,14 @@ COLUMNS: Final = (
 )
 """The types of `Rows.columns`."""
 
-SHAPE: Final = (
-    "text", "text", "text", "text", "int", "int", "float8", "float8", "float8", "float8", "text", "text",
-    "text", "int", "float8", "float8", "bytea",
-)  # fmt: skip
-"""The types of what `shape_of` answers."""
+SHAPE: Final = {
+    "tenant": "text", "type": "text", "queue": "text", "lane": "text", "priority": "int", "attempts": "int",
+    "run_at": "float8", "delay": "float8", "deadline": "float8", "expires_in": "float8", "parent": "text",
+    "workflow": "text", "workflow_type": "text", "need": "int", "keep": "float8", "keep_dead": "float8",
+    "options": "bytea",
+}  # fmt: skip
+"""The fields that `shape_of` answers, and their types."""
+_shape: Final[Callable[[Item], tuple[object, ...]]] = attrgetter(*SHAPE)
 
 
 def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
@@ -36,14 +40,6 @@ def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
         if item is not items[0] and _shape(item) != first:
             return None
     return first
-
-
-def _shape(item: Item) -> tuple[object, ...]:
-    return (
-        item.tenant, item.type, item.queue, item.lane, item.priority, item.attempts, item.run_at, item.delay,
-        item.deadline, item.expires_in, item.parent, item.workflow, item.workflow_type, item.need, item.keep,
-        item.keep_dead, item.options,
-    )  # fmt: skip
 
 
 class Rows(NamedTuple):

@@ -12,24 +12,22 @@ import asyncpg
 from treadle.errors import CycleError, DuplicateIdError, TreadleError
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
 
-from .alone import ADD_ONE, alone
+from .adding import ADD, ADD_ONE, TAKEN
 from .base import Verbs
 from .calls import Fields
 from .codes import status_of
 from .columns import NAMES, call_of, data, names, numbers
-from .rows import COLUMNS, SHAPE, circular, ordered, rows_of, shape_of
+from .rows import COLUMNS, circular, ordered, rows_of, shape_of
 from .within import row_within
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 _ROWS: Final = (*COLUMNS, None, "bigint[]", NAMES, None, None, "boolean", "boolean")
 STORE: Final = call_of("store", *_ROWS)
-ADD: Final = call_of("add", "int[]", NAMES, "bigint[]", None, "bytea[]", None, *SHAPE, None, "boolean")
 FIRE: Final = call_of("fire", "text", "float8", "float8", *_ROWS)
 WITHIN: Final = call_of("submit_within", *_ROWS, "text")
 
 REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
-TAKEN: Final = "TR007"
 UNSURE: Final = 10_000
 """How many submissions are remembered whose outcome is not known."""
 
@@ -43,33 +41,35 @@ class Submitting(Verbs):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         if tx is not None:
             return await self._submit_within(submissions, tx)
-        item = alone(submissions)
-        if item is not None and (submitted := await self._add_one(submissions[0], item)) is not None:
-            return [(submitted,)]
+        if len(submissions) == 1 and len(submissions[0].items) == 1:
+            submitted = await self._add_one(submissions[0])
+            if submitted is not None:
+                return [(submitted,)]
         answers: dict[int, Answer] = {}
         for wave in waves(submissions):
             await self._store(submissions, wave, answers)
         return [answers[n] for n in range(len(submissions))]
 
-    async def _add_one(self, submission: Submission, item: Item) -> Submitted | None:
+    async def _add_one(self, submission: Submission) -> Submitted | None:
         """The short way for the usual item. None: it is not one, or its id is taken."""
+        (item,) = submission.items
         shape = shape_of(submission.items)
         if shape is None:
             return None
         nonce = self._nonce(submission)
         try:
-            stored = await self._calls.rows(ADD_ONE, item.id, nonce, item.input, *shape)
+            record = await self._calls.row(ADD_ONE, item.id, nonce, item.input, *shape)
+        except TAKEN:
+            # By somebody else, or by an earlier try of this very call: the long way knows.
+            self._remember([(submission, nonce)])
+            return None
         except asyncpg.PostgresError:
             raise  # nothing has happened
         except BaseException:
             self._remember([(submission, nonce)])
             raise
-        if not stored:
-            # By somebody else, or by an earlier try of this very call: the long way knows.
-            self._remember([(submission, nonce)])
-            return None
         self._unsure.pop(id(submission), None)
-        return Submitted(item.id, False, status_of(stored[0]["status"]), None, item.id)
+        return Submitted(item.id, False, status_of(record["state"]), None, item.id)
 
     async def _submit_within(self, submissions: Sequence[Submission], tx: object) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
@@ -112,23 +112,20 @@ class Submitting(Verbs):
         nonces: dict[int, int],
         answers: dict[int, Answer],
     ) -> bool:
-        """The short way, for items that are alike. False: they are not, or an id is taken.
-        (It takes a seventh off the time of a single item.)"""
+        """The short way, for items that are alike. False: they are not, or an id is taken."""
         rows = [(item, n) for n in wave for item in submissions[n].items]
         shape = shape_of([item for item, _ in rows])
         if shape is None:
             return False
         order = ordered([item.id for item, _ in rows])
         rank = None if isinstance(order, range) else numbers([n + 1 for n in order], whole=True)
-        rows = [rows[n] for n in order]
+        rows = rows if rank is None else [rows[n] for n in order]
         ids = names([item.id for item, _ in rows], whole=True)
         nonce = numbers([nonces[owner] for _, owner in rows])
         inputs = data([item.input for item, _ in rows])
         try:
-            record = await self._calls.row(ADD, rank, ids, nonce, inputs, *shape, True)
-        except asyncpg.PostgresError as error:
-            if error.sqlstate != TAKEN:
-                raise
+            record = await self._calls.row(ADD, ids, nonce, inputs, len(rows), rank, *shape)
+        except TAKEN:
             return False
         status = status_of(record["state"])
         for n in wave:
@@ -326,6 +323,9 @@ def waves(submissions: Sequence[Submission]) -> Iterator[list[int]]:
 
     Later ones with an id or a key that came before must see what became of the first; so must those that
     wait and are waited for."""
+    if len(submissions) == 1:
+        yield [0]
+        return
     wave: list[int] = []
     seen: set[object] = set()
     for n, submission in enumerate(submissions):

@@ -1,10 +1,10 @@
 -- New items that are alike but for their ids and inputs, as almost all are, and that wait for nobody.
--- If an id is taken: with p_alone nothing is stored (TR007), else the others are; `added` says how many.
+-- Those whose ids are taken are left out; `added` says how many are not.
 create or replace function treadle.add(
   i_rank int[], i_id text[], i_nonce bigint[], i_grp bigint[], i_input bytea[], i_skip boolean[],
   p_tenant text, p_type text, p_queue text, p_lane text, p_priority int, p_attempts int, p_run_at float8,
   p_delay float8, p_deadline float8, p_expires float8, p_parent text, p_workflow text, p_workflow_type text,
-  p_need int, p_keep float8, p_keep_dead float8, p_options bytea, p_group_id text, p_alone boolean,
+  p_need int, p_keep float8, p_keep_dead float8, p_options bytea, p_group_id text,
   out now float8, out nos bigint[], out state smallint, out added int)
 language plpgsql set lock_timeout = '200ms'
 as $$
@@ -36,9 +36,6 @@ begin
       p_queue, p_tenant, p_lane, p_type
     from stored s;
   get diagnostics added = row_count;
-  if p_alone and added < n then
-    raise exception 'taken' using errcode = 'TR007';
-  end if;
 end $$;
 
 -- Numbers in the order of submission, which need not be the order of the rows.

@@ -34,7 +34,7 @@ begin
     select a.now, a.nos, a.state, a.added into now, nos, state, got from treadle.add(
       i_rank, i_id, i_nonce, i_grp, i_input, i_skip, i_tenant[1], i_type[1], i_queue[1], i_lane[1], i_priority[1],
       i_attempts[1], i_run_at[1], i_delay[1], i_deadline[1], i_expires[1], i_parent[1], i_workflow[1],
-      i_workflow_type[1], i_need[1], i_keep[1], i_keep_dead[1], i_options[1], i_group_id[1], false) a;
+      i_workflow_type[1], i_need[1], i_keep[1], i_keep_dead[1], i_options[1], i_group_id[1]) a;
     if got = n then
       states := array_fill(state, array[n]);
       return;
