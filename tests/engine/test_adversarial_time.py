@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, work
 from treadle.events import Expired, GroupDone
 from treadle.flow import UnhandledGroup
@@ -127,9 +127,10 @@ async def test_a14_who_waits_for_more_than_an_hour_waits(make_timed: MakeApp, cl
     def unhandled(info: UnhandledGroup) -> None:
         told.append(info.group_id)
 
-    client = make_timed(slow)
-    waiting = asyncio.ensure_future(client.enqueue(slow(), delay=2 * 3600).group())
+    client, wanted = make_timed(slow), slow()
+    waiting = asyncio.ensure_future(client.enqueue(wanted, delay=2 * 3600).group())
     async with make_timed(slow, on_unhandled_group=unhandled) as app:
+        await until_status(app, wanted.id, "scheduled")
         ignored = await app.enqueue(slow(), delay=2 * 3600)
         for _ in range(8):
             await clock.advance(900)

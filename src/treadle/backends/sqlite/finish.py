@@ -38,9 +38,7 @@ class Live(NamedTuple):
     gated: int
     due: float
     deadline: float | None
-    started: float | None
     seq: int
-    redrives: int
     keep: float
     keep_dead: float | None
     verdict: Verdict | None
@@ -120,12 +118,6 @@ class Finish:
                 outcome,
                 reason or NULL,
                 token or NULL,
-                item.settled or NULL,
-                item.attempt,
-                item.redrives,
-                item.due,
-                NULL if item.deadline is None else item.deadline,
-                NULL if item.started is None else item.started,
                 self._tx.now,
                 NULL if expires is None else expires,
                 gave,
@@ -147,8 +139,8 @@ class Finish:
             return
         tx, done = self._tx, self._done
         nos = array(row[0] for row in done)
-        tx.run(_SQL["delete_jobs"], nos)
         tx.run_rows(_SQL["insert_done"], done)
+        tx.run(_SQL["delete_jobs"], nos)
         if self._gated:
             # Whether an item that is let go is alone is asked of the groups.
             self.groups.write()

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from treadle.item import Attempt, Failure, ItemState, Lease
 
@@ -114,42 +113,17 @@ def _attempt(row: Row) -> Attempt:
 
 def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
     """The leases on these items, in this order."""
-    if not nos:
-        return []
-    found = {row[0]: _lease(row) for row in tx.rows(_SQL["leases"], tx.now, array(nos))}
-    return [found[no] for no in nos]
+    return [_lease(row) for row in tx.rows(_SQL["leases"], tx.now, array(nos))] if nos else []
 
 
 def _lease(row: Row) -> Lease:
-    no, id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, *rest = row
-    parent, workflow, workflow_type, after, options, queued_at, due, started, deadline, verdict = rest
-    lease = Lease(
-        ref=no,
-        id=id,
-        tenant=tenant,
-        token=token,
-        type=type,
-        input=input,
-        attempt=attempt,
-        group_id=id if group_id is None else group_id,
-        queue=queue,
-        lane=lane,
-        attempts=attempts,
-        options=options,
-        queued_at=queued_at,
-        due_at=due,
-        claimed_at=started,
-    )
-    # A call with more than 15 names takes four times as long, and few items need the rest.
-    if parent is workflow is workflow_type is after is deadline is verdict is None and not priority:
-        return lease
-    return replace(
-        lease,
-        priority=priority,
-        parent=parent,
-        workflow=workflow,
-        workflow_type=workflow_type,
-        after=ids(after),
-        deadline=deadline,
-        verdict=verdict,
-    )
+    """A row whose columns come in the order of a lease's fields, by position: see there."""
+    (
+        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
+        workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
+    ) = row  # fmt: skip
+    return Lease(
+        id, tenant, token, type, input, attempt, id if group_id is None else group_id, queue, lane, priority,
+        attempts, parent, workflow, workflow_type, () if after is None else ids(after), options, queued_at,
+        due_at, claimed_at, deadline, verdict, ref,
+    )  # fmt: skip

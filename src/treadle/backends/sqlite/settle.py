@@ -7,7 +7,20 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Loss, Outcome, Reason, Ref, Rejected, Settled, Settlement, Verdict
+from treadle.item import (
+    Failure,
+    Item,
+    Lease,
+    Loss,
+    Outcome,
+    Reason,
+    Ref,
+    Rejected,
+    Settled,
+    Settlement,
+    SettlementKind,
+    Verdict,
+)
 from treadle.rules import KEPT_ATTEMPTS, due_at, failed_attempt
 
 from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, doomed, leased
@@ -66,7 +79,8 @@ class _Settling:
             self._note_refused_fold(settlement)
         elif item is not None:
             del self._owned[lease.token]
-            self._record(settlement, item)
+            if settlement.failure is not None:
+                self._record(settlement.failure, settlement.kind, item)
         return outcome
 
     def _note_refused_fold(self, settlement: Settlement) -> None:
@@ -84,10 +98,9 @@ class _Settling:
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
 
-    def _record(self, settlement: Settlement, item: Live) -> None:
+    def _record(self, failure: Failure, kind: SettlementKind, item: Live) -> None:
         """Add the failure to the history, unless the item was only given back with its verdict."""
-        failure = settlement.failure
-        if failure is not None and (item.verdict is None or settlement.kind == "dead"):
+        if item.verdict is None or kind == "dead":
             worker = self._workers.get(item.worker or 0, "")
             record(self._tx, [(item.no, failed_attempt(failure, item.attempt, self._tx.now, worker))])
 

@@ -35,9 +35,9 @@ SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = 
 
 -- The columns are read by rows.lease, in this order. One that is alone has no group but itself.
 -- :name leases
-SELECT j.no, i.id, i.tenant, j.token, i.type, i.input, j.attempt, g.id, i.queue, i.lane,
+SELECT i.id, i.tenant, j.token, i.type, i.input, j.attempt, g.id, i.queue, i.lane,
        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued_at,
-       j.due, CASE WHEN j.verdict IS NULL THEN j.started ELSE ? END, j.deadline, j.verdict
+       j.due, CASE WHEN j.verdict IS NULL THEN j.started ELSE ? END, j.deadline, j.verdict, j.no
 FROM json_each(?) AS e
 CROSS JOIN treadle_job AS j ON j.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = j.no
