@@ -534,9 +534,9 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ready: bool = False
     """There may be something to claim."""
     items: tuple[Ref, ...] = ()
-    """Items that have ended."""
+    """Items that have ended. So may have the groups whose roots they are."""
     groups: tuple[Ref, ...] = ()
-    """Groups that have ended."""
+    """Groups that have ended, and whose roots are not among the items."""
     everything: bool = False
     """Too much changed to name it: look at all you wait for."""
     asking: tuple[Ref, ...] = ()

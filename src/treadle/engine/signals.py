@@ -16,7 +16,7 @@ from treadle.item import Ref, Signal
 from .hooks import Hooks
 from .tasks import Tasks
 
-PORTION = 100
+PORTION = 150
 """The most ids of one kind in one signal: it has to fit where stores carry signals."""
 MOST = 20 * PORTION
 """Of more than this, no list is sent: `everything` says it all."""
@@ -84,9 +84,11 @@ class Signals:
             return
         if here:
             self._tell(Signal(items=tuple(items), groups=tuple(groups)))
-        self._items += items
-        self._groups += groups
-        self._publish()
+        if self._enabled:
+            known = set(items)
+            self._items += items
+            self._groups += [group for group in groups if group not in known]
+            self._publish()
 
     def ask(self, groups: list[Ref]) -> None:
         self._asking += groups

@@ -51,7 +51,9 @@ class Submitter:
         self._adrift = adrift
         self.leasing = 0
         """Requests under way whose items are to be stored already leased."""
-        self._combiner: Combiner[Request] = Combiner(self._write, tasks, name="submit", limit=1000)
+        # In bites: the first are claimed while the rest is being written. (A thousand at once, awaited, run
+        # by another process: 6,200 a second in one bite, 7,000 in four.)
+        self._combiner: Combiner[Request] = Combiner(self._write, tasks, name="submit", limit=250)
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
         """Store these items together. A caller that is cancelled stops waiting; the write goes on, and

@@ -150,6 +150,7 @@ class Waiters:
             self.groups.unseen.update(self.groups.futures)
         else:
             self.items.named(signal.items)
+            self.groups.named(signal.items)
             self.groups.named(signal.groups)
         if self.items.unseen or self.groups.unseen:
             self._look.set()

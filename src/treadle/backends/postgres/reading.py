@@ -10,6 +10,7 @@ from treadle.item import Count, Ended, Filter, GroupState, ItemState, Page, Ref,
 from .base import Verbs
 from .calls import Record
 from .codes import status_of
+from .columns import NAMES, call_of, names
 from .listing import Listing, cursor_of
 from .states import group_of, state_of
 
@@ -17,7 +18,7 @@ GET: Final = "select * from treadle.show(treadle.find($1::text[], $2), true)"
 SHOW: Final = "select * from treadle.show($1::bigint[], false)"
 GROUP: Final = "select * from treadle.groups(treadle.find($1::text[], $2))"
 GROUPS: Final = "select * from treadle.groups($1::bigint[])"
-ENDED: Final = "select * from treadle.ended($1::text[], $2::text[], $3::text[], $4::text[])"
+ENDED: Final = call_of("ended", NAMES, NAMES, NAMES, NAMES)
 OPEN_COUNTS: Final = """
     select j.tenant, j.queue, j.type,
       case when j.verdict is not null then j.was when j.status = 3 then 2 else j.status end, count(*)
@@ -101,5 +102,7 @@ class Reading(Verbs):
         ]
 
 
-def _columns(refs: Sequence[Ref]) -> tuple[list[str], list[str]]:
-    return [tenant for tenant, _ in refs], [id for _, id in refs]
+def _columns(refs: Sequence[Ref]) -> tuple[str | None, str | None]:
+    if not refs:
+        return None, None
+    return names([tenant for tenant, _ in refs], whole=True), names([id for _, id in refs], whole=True)
