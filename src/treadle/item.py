@@ -543,3 +543,5 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Groups of which the sender asks: does anybody wait for them?"""
     awaited: tuple[Ref, ...] = ()
     """Groups that somebody waits for: the answer."""
+    times: int = 1
+    """How many occasions to publish it stands for."""

@@ -41,6 +41,8 @@ class Signals:
         self._groups: list[Ref] = []
         self._asking: list[Ref] = []
         self._awaited: list[Ref] = []
+        self._times = 0
+        """How often there was something to tell since the last signal."""
         self._publishing: asyncio.Task[None] | None = None
         self._enabled = False
 
@@ -99,6 +101,7 @@ class Signals:
         self._publish()
 
     def _publish(self) -> None:
+        self._times += 1
         if self._enabled and self._publishing is None:
             self._publishing = self._tasks.start(self._run(), "signals")
 
@@ -132,8 +135,10 @@ class Signals:
             everything=everything,
             asking=_portion(self._asking),
             awaited=_portion(self._awaited),
+            times=max(1, self._times),
         )
         self._ready = False
+        self._times = 0
         return signal
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,9 +30,7 @@ log = logging.getLogger("treadle.postgres")
 PER_SECOND: Final = 250
 """With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
 WHEN_BUSY: Final = 50
-"""Per second, when one comes right after the other: whoever is to be woken is busy then."""
-MANY: Final = 100
-"""So many names in one signal, and there may be more to come: they need not wait."""
+"""Per second, when each stands for several occasions: whoever is to be woken is busy then."""
 MOST_BYTES: Final = 7900
 """The server takes no payload of 8,000."""
 PROBE: Final = 20.0
@@ -54,10 +53,9 @@ class Notifier:
         """Returns when it was sent, or could not be."""
         if signal == Signal():
             return
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         wait = self._free_at - now
-        busy = wait > 0 and len(signal.items) + len(signal.groups) < MANY
-        self._free_at = max(self._free_at, now) + 1 / (WHEN_BUSY if busy else PER_SECOND)
+        self._free_at = max(self._free_at, now) + min(signal.times / PER_SECOND, 1 / WHEN_BUSY)
         if wait > 0:
             await asyncio.sleep(wait)
         try:
