@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from uuid import UUID
 
 import pytest
@@ -355,3 +355,27 @@ def test_decorated_functions_keep_their_annotations() -> None:
     assert signature.bind((1, 2), {}) == {"a": 1, "b": 2}
     with pytest.raises(InputError, match="Expected `int`"):
         signature.bind((1, "2"), {})
+
+
+def test_an_annotation_that_cannot_be_hashed() -> None:
+    signature = Signature("f", [Parameter("n", Annotated[int, ["a", "note"]])])
+    assert signature.bind((1,), {}) == {"n": 1}
+    with pytest.raises(InputError, match="'n'"):
+        signature.bind(("1",), {})
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None])
+def test_plain_parameters_take_their_own_type_alone(value: Any) -> None:
+    """Where nothing is to be converted there is a short way: it takes no more than the long one."""
+    signature = Signature("f", [Parameter("n", int)])
+    with pytest.raises(InputError, match="'n'"):
+        signature.bind((value,), {})
+    assert signature.bind((2**80,), {}) == signature.bind((), {"n": 2**80}) == {"n": 2**80}
+
+
+def test_a_subclass_of_a_plain_type_is_converted() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    bound = Signature("f", [Parameter("name", str)]).bind((Name("x"),), {})
+    assert bound == {"name": "x"}

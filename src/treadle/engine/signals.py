@@ -102,20 +102,17 @@ class Signals:
 
     def _publish(self) -> None:
         self._times += 1
-        if self._enabled and self._publishing is None:
+        if self._enabled and (self._publishing is None or self._publishing.done()):
             self._publishing = self._tasks.start(self._run(), "signals")
 
     async def flush(self) -> None:
         """Return when what was to be told so far has been."""
-        while self._publishing is not None:
+        if self._publishing is not None:
             await asyncio.wait({self._publishing})
 
     async def _run(self) -> None:
-        try:
-            while (signal := self._take()) is not None:
-                await self._backend.publish(signal)
-        finally:
-            self._publishing = None
+        while (signal := self._take()) is not None:
+            await self._backend.publish(signal)
 
     def _take(self) -> Signal | None:
         """The next signal to publish: as much as one can name, or that there is too much to name."""
