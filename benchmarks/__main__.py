@@ -19,18 +19,19 @@ from benchmarks.stores import KINDS, Stores, stores
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-ALL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes", "depth", "churn")
+USUAL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes")
+LONG = ("depth", "churn")
 QUICK = ("engine", "fleet", "cost")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[*ALL, []], help="default: all")
+    parser.add_argument("what", nargs="*", choices=[*USUAL, *LONG, []], help=f"default: all but {', '.join(LONG)}")
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
     parser.add_argument("--seconds", type=float, default=20.0, help="of mixed load (processes)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
-    what = given.what or list(QUICK if given.quick else ALL)
+    what = given.what or list(QUICK if given.quick else USUAL)
     kinds = tuple(given.on or KINDS)
     console.print(f"[bold]treadle[/] on {machine()}")
     with stores(kinds) as opened:
