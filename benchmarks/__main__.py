@@ -26,7 +26,8 @@ QUICK = ("engine", "fleet", "cost")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[*USUAL, *LONG, []], help=f"default: all but {', '.join(LONG)}")
+    default = f"default: all but {' and '.join(LONG)}"
+    parser.add_argument("what", nargs="*", choices=[*USUAL, *LONG, []], help=default)
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
     parser.add_argument("--seconds", type=float, default=20.0, help="of mixed load (processes)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
