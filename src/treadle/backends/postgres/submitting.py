@@ -41,35 +41,10 @@ class Submitting(Verbs):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         if tx is not None:
             return await self._submit_within(submissions, tx)
-        if len(submissions) == 1 and len(submissions[0].items) == 1:
-            submitted = await self._add_one(submissions[0])
-            if submitted is not None:
-                return [(submitted,)]
         answers: dict[int, Answer] = {}
         for wave in waves(submissions):
             await self._store(submissions, wave, answers)
         return [answers[n] for n in range(len(submissions))]
-
-    async def _add_one(self, submission: Submission) -> Submitted | None:
-        """The short way for the usual item. None: it is not one, or its id is taken."""
-        (item,) = submission.items
-        shape = shape_of(submission.items)
-        if shape is None:
-            return None
-        nonce = self._nonce(submission)
-        try:
-            record = await self._calls.row(ADD_ONE, item.id, nonce, item.input, *shape)
-        except TAKEN:
-            # By somebody else, or by an earlier try of this very call: the long way knows.
-            self._remember([(submission, nonce)])
-            return None
-        except asyncpg.PostgresError:
-            raise  # nothing has happened
-        except BaseException:
-            self._remember([(submission, nonce)])
-            raise
-        self._unsure.pop(id(submission), None)
-        return Submitted(item.id, False, status_of(record["state"]), None, item.id)
 
     async def _submit_within(self, submissions: Sequence[Submission], tx: object) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
@@ -117,14 +92,12 @@ class Submitting(Verbs):
         shape = shape_of([item for item, _ in rows])
         if shape is None:
             return False
-        order = ordered([item.id for item, _ in rows])
-        rank = None if isinstance(order, range) else numbers([n + 1 for n in order], whole=True)
-        rows = rows if rank is None else [rows[n] for n in order]
-        ids = names([item.id for item, _ in rows], whole=True)
-        nonce = numbers([nonces[owner] for _, owner in rows])
-        inputs = data([item.input for item, _ in rows])
         try:
-            record = await self._calls.row(ADD, ids, nonce, inputs, len(rows), rank, *shape)
+            if len(rows) == 1:
+                item, owner = rows[0]
+                record = await self._calls.row(ADD_ONE, item.id, nonces[owner], item.input, *shape)
+            else:
+                record = await self._calls.row(ADD, *_alike(rows, nonces), *shape)
         except TAKEN:
             return False
         status = status_of(record["state"])
@@ -264,6 +237,22 @@ class Request:
             count = len(self._submissions[owner].items)
             answers[owner] = tuple(stored[m] for m in range(n, n + count))
             n += count
+
+
+def _alike(rows: list[tuple[Item, int]], nonces: dict[int, int]) -> tuple[object, ...]:
+    """What `ADD` takes: items that are alike, each with the number of its submission, in the order of ids."""
+    order = ordered([item.id for item, _ in rows])
+    rank = None
+    if not isinstance(order, range):
+        rank = numbers([n + 1 for n in order], whole=True)
+        rows = [rows[n] for n in order]
+    return (
+        names([item.id for item, _ in rows], whole=True),
+        numbers([nonces[owner] for _, owner in rows]),
+        data([item.input for item, _ in rows]),
+        len(rows),
+        rank,
+    )
 
 
 def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
