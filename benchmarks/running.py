@@ -115,9 +115,9 @@ class Positions:
     async def _pass_by(self, client: Client) -> None:
         """A worker that has another type looks for work, and finds none."""
         async with Worker(client, types=[other]) as worker:
-            assert worker.crew is not None
+            assert worker._runtime is not None
             for _ in range(30):
-                await worker.crew.claimer.empty()
+                await worker._runtime.claimer.empty()
 
     async def _one_more(self, client: Client, how: str) -> None:
         tenant, lane, priority = "A", "a", 0

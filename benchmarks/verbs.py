@@ -16,7 +16,7 @@ from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
 from benchmarks.stores import Stores, backend
 from treadle.backend import Backend
 from treadle.ids import generate_id
-from treadle.item import Beat, Contribution, Demand, Item, Lease, Settlement, Submission
+from treadle.item import Contribution, Demand, Heartbeat, Item, Lease, Settlement, Submission
 
 BATCH = 500
 WORKER = "bench"
@@ -32,7 +32,7 @@ async def submit(store: Backend, new: Sequence[Item], batch: int = 1000) -> None
 
 
 async def alive(store: Backend, worker: str = WORKER) -> None:
-    await store.beat(Beat(worker=worker, lease=600, types=("noop",)))
+    await store.beat(Heartbeat(worker=worker, lease=600, types=("noop",)))
 
 
 def demand(limit: int, worker: str = WORKER, rotation: object = None) -> Demand:

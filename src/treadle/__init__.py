@@ -21,7 +21,7 @@ from treadle.codec import Codec, default_codec
 from treadle.condition import at_least, condition_met
 from treadle.context import Context
 from treadle.cron import next_after
-from treadle.define import work
+from treadle.decorators import work
 from treadle.dependency import dependency
 from treadle.errors import (
     Abort,
@@ -66,11 +66,11 @@ from treadle.errors import (
     WorkCancelled,
     WorkFailed,
 )
-from treadle.failure import Failure
-from treadle.flow import (
+from treadle.flow_control import (
     AcceptInfo,
     BacklogInfo,
     BackpressureInfo,
+    Failure,
     FailureInfo,
     Redrive,
     UnhandledGroup,
@@ -79,17 +79,25 @@ from treadle.flow import (
 from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.item import Count, GroupState, ItemState, Page
-from treadle.minted import Work
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
 from treadle.schedule import ScheduleHandle, ScheduleState
-from treadle.work import WorkType
+from treadle.work import Work
+from treadle.work_type import WorkType
 from treadle.worker import Worker
 
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
-    from treadle.backends.ports import PortsBackend
-    from treadle.ports import PubSub, Pulled, Queue, Store, memory_pubsub, memory_queue, memory_store
+    from treadle.ports import (
+        PortsBackend,
+        PubSub,
+        Pulled,
+        Queue,
+        Store,
+        memory_pubsub,
+        memory_queue,
+        memory_store,
+    )
 
 _PORTS = frozenset(("PubSub", "Pulled", "Queue", "Store", "memory_pubsub", "memory_queue", "memory_store"))
 
@@ -197,7 +205,7 @@ def __getattr__(name: str) -> object:
 
             return MemoryBackend
         case "PortsBackend":
-            from treadle.backends.ports import PortsBackend
+            from treadle.ports import PortsBackend
 
             return PortsBackend
         case _ if name in _PORTS:

@@ -10,13 +10,11 @@ from typing_extensions import Unpack
 
 from treadle.backend import Backend
 from treadle.client import Client, ClientSettings
-from treadle.define import Definer
+from treadle.decorators import Definer
 from treadle.doers import Doer
-from treadle.engine.backlog import OnBacklog
-from treadle.engine.duty import Backpressure, Lifespan
 from treadle.engine.registry import AnyType
-from treadle.engine.run import Accept, Middleware
-from treadle.flow import Redrive
+from treadle.engine.settings import Lifespan, Middleware
+from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.item import Lease
 from treadle.sync import SyncClient
 from treadle.timing import Duration
@@ -69,7 +67,7 @@ class Treadle(Client):
             threads=threads,
             processes=processes,
         )
-        self.work = Definer(register=self.core.learn)
+        self.work = Definer(register=self._core.learn)
         """`@app.work(...)`: define a work type and register it in one go."""
         self.sync = SyncApp(self)
         """The same verbs for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""

@@ -14,7 +14,7 @@ happened. `submit`, `settle`, `beat`, `claim_key` and `fire` can be repeated wit
 already done is not done twice. (A repeated `submit` without keys may be refused, naming the ids that it has
 stored: whoever repeats reads that as done.) A claim whose answer was lost leaves leases that
 nobody holds; they end with the worker's lease, or when the worker *asks*: a token that the worker does not
-know is found through `orphans`.
+know is found through `unknown_leases`.
 
 **Fenced.** A lease's token is new for every claim in the life of the store. What a token may change ends the
 moment the item is settled, freed, completed, cancelled or deleted; a stale token changes nothing, anywhere.
@@ -72,7 +72,6 @@ from typing import Final, Protocol, runtime_checkable
 
 from treadle.errors import BackendError
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Count,
@@ -80,22 +79,23 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
-    Grant,
     GroupState,
+    Heartbeat,
+    HeartbeatReply,
     ItemState,
     Lease,
     Page,
-    Pulse,
+    PermitReply,
+    PermitRequest,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
-    Signal,
     Status,
     Submission,
     Submitted,
-    Take,
+    Wake,
     WorkerState,
 )
 
@@ -129,12 +129,12 @@ class Transaction(Protocol):
         ...
 
 
-class Pacemaker(Protocol):
+class HeartbeatConnection(Protocol):
     """Beats for a worker whose event loop cannot. Not open yet; of no use to others."""
 
     async def open(self) -> None: ...
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         """As `Backend.beat`, without `held`."""
         ...
 
@@ -157,7 +157,7 @@ class Backend(Protocol):
         """Let go of connections, threads and files. Idempotent. A closed backend can be opened again."""
         ...
 
-    def pacemaker(self) -> Pacemaker:
+    def heartbeat_connection(self) -> HeartbeatConnection:
         """What goes on beating, from another thread and event loop, while this backend's loop is blocked."""
         ...
 
@@ -194,9 +194,9 @@ class Backend(Protocol):
 
         The cost depends on how many are handed out, not on how many wait.
 
-        **First**, whoever's lease has lapsed is buried (see `bury`), and what is due becomes ready, in the
-        order in which it was due: bounded portions of each, so that no claim takes long; what is left over is
-        done by the next. (`next_due` is then 0: come again at once.)
+        **First**, workers whose lease has lapsed are removed (see `remove_worker`), and what is due becomes
+        ready, in the order in which it was due: bounded portions of each, so that no claim takes long. The
+        next claim does what is left. (`next_due` is then 0: come again at once.)
 
         **Who is eligible**: items of the demanded queues that are not paused, of the demanded tenants, not in
         a lane to avoid, of a type with room. No more than `types[type]` of each type, and `limit` in all.
@@ -223,14 +223,14 @@ class Backend(Protocol):
         """
         ...
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         """Keep a worker alive for `lease` seconds from now, registering it if it is not known. One row,
         however many items it runs. A worker whose lease has lapsed but was not yet buried is simply alive
         again, with all that it holds. Of the leases in `held`, says which are lost and why."""
         ...
 
-    async def bury(self, worker: str) -> int:
-        """Take away a worker's lease at once, because it is known to be dead or done: all that it was running
+    async def remove_worker(self, worker: str) -> int:
+        """Take away a worker's lease at once, because it is known to be dead or done: all that it ran
         is freed (see the life of an item). Answers how many. Unknown worker: 0. Must only be called when the
         worker cannot start or settle anything more; its tokens are stale from then on."""
         ...
@@ -259,7 +259,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         """The leases of this worker whose tokens it does not know: claims (or submits with `lease_to`) whose
         answer was lost. They are the worker's as if the answer had come; claims under way must have ended."""
         ...
@@ -367,7 +367,9 @@ class Backend(Protocol):
         was given; False for any other. Its names touch nothing else in the store."""
         ...
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
         """Permits under limits that the whole fleet shares. Each take is granted the most, up to its count,
         that *all* of its limits allow, and only that much is spent in each of them: a limit is not charged
         for what another denied. In order, one step.
@@ -382,7 +384,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         """Give back permits of `slots` limits (others are not touched). A dead worker's are given back when
         it is buried."""
         ...
@@ -421,14 +423,14 @@ class Backend(Protocol):
 
     # -- signals ---------------------------------------------------------------------------------------
 
-    async def publish(self, signal: Signal) -> None:
+    async def publish(self, wake: Wake) -> None:
         """Tell the other subscribers, in other processes too. Lossy: failing to is not an error of the
         caller's, and raises nothing but cancellation. May take a little, so that whoever publishes collects
         what comes meanwhile."""
         ...
 
-    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
-        """Call `receive`, on the event loop of the caller, for each signal published from now on by anyone,
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        """Call `receive`, on the event loop of the caller, for each wake published from now on by anyone,
         perhaps including the subscriber itself. Answers a function that ends it. A `receive` that raises is
         logged and changes nothing."""
         ...

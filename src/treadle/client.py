@@ -12,30 +12,30 @@ from typing import Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend
-from treadle.claimed import ClaimedLease, claim_one
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
-from treadle.engine import announce
 from treadle.engine.core import Core
-from treadle.engine.crew import Crew
 from treadle.engine.hooks import Hooks, OnError, OnEvent
-from treadle.engine.occurrence import CatchUp, NextFn
-from treadle.engine.recurrence import Run
 from treadle.engine.registry import AnyType
+from treadle.engine.run.runtime import Runtime
+from treadle.engine.schedule.entry import Run
+from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
-from treadle.engine.unhandled import OnUnhandledGroup
+from treadle.engine.wait import announce
 from treadle.errors import DuplicateIdError
+from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import IdGenerator, check_name
 from treadle.item import DEFAULT_TENANT, Item, Submitted
+from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
-from treadle.minted import Work
-from treadle.operate import DeadLetters, Operator
+from treadle.operator import DeadLetters, Operator
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, Options, check_options
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.timing import Duration, seconds
+from treadle.work import Work
 
 S = TypeVar("S")
 G = TypeVar("G")
@@ -99,16 +99,16 @@ class Client(Operator):
 
     @property
     def backend(self) -> Backend:
-        return self.core.backend
+        return self._core.backend
 
     @property
     def types(self) -> Mapping[str, AnyType]:
         """The work types it knows, by name."""
-        return self.core.registry.types
+        return self._core.registry.types
 
     @property
     def metrics(self) -> Metrics:
-        return self.core.metrics
+        return self._core.metrics
 
     @property
     def submits_to(self) -> str:
@@ -117,7 +117,7 @@ class Client(Operator):
 
     def register(self, *types: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Make work types known, or all those in a module. `DuplicateWorkError` for two with one name."""
-        self.core.learn(*types)
+        self._core.learn(*types)
 
     def tenant(self, name: str) -> Client:
         """A client of the same app that is bound to one tenant; every verb of it is."""
@@ -127,7 +127,7 @@ class Client(Operator):
         if tenant == self._tenant:
             return self
         client = Client.__new__(Client)
-        Operator.__init__(client, self.core, tenant)
+        Operator.__init__(client, self._core, tenant)
         client.dead = DeadLetters(client)
         return client
 
@@ -135,7 +135,7 @@ class Client(Operator):
 
     async def close(self) -> None:
         """Finish what is being written and let go of the backend. Idempotent."""
-        await self.core.close()
+        await self._core.close()
 
     async def __aenter__(self) -> Client:
         await self.connect()
@@ -173,7 +173,7 @@ class Client(Operator):
             return work
         if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
-        return self.core.registry.find(work).mint(input or {})
+        return self._core.registry.find(work).mint(input or {})
 
     def submit(
         self, works: Sequence[Work[Any, Any]], options: dict[str, Any]
@@ -181,10 +181,10 @@ class Client(Operator):
         """Submit, once connected; `options` are checked."""
         tx = options.pop("tx", None)
         if tx is not None:
-            return self.core.submitter.submit_within(self._items(works, options, None), tx)
-        items = self._items(works, options, self.core.local())
-        sent = self.core.settings.clock.monotonic()
-        return self.core.submitter.submit(items, functools.partial(self._submitted, items, sent))
+            return self._core.submitter.submit_within(self._items(works, options, None), tx)
+        items = self._items(works, options, self._core.local())
+        sent = self._core.settings.clock.monotonic()
+        return self._core.submitter.submit(items, functools.partial(self._submitted, items, sent))
 
     async def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
@@ -202,26 +202,26 @@ class Client(Operator):
     ) -> list[Handle[Any, Any]]:
         """Submit in the caller's transaction, once connected; `options` are checked. If the driver of `tx` is
         not async, neither is this: it never waits."""
-        answers = await self.core.submitter.submit_within(self._items(works, options, None), tx)
+        answers = await self._core.submitter.submit_within(self._items(works, options, None), tx)
         return [self.answered(answer) for answer in answers]
 
     def _items(
-        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], crew: Crew | None
+        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], runtime: Runtime | None
     ) -> tuple[Item, ...]:
-        item, tenant = self.core.itemizer.item, self.submits_to
-        lease_to = None if crew is None else crew.offers
+        item, tenant = self._core.itemizer.item, self.submits_to
+        lease_to = None if runtime is None else runtime.offers
         items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
         _check_ids(items)
         return items
 
     def _submitted(self, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
         """What follows once they are in the store. Whether there is something to claim."""
-        core = self.core
+        core = self._core
         stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
         announce.queued(core, stored, None)
         leases = [answer.lease for answer in answers if answer.lease is not None]
-        if leases and (crew := core.local()) is not None:
-            crew.take(tuple(leases), sent)
+        if leases and (runtime := core.local()) is not None:
+            runtime.take(tuple(leases), sent)
         return len(leases) < len(stored)
 
     def answered(self, answer: Submitted) -> Handle[Any, Any]:
@@ -237,11 +237,11 @@ class Client(Operator):
         queues: Sequence[str] | None = None,
         lease: Duration = 30,
     ) -> ClaimedLease | None:
-        """Lease one item that is ready, without a worker; None if there is none. See `treadle.claimed`."""
+        """Lease one ready item, without a worker. None if there is none. See `treadle.manual_lease`."""
         await self.connect()
         names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
         return await claim_one(
-            self.core,
+            self._core,
             tenant=self._tenant,
             types=names,
             queues=None if queues is None else tuple(queues),
@@ -287,7 +287,7 @@ class Client(Operator):
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
-        return Schedules(self, self.core.scheduler, self._tenant)
+        return Schedules(self, self._core.scheduler, self._tenant)
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:

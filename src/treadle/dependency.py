@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 from typing_extensions import TypeVar
 
 from .condition import When
-from .define import work
+from .decorators import work
 from .errors import InputError
 from .ids import generate_id
-from .minted import Items, Work
 from .options import After, Input, Options, check_options
 from .result import flatten
 from .timing import Duration
+from .work import Items, Work
 
 G = TypeVar("G")
 

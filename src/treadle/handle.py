@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic
 
-from treadle.engine.outcome import group_value_of, value_of
-from treadle.engine.services import decoded
-from treadle.engine.wait import within
+from treadle.engine.run.context_services import decoded
+from treadle.engine.wait.wait_result import group_value_of, value_of
+from treadle.engine.wait.waiters import within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import GroupState, ItemState, Ref
-from treadle.minted import G_co, S_co, Work
+from treadle.operator import core_of
 from treadle.timing import Duration, seconds
+from treadle.work import G_co, S_co, Work
 
 if TYPE_CHECKING:
     from treadle.client import Client
@@ -47,7 +48,7 @@ class Handle(Generic[S_co, G_co]):
         """
         await self._client.connect()
         ref = await self._ref()
-        future = self._client.core.waiters.item(ref)
+        future = core_of(self._client).waiters.item(ref)
         value: S_co = await self.until_item(ref, future, timeout)
         return value
 
@@ -58,7 +59,7 @@ class Handle(Generic[S_co, G_co]):
         """
         await self._client.connect()
         ref = await self._group_ref()
-        future = self._client.core.waiters.group(ref)
+        future = core_of(self._client).waiters.group(ref)
         value: G_co = await self.until_group(ref, future, timeout)
         return value
 
@@ -68,7 +69,7 @@ class Handle(Generic[S_co, G_co]):
     async def state(self) -> ItemState:
         """The item as it stands. `NotFound` if there is none."""
         await self._client.connect()
-        core = self._client.core
+        core = core_of(self._client)
         (state,) = await core.backend.get([self.id], tenant=self.tenant)
         if state is None:
             raise NotFound(self.id)
@@ -81,7 +82,7 @@ class Handle(Generic[S_co, G_co]):
     # -- waiting ---------------------------------------------------------------------------------------
 
     async def until_item(self, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None) -> Any:
-        core = self._client.core
+        core = core_of(self._client)
         try:
             state = await within(future, *self._late(timeout))
         except WaitTimeout:
@@ -95,7 +96,7 @@ class Handle(Generic[S_co, G_co]):
     async def until_group(
         self, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
     ) -> Any:
-        core = self._client.core
+        core = core_of(self._client)
         try:
             group = await within(future, *self._late(timeout))
         except WaitTimeout:
@@ -158,7 +159,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = True
         client = self._client
         await client.connect()
-        waiters = client.core.waiters
+        waiters = core_of(client).waiters
         ref = (client.submits_to, self._work.id)
         # Registered before it is submitted: no look at the store is needed to know that it has not ended.
         future = waiters.item(ref, expected=True)
@@ -170,7 +171,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             waiters.confirm(ref)
             if timeout is None:  # the usual case: no coroutine and no handle more than it takes
-                value = value_of(client.core.registry, await future, answer.id)
+                value = value_of(core_of(client).registry, await future, answer.id)
             else:
                 value = await client.answered(answer).until_item(ref, future, timeout)
             return value
@@ -182,7 +183,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = True
         client = self._client
         await client.connect()
-        waiters = client.core.waiters
+        waiters = core_of(client).waiters
         ref = (client.submits_to, self._work.id)
         future = waiters.group(ref, expected=True)
         try:

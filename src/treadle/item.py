@@ -55,7 +55,7 @@ DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False):
+class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
     """How an attempt failed, in words. The engine cuts each text at 10 kB."""
 
     type: str
@@ -228,7 +228,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """False: this worker's lease has lapsed and was taken away (or it never beat); nothing was claimed."""
 
 
-class Beat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A sign of life: keeps the worker's lease for `lease` seconds more."""
 
     worker: str
@@ -239,7 +239,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The types it can run. None: no change (for the first beat: every type)."""
 
 
-class Pulse(msgspec.Struct, frozen=True, gc=False):
+class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """The answer to a beat."""
 
     fresh: bool = False
@@ -282,14 +282,14 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: SettlementKind
     result: bytes | None = None
     reason: Reason | None = None
-    failure: Failure | None = None
+    failure: ErrorInfo | None = None
     delay: float = 0.0
     run_at: float | None = None
     contribution: Contribution | None = None
     children: tuple[Item, ...] = ()
 
 
-class Released(msgspec.Struct, frozen=True, gc=False):
+class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
     """A dependent whose condition has just been met."""
 
     id: str
@@ -301,7 +301,7 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     after: tuple[str, ...]
 
 
-class Closed(msgspec.Struct, frozen=True, gc=False):
+class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     """A group that has just ended."""
 
     id: str
@@ -336,8 +336,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Effects(msgspec.Struct, frozen=True, gc=False):
     """What a verb set in motion besides what it was asked for: for wakes and events, after the commit."""
 
-    released: tuple[Released, ...] = ()
-    closed: tuple[Closed, ...] = ()
+    released: tuple[ReleasedItem, ...] = ()
+    closed: tuple[EndedGroup, ...] = ()
     doomed: int = 0
     """How many gates can no longer be met. The next claims hand them out with a verdict."""
 
@@ -485,14 +485,14 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     algorithm: Algorithm = "token_bucket"
 
 
-class Take(msgspec.Struct, frozen=True, gc=False):
+class PermitRequest(msgspec.Struct, frozen=True, gc=False):
     """Asks for up to `count` permits under every one of `limits` at once."""
 
     limits: tuple[Limit, ...]
     count: int = 1
 
 
-class Grant(msgspec.Struct, frozen=True, gc=False):
+class PermitReply(msgspec.Struct, frozen=True, gc=False):
     """How many permits were given, and how long until another may be."""
 
     count: int
@@ -526,7 +526,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # ------------------------------------------------------------------------------------------------- signals
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A wake-up: what changed. Losing one costs latency, never work."""
 
     sender: str = ""

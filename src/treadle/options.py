@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Union, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from typing_extensions import TypedDict
@@ -27,12 +27,9 @@ from .errors import Defer, InputError
 from .events import Event
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
-from .minted import Work
 from .retry import Retry
 from .timing import Duration, Instant, instant, seconds
-
-if TYPE_CHECKING:
-    from .work import WorkType
+from .work import Work, WorkTypeBase, is_work
 
 
 class HasId(Protocol):
@@ -44,7 +41,7 @@ class HasId(Protocol):
 
 KeyScope: TypeAlias = Literal["open", "any"] | Duration
 After: TypeAlias = HasId | str | Iterable[HasId | str]
-Compensation: TypeAlias = Union[Work[Any, Any], "WorkType[..., Any, Any]"]
+Compensation: TypeAlias = Work[Any, Any] | WorkTypeBase
 RunIn: TypeAlias = Literal["loop", "thread", "process"]
 
 Input: TypeAlias = dict[str, Any]
@@ -323,14 +320,12 @@ def _id_of(value: Any, name: str) -> str:
 
 
 def _compensation(value: Any, name: str) -> Compensation:
-    # Imported here: work types stand above their options.
-    from .work import WorkType
-
-    if not isinstance(value, Work | WorkType):
+    if isinstance(value, WorkTypeBase):
+        _ = value.failure_parameter  # refuse it where it is written, not when something has died
+        return value
+    if not is_work(value):
         raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
-    if isinstance(value, WorkType):
-        _ = value.failure_parameter  # refused where it is written, not when something has died
-    return cast("Compensation", value)
+    return value
 
 
 def _function(value: Any, name: str) -> Any:

@@ -1,7 +1,7 @@
 """Result: what a handler wants to happen next, as plain data.
 
 Three kinds, made by the context: a `value`, a `queue` of more work, and `void`; any of them may be
-followed by `.next` links. Nothing happens until the handler has returned it: `treadle.plan` says
+followed by `.next` links. Nothing happens until the handler has returned it: `treadle.result_plan` says
 what the engine has to do then.
 
 The type parameters are structural: `Result[S, G]`, S the item's own value, G what the group may end
@@ -20,8 +20,8 @@ from typing_extensions import TypeIs, TypeVar, Unpack
 
 from .condition import AtLeast, When
 from .errors import InputError
-from .minted import G_co, Items, Queueable, S_co, Work
 from .options import NEXT_OPTIONS, NextOptions, check_options, check_when
+from .work import G_co, Items, Queueable, S_co, Work, WorkTypeBase
 
 G1 = TypeVar("G1")
 G2 = TypeVar("G2")
@@ -228,10 +228,7 @@ def _is_sequence(item: object) -> TypeIs[Sequence[object]]:
 
 
 def _hint(item: object) -> str:
-    # Imported here: work types stand above Results.
-    from .work import WorkType
-
-    if isinstance(item, WorkType):
+    if isinstance(item, WorkTypeBase):
         return f"not the work type {item.name!r} itself: call it, as in {item.__name__}(...)"
     return f"not {type(item).__name__}: {item!r:.80}"
 

@@ -9,7 +9,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypeVar, assert_never
 
-from treadle.item import Attempt, Counting, Failure, Grant, Item, Limit, Settlement, Status, Take
+from treadle.item import (
+    Attempt,
+    Counting,
+    ErrorInfo,
+    Item,
+    Limit,
+    PermitReply,
+    PermitRequest,
+    Settlement,
+    Status,
+)
 
 N = TypeVar("N")
 
@@ -50,7 +60,7 @@ def budget_spent(attempt: int, attempts: int | None) -> bool:
     return attempts is not None and attempt >= attempts
 
 
-def failed_attempt(failure: Failure, attempt: int, at: float, worker: str) -> Attempt:
+def failed_attempt(failure: ErrorInfo, attempt: int, at: float, worker: str) -> Attempt:
     """The history's entry for a failure."""
     return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker)
 
@@ -122,7 +132,7 @@ def key_answers(scope: Literal["open", "any"] | float, *, group_open: bool, age:
 # ----------------------------------------------------------------------------------------------------- limits
 
 
-class Gauge(NamedTuple):
+class LimitState(NamedTuple):
     """Where a limit stands: all that is stored for it.
 
     | algorithm | at | used | before |
@@ -138,27 +148,29 @@ class Gauge(NamedTuple):
     before: float = 0.0
 
 
-def grant(take: Take, gauges: Mapping[Limit, Gauge], now: float) -> tuple[Grant, dict[Limit, Gauge]]:
+def grant(
+    take: PermitRequest, gauges: Mapping[Limit, LimitState], now: float
+) -> tuple[PermitReply, dict[Limit, LimitState]]:
     """What a take is given, and the gauges to store for its limits.
 
     `gauges` are the stored ones; a limit without one is untouched so far. For `slots`, what was granted is to
     be added to what the worker holds.
     """
-    present = {limit: advance(limit, gauges.get(limit, Gauge(now)), now) for limit in take.limits}
+    present = {limit: advance(limit, gauges.get(limit, LimitState(now)), now) for limit in take.limits}
     count = max(0, min([take.count, *(allowance(limit, gauge, now) for limit, gauge in present.items())]))
     spent = {limit: gauge._replace(used=gauge.used + count) for limit, gauge in present.items()}
     wait = max((wait_for_one(limit, gauge, now) for limit, gauge in spent.items()), default=0.0)
-    return Grant(count, wait), spent
+    return PermitReply(count, wait), spent
 
 
-def advance(limit: Limit, gauge: Gauge, now: float) -> Gauge:
+def advance(limit: Limit, gauge: LimitState, now: float) -> LimitState:
     """The gauge as it stands now. A clock that went back gives nothing back and takes nothing away."""
     match limit.algorithm:
         case "token_bucket":
             refilled = max(0.0, now - gauge.at) * limit.limit / limit.window
-            return Gauge(now, max(0.0, gauge.used - refilled))
+            return LimitState(now, max(0.0, gauge.used - refilled))
         case "fixed_window":
-            return gauge if gauge.used and now < gauge.at + limit.window - FUZZ else Gauge(now)
+            return gauge if gauge.used and now < gauge.at + limit.window - FUZZ else LimitState(now)
         case "sliding_window":
             return _slide(limit, gauge, now)
         case "slots":
@@ -167,22 +179,22 @@ def advance(limit: Limit, gauge: Gauge, now: float) -> Gauge:
             assert_never(limit.algorithm)
 
 
-def _slide(limit: Limit, gauge: Gauge, now: float) -> Gauge:
+def _slide(limit: Limit, gauge: LimitState, now: float) -> LimitState:
     start = math.floor(now / limit.window) * limit.window
     if gauge.at >= start:
         return gauge._replace(at=start)
     if gauge.at >= start - limit.window:
-        return Gauge(start, 0.0, gauge.used)
-    return Gauge(start)
+        return LimitState(start, 0.0, gauge.used)
+    return LimitState(start)
 
 
-def allowance(limit: Limit, gauge: Gauge, now: float) -> int:
+def allowance(limit: Limit, gauge: LimitState, now: float) -> int:
     """How many permits an advanced gauge has left."""
     left = limit.limit - _in_force(limit, gauge, now)
     return max(0, min(limit.limit, math.floor(left + _tolerance(limit))))
 
 
-def _in_force(limit: Limit, gauge: Gauge, now: float) -> float:
+def _in_force(limit: Limit, gauge: LimitState, now: float) -> float:
     if limit.algorithm != "sliding_window":
         return gauge.used
     share = 1.0 - (now - gauge.at) / limit.window
@@ -193,7 +205,7 @@ def _tolerance(limit: Limit) -> float:
     return min(0.5, FUZZ * limit.limit / limit.window + 1e-9)
 
 
-def wait_for_one(limit: Limit, gauge: Gauge, now: float) -> float:
+def wait_for_one(limit: Limit, gauge: LimitState, now: float) -> float:
     """Seconds until an advanced gauge has one permit left. For `slots`, 0: nobody knows."""
     if limit.algorithm == "slots" or allowance(limit, gauge, now) >= 1:
         return 0.0
@@ -208,7 +220,7 @@ def wait_for_one(limit: Limit, gauge: Gauge, now: float) -> float:
             return _slid_to(limit, gauge) - now
 
 
-def _slid_to(limit: Limit, gauge: Gauge) -> float:
+def _slid_to(limit: Limit, gauge: LimitState) -> float:
     """When a full sliding window has weight for one more: the previous window must have faded to `rest`, or,
     if the current one alone is too much, that one must, in its turn."""
     rest = limit.limit - 1 - gauge.used
@@ -217,7 +229,7 @@ def _slid_to(limit: Limit, gauge: Gauge) -> float:
     return gauge.at + limit.window * (2 - (limit.limit - 1) / gauge.used)
 
 
-def idle_at(limit: Limit, gauge: Gauge) -> float:
+def idle_at(limit: Limit, gauge: LimitState) -> float:
     """When a gauge that is left alone is like new, and need not be stored any more. `slots`: when all are
     given back."""
     match limit.algorithm:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from treadle.engine.occurrence import CATCH_UPS, CatchUp, Cron, Every, Next, NextFn, Timing
-from treadle.engine.recurrence import Entry, Recurrence, Run
-from treadle.engine.schedule import Scheduler, is_unseen
+from treadle.engine.schedule.entry import Recurrence, Run, ScheduleEntry
+from treadle.engine.schedule.occurrence import CATCH_UPS, CatchUp, Cron, Every, Next, NextFn, Timing
+from treadle.engine.schedule.scheduler import Scheduler, is_unseen
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.handle import Handle
 from treadle.ids import check_name
 from treadle.item import Schedule
+from treadle.operator import core_of
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, seconds
 
@@ -52,7 +53,7 @@ class ScheduleHandle:
 
     __slots__ = ("_entry", "_preview", "_schedules", "name")
 
-    def __init__(self, schedules: Schedules, name: str, entry: Entry, preview: float | None) -> None:
+    def __init__(self, schedules: Schedules, name: str, entry: ScheduleEntry, preview: float | None) -> None:
         self._schedules = schedules
         self._entry = entry
         self._preview = preview
@@ -107,7 +108,7 @@ class Schedules:
         options: Mapping[str, Any],
     ) -> ScheduleHandle:
         """See `app.schedule`."""
-        core = self._client.core
+        core = core_of(self._client)
         if "schedules" not in core.backend.capabilities:
             raise UnsupportedError("schedules", type(core.backend).__name__)
         if not callable(run):

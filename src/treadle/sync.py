@@ -16,9 +16,10 @@ from typing_extensions import TypeVar, Unpack
 from treadle.errors import InputError
 from treadle.handle import Handle
 from treadle.item import ItemState
-from treadle.minted import Work
+from treadle.operator import core_of
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.timing import Duration
+from treadle.work import Work
 
 if TYPE_CHECKING:
     from treadle.client import Client
@@ -72,7 +73,9 @@ class SyncClient:
         **options: Unpack[EnqueueOptions],
     ) -> SyncHandle[Any, Any]:
         """Submit work. Durable when this returns."""
-        minted = self._client.core.registry.find(work).mint(input or {}) if isinstance(work, str) else work
+        minted = (
+            core_of(self._client).registry.find(work).mint(input or {}) if isinstance(work, str) else work
+        )
         if options.get("tx") is not None:
             return self._within([minted], options, "enqueue")[0]
 
@@ -124,7 +127,7 @@ class SyncClient:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Carry a coroutine out on the app's loop, and wait for it here."""
-        loop = self._client.core.loop or self._own_loop()
+        loop = core_of(self._client).loop or self._own_loop()
         if _running_here(loop):
             coroutine.close()
             raise RuntimeError("app.sync would block the event loop it runs on: await app.enqueue(...) here")

@@ -4,7 +4,7 @@
       ^                                     |
       '------------- wake ------------------'        and beats, beside all of it
 
-The stages live in `treadle.engine`; `treadle.engine.crew` puts them together.
+The stages live in `treadle.engine`; `treadle.engine.run.runtime` puts them together.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ import msgspec
 from treadle.client import Client
 from treadle.doers import Doer, unlimited
 from treadle.doers.base import managed
-from treadle.engine.backlog import OnBacklog
-from treadle.engine.crew import Crew
-from treadle.engine.duty import Backpressure, Duty, Lifespan
 from treadle.engine.registry import AnyType
-from treadle.engine.run import Accept, Middleware
+from treadle.engine.run.runtime import Runtime
+from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
 from treadle.errors import NotStarted
-from treadle.flow import Redrive
+from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
+from treadle.operator import core_of
 from treadle.timing import Duration, seconds
 
 
@@ -66,11 +65,11 @@ class Worker:
         threads: int = 32,
         processes: int | None = None,
     ) -> None:
-        core = client.core
+        core = core_of(client)
         self.client = client
         self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
         self._core = core
-        self._duty = Duty(
+        self._duty = WorkerSettings(
             worker=self.id,
             types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
             queues=_names(queues, "queues"),
@@ -87,45 +86,45 @@ class Worker:
             threads=threads,
             processes=processes,
         )
-        self._crew: Crew | None = None
+        self._runtime: Runtime | None = None
         self._changing = asyncio.Lock()
-        client.core.employ(self)
+        core_of(client).employ(self)
 
     @property
     def running(self) -> bool:
-        return self._crew is not None
+        return self._runtime is not None
 
     @property
-    def crew(self) -> Crew | None:
+    def runtime(self) -> Runtime | None:
         """The engine of this worker while it runs."""
-        return self._crew
+        return self._runtime
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
         async with self._changing:
-            if self._crew is None:
+            if self._runtime is None:
                 await self._core.connect()
-                self._crew = Crew(self._core, self._duty)
+                self._runtime = Runtime(self._core, self._duty)
                 try:
-                    await self._crew.start()
+                    await self._runtime.start()
                 except BaseException:
-                    self._crew = None
+                    self._runtime = None
                     raise
 
     async def stop(self, drain: Duration | None = None) -> None:
         """Claim nothing more, give handlers `drain` seconds to end, then give back what they were running,
         so that another worker starts at once. Idempotent. A start that is under way comes first."""
         async with self._changing:
-            crew, self._crew = self._crew, None
-            if crew is not None:
+            runtime, self._runtime = self._runtime, None
+            if runtime is not None:
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
-                await crew.stop(grace)
+                await runtime.stop(grace)
 
     async def run(self, until: asyncio.Event | None = None) -> None:
         """Work until the event is set, or until cancelled, or until the engine fails; then stop."""
         await self.start()
-        assert self._crew is not None
-        failed = self._crew.failed
+        assert self._runtime is not None
+        failed = self._runtime.failed
         assert failed is not None
         waiting = asyncio.ensure_future((until or asyncio.Event()).wait())
         either: set[asyncio.Future[Any]] = {waiting, failed}
@@ -147,18 +146,18 @@ class Worker:
     async def drain(self) -> None:
         """Return when everything that is due has run, what it queued included, and is settled. What is due
         later is left alone."""
-        crew = self._crew
-        if crew is None:
+        runtime = self._runtime
+        if runtime is None:
             raise NotStarted("the worker")
         while True:
             await self._core.submitter.flush()
             await self._core.scheduler.idle()
-            crew.dispatcher.flush()
-            await crew.idle()
-            taken = crew.desk.taken
-            if crew.quiet():
-                await crew.claimer.empty()
-                if crew.desk.taken == taken:
+            runtime.dispatcher.flush()
+            await runtime.idle()
+            taken = runtime.desk.taken
+            if runtime.quiet():
+                await runtime.claimer.empty()
+                if runtime.desk.taken == taken:
                     return
             await asyncio.sleep(0)
 
@@ -184,7 +183,7 @@ class Worker:
 
     def active(self) -> list[Lease]:
         """The items in this worker's hands."""
-        return [] if self._crew is None else [active.lease for active in self._crew.desk.held.values()]
+        return [] if self._runtime is None else [active.lease for active in self._runtime.desk.held.values()]
 
 
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:

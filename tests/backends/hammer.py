@@ -21,7 +21,7 @@ from tests.support.run import Run
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.failures import is_conflict
 from treadle.errors import AlreadyEnded, NotFound, ReferencedError, StoreUnavailable
-from treadle.item import Beat, Contribution, Demand, Failure, Item, Lease, Settlement, Submission
+from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing.contract.check import consistent
 
 PROJECT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ class Hand:
 
     async def work(self, until: float) -> None:
         while time.monotonic() < until:
-            await self._backend.beat(Beat(worker=self._worker, lease=60))
+            await self._backend.beat(Heartbeat(worker=self._worker, lease=60))
             verb = self._random.choices(
                 [
                     self._submit,
@@ -116,7 +116,7 @@ class Hand:
             kind=kind,  # type: ignore[arg-type]
             result=b"r",
             reason="aborted" if kind == "dead" else None,
-            failure=Failure("Oops", "no") if kind in ("dead", "retry") else None,
+            failure=ErrorInfo("Oops", "no") if kind in ("dead", "retry") else None,
             contribution=Contribution(b"v", version=version) if kind == "success" else None,
             children=tuple(children),
         )
@@ -143,13 +143,13 @@ class Hand:
 
     async def _die(self) -> None:
         await self._backend.claim(Demand(worker=self._worker, limit=4))
-        await self._backend.bury(self._worker)
+        await self._backend.remove_worker(self._worker)
         self._incarnation += 1
 
 
 async def drain(backend: PostgresBackend) -> None:
     """Run what is left, so that stranded items would be seen."""
-    await backend.beat(Beat(worker="last", lease=60))
+    await backend.beat(Heartbeat(worker="last", lease=60))
     while leases := (await backend.claim(Demand(worker="last", limit=200))).leases:
         await backend.settle(
             [

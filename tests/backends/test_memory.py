@@ -17,18 +17,18 @@ from treadle.backends.memory.rows import Kind
 from treadle.backends.memory.store import Store
 from treadle.errors import UnsupportedError
 from treadle.item import (
-    Beat,
     Contribution,
     Demand,
-    Failure,
+    ErrorInfo,
     Filter,
+    Heartbeat,
     Item,
     Lease,
     Limit,
+    PermitRequest,
     Settlement,
-    Signal,
     Submission,
-    Take,
+    Wake,
 )
 from treadle.testing import BackendContract, ManualClock
 
@@ -85,7 +85,7 @@ async def submit(backend: MemoryBackend, *items: Item) -> None:
 
 
 async def claim(backend: MemoryBackend, limit: int = 100, worker: str = "w") -> list[Lease]:
-    await backend.beat(Beat(worker=worker, lease=YEAR * 10))
+    await backend.beat(Heartbeat(worker=worker, lease=YEAR * 10))
     return list((await backend.claim(Demand(worker=worker, limit=limit))).leases)
 
 
@@ -154,7 +154,7 @@ async def test_nothing_is_left_of_what_was_pruned(backend: MemoryBackend, clock:
     await submit(backend, item("keyed", key="k", workflow="flow", expires_in=YEAR), item("root"))
     await submit(backend, item("gate", after=("root", "never"), need=1))
     await backend.claim_key("mine", "me", 60, tenant="default")
-    await backend.take([Take((Limit("calls", 5),), 3)])
+    await backend.take_permits([PermitRequest((Limit("calls", 5),), 3)])
     leases = {lease.id: lease for lease in await claim(backend)}
     await succeed(backend, [leases.pop("root")], item("child"), item("sibling", after=("child",), need=1))
     while found := [*leases.values(), *await claim(backend)]:
@@ -242,7 +242,7 @@ def drive(verb: Any) -> Any:
 
 async def fill(backend: MemoryBackend, count: int) -> None:
     """A busy store: so many items of each sort, in many lanes."""
-    await backend.beat(Beat(worker="w", lease=YEAR))
+    await backend.beat(Heartbeat(worker="w", lease=YEAR))
     for sort in (
         {},
         {"delay": 99.0},
@@ -345,7 +345,7 @@ async def test_the_audit_finds_what_is_wrong(
     await submit(backend, item("root"), item("dies"), item("runs"), item("keyed", key="k"), item("waits"))
     leases = {lease.id: lease for lease in await claim(backend, 3)}
     await succeed(backend, [leases["root"]], item("child", expires_in=YEAR))
-    failure = Failure("Oops", "no")
+    failure = ErrorInfo("Oops", "no")
     await backend.settle([Settlement(lease=leases["dies"], kind="dead", reason="aborted", failure=failure)])
     await submit(backend, item("gate", after=("runs",), need=1))
     assert audit(backend) == []
@@ -395,7 +395,7 @@ async def test_an_item_that_two_names_mean_counts_twice(backend: MemoryBackend) 
 
 async def test_what_is_parked_is_not_parked_again(backend: MemoryBackend) -> None:
     """More is parked of a type than there is room for: the rest stays where it is."""
-    await backend.beat(Beat(worker="w", lease=YEAR))
+    await backend.beat(Heartbeat(worker="w", lease=YEAR))
     await submit(backend, *(item(f"a{n}", "a") for n in range(5)), item("b", "b"))
     await backend.claim(Demand(worker="w", limit=9, types={"b": 1}))
     claimed = await backend.claim(Demand(worker="w", limit=9, types={"a": 2, "b": 7}))
@@ -408,7 +408,7 @@ async def test_a_claim_clears_the_way_in_portions(
 ) -> None:
     """No claim takes long. `next_due` says to come again at once."""
     monkeypatch.setattr("treadle.backends.memory.claim.MOST_PARKED", 10)
-    await backend.beat(Beat(worker="w", lease=YEAR))
+    await backend.beat(Heartbeat(worker="w", lease=YEAR))
     await submit(backend, *(item(f"a{n}", "a") for n in range(25)), item("b", "b"))
     demand = Demand(worker="w", limit=9, types={"b": 1})
     answers = [await backend.claim(demand) for _ in range(4)]
@@ -486,15 +486,15 @@ async def test_strays_are_forgotten_when_somebody_knows_them(
     backend: MemoryBackend, clock: ManualClock
 ) -> None:
     """Who knows every type knows this one; when it is gone, the grace begins anew."""
-    await backend.beat(Beat(worker="w", lease=YEAR, types=("work",)))
+    await backend.beat(Heartbeat(worker="w", lease=YEAR, types=("work",)))
     await submit(backend, item("a", "rare"), item("b", "rare"))
     demand = Demand(worker="w", limit=5, types={"work": 5}, unknown_grace=100)
     clock.advance(99)
     assert (await backend.claim(demand)).leases == ()
-    await backend.beat(Beat(worker="all", lease=YEAR))
+    await backend.beat(Heartbeat(worker="all", lease=YEAR))
     clock.advance(99)
     assert (await backend.claim(demand)).leases == ()
-    await backend.bury("all")
+    await backend.remove_worker("all")
     clock.advance(99)
     assert (await backend.claim(demand)).leases == ()
     await backend.cancel(["a"])
@@ -504,13 +504,13 @@ async def test_strays_are_forgotten_when_somebody_knows_them(
 
 async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: ManualClock) -> None:
     """From another thread, whatever the loop is doing."""
-    await backend.beat(Beat(worker="w", lease=10))
-    pacemaker = backend.pacemaker()
+    await backend.beat(Heartbeat(worker="w", lease=10))
+    heartbeat_connection = backend.heartbeat_connection()
 
     async def beat() -> bool:
-        await pacemaker.open()
-        pulse = await pacemaker.beat(Beat(worker="w", lease=10))
-        await pacemaker.close()
+        await heartbeat_connection.open()
+        pulse = await heartbeat_connection.beat(Heartbeat(worker="w", lease=10))
+        await heartbeat_connection.close()
         return pulse.fresh
 
     for _ in range(3):
@@ -543,7 +543,7 @@ async def test_signals_reach_other_loops(backend: MemoryBackend) -> None:
         async def listen() -> None:
             arrived = asyncio.Event()
 
-            def receive(signal: Signal) -> None:
+            def receive(wake: Wake) -> None:
                 heard.append(threading.get_ident())
                 arrived.set()
 
@@ -557,9 +557,9 @@ async def test_signals_reach_other_loops(backend: MemoryBackend) -> None:
     thread = threading.Thread(target=other)
     thread.start()
     await asyncio.to_thread(subscribed.wait)
-    await backend.publish(Signal(ready=True))
+    await backend.publish(Wake(ready=True))
     await asyncio.to_thread(done.wait)
     assert heard == [thread.ident]
     thread.join()
-    await backend.publish(Signal(ready=True))
+    await backend.publish(Wake(ready=True))
     assert heard == [thread.ident]

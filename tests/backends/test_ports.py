@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.backends.ports import PortsBackend
-from treadle.item import Beat, Contribution, Demand, Failure, Item, Lease, Settlement, Submission
-from treadle.ports import MemoryStore, memory_pubsub, memory_queue, memory_store
+from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
+from treadle.ports import MemoryStore, PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import BackendContract, ManualClock
 
 
@@ -77,7 +76,7 @@ async def test_what_is_over_takes_no_room() -> None:
     store = memory_store(clock)
     queue = memory_queue(clock)
     backend = PortsBackend(queue, memory_pubsub(), store, clock=clock)
-    await backend.beat(Beat(worker="w", lease=1000))
+    await backend.beat(Heartbeat(worker="w", lease=1000))
     before = len(store)
     for n in range(20):
         root, tenant = item(f"root {n}", tenant="acme"), "acme"
@@ -90,7 +89,7 @@ async def test_what_is_over_takes_no_room() -> None:
     assert queue.size() == 0
     assert len(store) > before + 60
     clock.advance(86400)
-    await backend.bury("w")
+    await backend.remove_worker("w")
     # What is left is about the fleet: the last token, and the roster.
     assert len(store) <= 2
 
@@ -101,7 +100,7 @@ def item(id: str, **fields: Any) -> Item:
 
 def settled(lease: Lease) -> Settlement:
     if lease.attempt == 1:
-        return Settlement(lease=lease, kind="retry", failure=Failure("Oops", "once"))
+        return Settlement(lease=lease, kind="retry", failure=ErrorInfo("Oops", "once"))
     if lease.id.startswith("root"):
         children = (item(lease.id.replace("root", "child")),)
         return Settlement(lease=lease, kind="success", contribution=Contribution(b"1"), children=children)

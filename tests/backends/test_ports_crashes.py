@@ -11,9 +11,18 @@ from typing import Any
 
 import pytest
 
-from treadle.backends.ports import PortsBackend
-from treadle.item import Beat, Contribution, Demand, Failure, Item, Lease, Rejected, Settlement, Submission
-from treadle.ports import MemoryQueue, MemoryStore, memory_pubsub, memory_queue, memory_store
+from treadle.item import (
+    Contribution,
+    Demand,
+    ErrorInfo,
+    Heartbeat,
+    Item,
+    Lease,
+    Rejected,
+    Settlement,
+    Submission,
+)
+from treadle.ports import MemoryQueue, MemoryStore, PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import ManualClock
 
 LEASE = 30.0
@@ -93,7 +102,7 @@ SUBMISSIONS = (
 def settlement(lease: Lease) -> Settlement:
     """What the handlers of the flow do."""
     if lease.id == "b" or lease.verdict is not None:
-        failure, children = Failure("Oops", "dead"), (item("comp"),) if lease.id == "b" else ()
+        failure, children = ErrorInfo("Oops", "dead"), (item("comp"),) if lease.id == "b" else ()
         reason = lease.verdict or "exhausted"
         return Settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
     match lease.id:
@@ -101,7 +110,7 @@ def settlement(lease: Lease) -> Settlement:
             then = item("then", after=("a", "b"), need=2, counting="done")
             return Settlement(lease=lease, kind="success", children=(item("a"), item("b", attempts=1), then))
         case "a" | "skipped" if lease.attempt == 1:
-            return Settlement(lease=lease, kind="retry", failure=Failure("Oops", "once"), delay=1.0)
+            return Settlement(lease=lease, kind="retry", failure=ErrorInfo("Oops", "once"), delay=1.0)
         case _:
             return Settlement(lease=lease, kind="success", result=b"1", contribution=Contribution(b"1"))
 
@@ -115,9 +124,12 @@ async def submitted(backend: PortsBackend) -> None:
 async def work(world: World, backend: PortsBackend, worker: str, runs: Counter[str]) -> None:
     """Claim and settle until nothing is left to do, however often nothing was found on the way."""
     for _ in range(12):
-        await backend.beat(Beat(worker=worker, lease=LEASE))
+        await backend.beat(Heartbeat(worker=worker, lease=LEASE))
         claim = await backend.claim(Demand(worker=worker, limit=3))
-        for lease in [*claim.leases, *await backend.orphans(worker, [each.token for each in claim.leases])]:
+        for lease in [
+            *claim.leases,
+            *await backend.unknown_leases(worker, [each.token for each in claim.leases]),
+        ]:
             if lease.verdict is None:
                 runs[lease.id] += 1
             settled = await backend.settle([settlement(lease)])
@@ -129,7 +141,7 @@ async def lived(world: World, life: Life, worker: str, runs: Counter[str]) -> bo
     """One process, from its beginning to its end. Whether it died."""
     backend = world.process(life)
     try:
-        await backend.beat(Beat(worker=worker, lease=LEASE))
+        await backend.beat(Heartbeat(worker=worker, lease=LEASE))
         await submitted(backend)
         await work(world, backend, worker, runs)
     except Died:

@@ -14,7 +14,7 @@ from treadle import Client
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.signals import PER_SECOND, WHEN_BUSY
 from treadle.errors import NotStarted, StoreUnavailable
-from treadle.item import Beat, Demand, Fire, Rejected, Schedule, Signal, Submission
+from treadle.item import Demand, Fire, Heartbeat, Rejected, Schedule, Submission, Wake
 from treadle.testing.contract.build import (
     apply,
     beat,
@@ -150,13 +150,13 @@ class TestLostAnswers:
             assert isinstance(only(await backend.submit([submission])), Rejected)
 
     async def test_of_a_claim(self, prepared_url: str) -> None:
-        """It is not repeated: the leases that nobody heard of are found through `orphans`."""
+        """It is not repeated: the leases that nobody heard of are found through `unknown_leases`."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             await submit(backend, item("a"))
             proxy.lose_answers()
             with pytest.raises(StoreUnavailable):
                 await backend.claim(Demand(worker="w", limit=5))
-            lease = only(await backend.orphans("w", []))
+            lease = only(await backend.unknown_leases("w", []))
             await apply(backend, succeed(lease))
 
     async def test_of_a_fire(self, prepared_url: str) -> None:
@@ -175,7 +175,7 @@ class TestLostAnswers:
         """A first beat that is repeated is still the worker's first to the caller's mind: it is alive."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
-            await backend.beat(Beat(worker="w", lease=100))
+            await backend.beat(Heartbeat(worker="w", lease=100))
             assert proxy.lost == 1
             assert (await backend.claim(Demand(worker="w", limit=1))).alive
 
@@ -225,8 +225,8 @@ class TestLostConnections:
             ear = Ear()
             await backend.subscribe(ear)
             await admin.execute(KILL)
-            await ear.until(lambda: any(signal.everything for signal in ear.signals))
-            await backend.publish(Signal(items=(("t", "after"),)))
+            await ear.until(lambda: any(wake.everything for wake in ear.signals))
+            await backend.publish(Wake(items=(("t", "after"),)))
             await ear.hear({("t", "after")})
 
     async def test_a_transaction_whose_connection_is_lost(self, prepared_url: str) -> None:
@@ -269,7 +269,7 @@ class Crowd:
         while len(done) < wanted:
             with suppress(StoreUnavailable):
                 await self._backend.claim(Demand(worker="w", limit=20))
-            leases = await self.patiently(self._backend.orphans, "w", [])
+            leases = await self.patiently(self._backend.unknown_leases, "w", [])
             settled = await self.patiently(self._backend.settle, [succeed(lease) for lease in leases])
             assert all(outcome.verb == "applied" for outcome in settled.outcomes)
             done.update(lease.id for lease in leases)
@@ -283,7 +283,7 @@ class TestPool:
             async with backend.transaction(), backend.transaction():
                 waiting = asyncio.create_task(claim_ids(backend, worker="other"))
                 async with asyncio.timeout(10):
-                    await backend.beat(Beat(worker="w", lease=100))
+                    await backend.beat(Heartbeat(worker="w", lease=100))
                     await apply(backend, succeed(lease))
                 assert not waiting.done()
                 waiting.cancel()
@@ -351,7 +351,7 @@ async def test_without_notifications_everything_works(prepared_url: str) -> None
         near, far = Ear(), Ear()
         await backend.subscribe(near)
         await other.subscribe(far)
-        await backend.publish(Signal(ready=True))
+        await backend.publish(Wake(ready=True))
         await submit(backend, item("a"))
         assert await claim_ids(other) == ["a"]
         assert (len(near.signals), far.signals) == (1, [])
@@ -386,7 +386,7 @@ async def test_signals_are_collected(prepared_url: str) -> None:
         ear = Ear()
         await other.subscribe(ear)
         for n in range(1000):
-            client.core.signals.ended([("t", f"i{n}")], [])
+            client._core.wakeups.ended([("t", f"i{n}")], [])
             await asyncio.sleep(0)
         await ear.hear({("t", f"i{n}") for n in range(1000)})
         assert len(ear.signals) < 20
@@ -398,7 +398,7 @@ async def test_signals_in_a_row_are_sent_now_and_then(prepared_url: str, times: 
     async with opened(prepared_url) as backend:
         began = asyncio.get_running_loop().time()
         for _ in range(10):
-            await backend.publish(Signal(ready=True, times=times))
+            await backend.publish(Wake(ready=True, times=times))
         assert asyncio.get_running_loop().time() - began > 9 / rate - 0.01
 
 
@@ -409,7 +409,7 @@ async def test_what_was_to_be_told_is_told_before_the_end(prepared_url: str) -> 
         await other.subscribe(ear)
         async with Client(prepared_url) as client:
             for n in range(5):
-                client.core.signals.ended([("t", f"i{n}")], [])
+                client._core.wakeups.ended([("t", f"i{n}")], [])
                 await asyncio.sleep(0)
         await ear.hear({("t", f"i{n}") for n in range(5)})
 

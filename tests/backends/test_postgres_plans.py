@@ -9,7 +9,7 @@ from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.listing import Listing, cursor_of
 from treadle.backends.postgres.schema import Schema
-from treadle.item import Beat, Filter
+from treadle.item import Filter, Heartbeat
 from treadle.testing.contract.build import apply, beat, claim, gate, item, release, submit, succeed
 
 ENDED = """
@@ -56,8 +56,8 @@ async def work(backend: PostgresBackend) -> None:
     mine = [lease for lease in leases if lease.id.endswith(name)]
     rest = [release(lease) for lease in leases if lease not in mine]
     await apply(backend, *(succeed(lease, item(f"c{lease.id}")) for lease in mine), *rest)
-    await backend.beat(Beat(worker="w", lease=1000, held=leases))
-    await backend.orphans("w", [])
+    await backend.beat(Heartbeat(worker="w", lease=1000, held=leases))
+    await backend.unknown_leases("w", [])
     await backend.get([lease.id for lease in leases])
     await backend.group([lease.id for lease in leases])
     await backend.ended([("default", f"a{name}")], [("default", f"a{name}")])

@@ -14,7 +14,7 @@ from tests.backends.test_postgres import PostgresSubject, shared_database, share
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
 from treadle.backends.postgres import PostgresBackend
-from treadle.item import Signal
+from treadle.item import Wake
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
 from treadle.testing.contract.check import consistent
@@ -75,7 +75,7 @@ async def test_listening_elsewhere(prepared_url: str) -> None:
     ):
         ear = Ear()
         await backend.subscribe(ear)
-        await backend.publish(Signal(items=(("t", "a"),)))
+        await backend.publish(Wake(items=(("t", "a"),)))
         await ear.hear({("t", "a")})
 
 

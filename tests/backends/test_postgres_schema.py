@@ -45,13 +45,13 @@ async def test_without_permission_the_schema_must_be_there(postgres_url: str) ->
 async def test_functions_of_another_version_are_replaced(postgres_url: str) -> None:
     """Also those that answer something else."""
     async with opened(postgres_url), connected(postgres_url) as admin:
-        await admin.execute("drop function treadle.bury(text)")
+        await admin.execute("drop function treadle.remove_worker(text)")
         await admin.execute(
-            "create function treadle.bury(who text) returns text language sql as 'select who'"
+            "create function treadle.remove_worker(who text) returns text language sql as 'select who'"
         )
         await admin.execute("update treadle.meta set value = 'old' where name = 'functions'")
     async with opened(postgres_url) as backend:
-        assert await backend.bury("nobody") == 0
+        assert await backend.remove_worker("nobody") == 0
 
 
 async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:

@@ -17,7 +17,7 @@ from tests.backends.postgres_store import connected, opened
 from tests.support.django_connection import django_connection
 from treadle.backends.postgres import PostgresBackend
 from treadle.errors import CycleError, DuplicateIdError, InputError
-from treadle.item import Rejected, Signal, Submission
+from treadle.item import Rejected, Submission, Wake
 from treadle.testing.contract.build import (
     apply,
     claim_ids,
@@ -195,9 +195,9 @@ class TestSubmitWithin:
             async with user(prepared_url, False) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
             assert await statuses(backend, "a") == [None]
-            await backend.publish(Signal(items=(("t", "afterwards"),)))
+            await backend.publish(Wake(items=(("t", "afterwards"),)))
             await ear.hear({("t", "afterwards")})
-            assert not any(signal.ready for signal in ear.signals)
+            assert not any(wake.ready for wake in ear.signals)
             assert not (await submit_one(backend, item("b", key="k"))).existing
             await consistent(backend)
 
@@ -226,10 +226,10 @@ class TestSubmitWithin:
                 await backend.submit([Submission((item("never"),))], tx=tx)
             async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((item("a"),))], tx=tx)
-                await other.publish(Signal(items=(("t", "before"),)))
+                await other.publish(Wake(items=(("t", "before"),)))
                 await ear.hear({("t", "before")})
-                assert not any(signal.ready for signal in ear.signals)
-            await ear.until(lambda: any(signal.ready for signal in ear.signals))
+                assert not any(wake.ready for wake in ear.signals)
+            await ear.until(lambda: any(wake.ready for wake in ear.signals))
             assert await claim_ids(other) == ["a"]
 
     @every_driver
@@ -341,7 +341,7 @@ class TestTransaction:
         """The caller rolls back then."""
         async with opened(prepared_url) as backend:
             lease = await start_one(backend, item("a"), "w1")
-            await backend.bury("w1")
+            await backend.remove_worker("w1")
             async with backend.transaction() as transaction:
                 outcome = (await transaction.settle([succeed(lease)])).outcomes[0]
             assert (outcome.verb, outcome.loss) == ("stale", "taken")

@@ -9,7 +9,7 @@ import pytest
 from tests.backends.postgres_store import connected, opened
 from treadle import LongTransaction, Treadle
 from treadle.backends.postgres import PostgresBackend
-from treadle.engine.prune import Pruner
+from treadle.engine.upkeep.prune import Pruner
 from treadle.errors import BackendError, StoreUnavailable
 from treadle.testing.contract.build import item, submit
 
@@ -78,7 +78,7 @@ class TestLongTransactions:
         app = Treadle(backend, on_error=lambda error, phase: told.append((error, phase)))
         async with app, connected(prepared_url) as user:
             pid = await _pin(user)
-            pruner: Pruner = app.worker.crew.pruner
+            pruner: Pruner = app.worker._runtime.pruner
             await pruner.inspect()
             assert [(error.pid, phase) for error, phase in told if isinstance(error, LongTransaction)] == [
                 (pid, "claim")

@@ -32,15 +32,8 @@ from treadle.backends.sqlite import SqliteBackend, schema_sql
 from treadle.backends.sqlite import store_file as store_file_module
 from treadle.clock import SystemClock
 from treadle.connect import connect
-from treadle.errors import (
-    BackendError,
-    InputError,
-    NotStarted,
-    SchemaError,
-    StoreFull,
-    StoreUnavailable,
-)
-from treadle.item import Signal
+from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull, StoreUnavailable
+from treadle.item import Wake
 from treadle.testing import BackendContract, ManualClock
 
 
@@ -167,7 +160,7 @@ async def test_a_forked_child_is_told_to_open_its_own(
             await backend.get(["a"])
         with pytest.raises(BackendError, match="forked"):
             await submit(backend, "a")
-        await backend.publish(Signal(ready=True))
+        await backend.publish(Wake(ready=True))
     await submit(backend, "a")
 
 

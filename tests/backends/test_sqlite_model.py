@@ -19,22 +19,22 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import TreadleError
 from treadle.item import (
-    Beat,
     Changed,
     Contribution,
     Demand,
     Effects,
-    Failure,
+    ErrorInfo,
     Filter,
+    Heartbeat,
     Item,
     ItemState,
     Lease,
     Limit,
+    PermitRequest,
     Rejected,
     Settlement,
     SettlementKind,
     Submission,
-    Take,
 )
 from treadle.testing import ManualClock
 
@@ -46,7 +46,7 @@ VERBS = {
     "claim": 14,
     "settle": 30,
     "advance": 8,
-    "bury": 3,
+    "remove_worker": 3,
     "beat": 4,
     "cancel": 3,
     "complete": 3,
@@ -142,7 +142,7 @@ class History:
         types = pick((None, {"t": 1000}, {"t": 1000, "u": 1000}, {"u": 1000}))
         if self.random.random() < 0.8:
             known = None if types is None else tuple(types)
-            await self.both(lambda backend, _: backend.beat(Beat(worker=worker, lease=15, types=known)))
+            await self.both(lambda backend, _: backend.beat(Heartbeat(worker=worker, lease=15, types=known)))
         demand = Demand(
             worker=worker,
             limit=1000,
@@ -185,9 +185,9 @@ class History:
         kind: SettlementKind = "dead" if lease.verdict and chance() < 0.8 else pick(KINDS)
         fields: dict[str, Any] = {}
         if kind == "dead":
-            fields = {"reason": lease.verdict or "aborted", "failure": pick((None, Failure("E", "m", "")))}
+            fields = {"reason": lease.verdict or "aborted", "failure": pick((None, ErrorInfo("E", "m", "")))}
         elif kind == "retry":
-            fields = {"failure": Failure("E", str(self.count), ""), "delay": pick((0.0, 3.0))}
+            fields = {"failure": ErrorInfo("E", str(self.count), ""), "delay": pick((0.0, 3.0))}
         elif kind in ("defer", "release"):
             fields = {"delay": pick((0.0, 3.0))}
         elif kind == "success":
@@ -207,16 +207,16 @@ class History:
     async def advance(self) -> None:
         await self.clock.advance(self.random.choice((1.0, 4.0, 12.0, 40.0)))
 
-    async def bury(self) -> None:
+    async def remove_worker(self) -> None:
         worker = self.random.choice(WORKERS)
-        ours, theirs = await self.both(lambda backend, _: backend.bury(worker))
+        ours, theirs = await self.both(lambda backend, _: backend.remove_worker(worker))
         assert ours == theirs
 
     async def beat(self) -> None:
         worker = self.random.choice(WORKERS)
         held = [[pair[place] for pair in self.leases] for place in (0, 1)]
         ours, theirs = await self.both(
-            lambda backend, place: backend.beat(Beat(worker=worker, lease=15, held=held[place]))
+            lambda backend, place: backend.beat(Heartbeat(worker=worker, lease=15, held=held[place]))
         )
         assert ours.fresh == theirs.fresh
         lost = [[pulse.lost.get(lease.token) for lease in held[n]] for n, pulse in enumerate((ours, theirs))]
@@ -278,8 +278,10 @@ class History:
     async def take(self) -> None:
         pick = self.random.choice
         algorithm: Any = pick(("token_bucket", "fixed_window", "sliding_window", "slots"))
-        takes = [Take((Limit(pick("ab"), 3, pick((5.0, 10.0)), algorithm),), self.random.randint(1, 3))]
-        ours, theirs = await self.both(lambda backend, _: backend.take(takes, worker="w0"))
+        takes = [
+            PermitRequest((Limit(pick("ab"), 3, pick((5.0, 10.0)), algorithm),), self.random.randint(1, 3))
+        ]
+        ours, theirs = await self.both(lambda backend, _: backend.take_permits(takes, worker="w0"))
         assert ours == theirs
 
     # -- looking ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.support.sqlite import (
     wait_until,
 )
 from treadle.backends.sqlite import SqliteBackend
-from treadle.item import Lease, Signal
+from treadle.item import Lease, Wake
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
 
 WORK = """
     name = arguments[0]
-    await backend.beat(Beat(worker=name, lease=1000))
+    await backend.beat(Heartbeat(worker=name, lease=1000))
     rotation, done = None, 0
     while True:
         found = await backend.claim(Demand(worker=name, limit=10, rotation=rotation))
@@ -49,7 +49,7 @@ WORK = """
         await backend.settle([Settlement(lease=lease, kind="success", result=name.encode(),
             contribution=Contribution()) for lease in found.leases])
         done += len(found.leases)
-    await backend.bury(name)
+    await backend.remove_worker(name)
     say(done)
 """
 
@@ -69,7 +69,7 @@ MIXED = """
     name, seconds = arguments[0], float(arguments[1])
     chance, until = random.Random(name), time.monotonic() + seconds
     numbers, submitted, settled, told = itertools.count(), 0, 0, []
-    await backend.beat(Beat(worker=name, lease=1000))
+    await backend.beat(Heartbeat(worker=name, lease=1000))
 
     async def submit():
         nonlocal submitted
@@ -116,7 +116,7 @@ async def test_a_mixed_load_of_four_processes(backend: SqliteBackend, path: Path
 
 
 HOLD = """
-    await backend.beat(Beat(worker="doomed", lease=1000))
+    await backend.beat(Heartbeat(worker="doomed", lease=1000))
     found = await backend.claim(Demand(worker="doomed", limit=10))
     say(len(found.leases))
     sys.stdin.readline()
@@ -155,8 +155,8 @@ async def test_a_process_that_lives_keeps_what_it_holds(backend: SqliteBackend, 
 LISTEN = """
     came = asyncio.Event()
     signals = []
-    def receive(signal):
-        signals.append(signal)
+    def receive(wake):
+        signals.append(wake)
         came.set()
     await backend.subscribe(receive)
     say("listening")
@@ -168,7 +168,7 @@ LISTEN = """
 async def test_a_signal_reaches_another_process(backend: SqliteBackend, path: Path) -> None:
     other = process(LISTEN, path)
     assert await asyncio.to_thread(heard, other) == "listening"
-    await backend.publish(Signal(items=(("t", "i"),)))
+    await backend.publish(Wake(items=(("t", "i"),)))
     assert (await asyncio.to_thread(finished, other)).strip() == "(('t', 'i'),)"
 
 
@@ -179,7 +179,7 @@ async def test_the_pipe_of_a_dead_process_is_removed(backend: SqliteBackend, pat
     assert len(list(beside.glob("*.fifo"))) == 1
     other.kill()
     other.communicate()
-    await backend.publish(Signal(ready=True))
+    await backend.publish(Wake(ready=True))
     assert list(beside.glob("*.fifo")) == []
 
 

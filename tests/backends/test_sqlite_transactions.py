@@ -19,13 +19,8 @@ from tests.support.sqlite import (
     succeed,
 )
 from treadle.backends.sqlite import SqliteBackend
-from treadle.errors import (
-    CycleError,
-    DuplicateIdError,
-    InputError,
-    StoreUnavailable,
-)
-from treadle.item import Beat, Demand, Rejected, Signal, Submission
+from treadle.errors import CycleError, DuplicateIdError, InputError, StoreUnavailable
+from treadle.item import Demand, Heartbeat, Rejected, Submission, Wake
 from treadle.testing import ManualClock
 
 
@@ -101,7 +96,7 @@ async def test_a_refusal_within_a_transaction_is_raised(
 async def test_nothing_is_leased_before_it_is_committed(
     backend: SqliteBackend, own: sqlite3.Connection
 ) -> None:
-    await backend.beat(Beat(worker="w", lease=LONG))
+    await backend.beat(Heartbeat(worker="w", lease=LONG))
     own.execute("INSERT INTO orders VALUES ('x')")
     (answer,) = await backend.submit([Submission((item("a", lease_to="w"),))], tx=own)
     assert not isinstance(answer, Rejected)
@@ -139,10 +134,10 @@ async def test_a_transaction_that_cannot_write_says_so(backend: SqliteBackend, p
 async def test_what_a_user_has_committed_is_noticed(backend: SqliteBackend, own: sqlite3.Connection) -> None:
     """Nobody announced it."""
     came = asyncio.Event()
-    signals: list[Signal] = []
+    signals: list[Wake] = []
 
-    def receive(signal: Signal) -> None:
-        signals.append(signal)
+    def receive(wake: Wake) -> None:
+        signals.append(wake)
         came.set()
 
     await backend.subscribe(receive)
@@ -159,7 +154,7 @@ async def test_what_a_user_has_committed_is_noticed(backend: SqliteBackend, own:
 async def test_treadles_own_commits_are_not_taken_for_a_users(backend: SqliteBackend, path: Path) -> None:
     other = SqliteBackend(path)
     await other.open()
-    signals: list[Signal] = []
+    signals: list[Wake] = []
     await backend.subscribe(signals.append)
     for n in range(5):
         await submit(other, f"i{n}")
@@ -210,19 +205,19 @@ async def test_a_stale_lease_is_told_within_the_transaction(backend: SqliteBacke
 
 
 async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
-    """Its beats wait for nothing, and are written with it: nobody can bury it before, or may after."""
+    """Its beats wait for nothing, and are written with it: nothing can remove it before, or may after."""
     clock = ManualClock()
     backend, other = SqliteBackend(path, clock=clock), SqliteBackend(path, clock=clock)
     for each in (backend, other):
         await each.open()
     lease = await start(backend, "a")
-    beat = Beat(worker="w", lease=10)
+    beat = Heartbeat(worker="w", lease=10)
     await backend.beat(beat)
     async with backend.transaction() as tx:
         await clock.advance(25)
         assert (await asyncio.wait_for(backend.beat(beat), 2)).lost == {}
         await tx.settle([])
-    await other.beat(Beat(worker="other", lease=10))
+    await other.beat(Heartbeat(worker="other", lease=10))
     await other.claim(Demand(worker="other", limit=1))  # whoever claims buries whose lease has lapsed
     (outcome,) = (await backend.settle([succeed(lease)])).outcomes
     assert outcome.verb == "applied"

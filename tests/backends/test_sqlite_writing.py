@@ -26,11 +26,8 @@ from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import connection as connection_module
 from treadle.backends.sqlite import writer as writer_module
 from treadle.backends.sqlite.statements import Statements
-from treadle.errors import (
-    NotFound,
-    StoreUnavailable,
-)
-from treadle.item import Beat, Demand, Settlement, Submission
+from treadle.errors import NotFound, StoreUnavailable
+from treadle.item import Demand, Heartbeat, Settlement, Submission
 from treadle.testing import ManualClock
 
 
@@ -80,7 +77,7 @@ async def test_whoever_could_not_write_could_not_beat(path: Path) -> None:
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock)
     await backend.open()
-    await backend.beat(Beat(worker="w", lease=10))
+    await backend.beat(Heartbeat(worker="w", lease=10))
     await backend.submit([Submission((item("a", lease_to="w"),))])
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -216,7 +213,7 @@ async def test_what_is_referred_to_does_not_hide_what_may_go(path: Path, childre
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock, durability="normal")
     await backend.open()
-    await backend.beat(Beat(worker="w", lease=LONG))
+    await backend.beat(Heartbeat(worker="w", lease=LONG))
     roots = [f"r{n}" for n in range(150)]
     await submit(backend, *roots, keep=10.0)
     await submit(backend, "gate", after=tuple(roots[:149]), need=150, counting="done")

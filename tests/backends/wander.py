@@ -7,18 +7,18 @@ from typing import Any
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
 from treadle.item import (
-    Beat,
     Contribution,
     Demand,
-    Failure,
+    ErrorInfo,
     Filter,
+    Heartbeat,
     Item,
     Lease,
     Limit,
+    PermitRequest,
     Rejected,
     Settlement,
     Submission,
-    Take,
 )
 from treadle.testing import ManualClock
 
@@ -43,7 +43,7 @@ class Wanderer:
             *[self.claim] * 6,
             *[self.settle] * 8,
             *[self.beat, self.pass_time] * 2,
-            self.bury,
+            self.remove_worker,
             self.cancel,
             self.complete,
             self.requeue,
@@ -68,7 +68,7 @@ class Wanderer:
         for queue, tenant in await self.backend.paused():
             await self.backend.pause(queue, False, tenant=tenant)
         for worker in WORKERS:
-            await self.backend.bury(worker)
+            await self.backend.remove_worker(worker)
         while await self._end_some():
             self.clock.advance(3600)
         await self.backend.cancel([state.id for state in await self._open()])
@@ -78,11 +78,11 @@ class Wanderer:
         self.clock.advance(1e9)
         while await self.backend.prune():
             pass
-        await self.backend.bury("last")
+        await self.backend.remove_worker("last")
         await self.backend.prune()
 
     async def _end_some(self) -> bool:
-        await self.backend.beat(Beat(worker="last", lease=1e9))
+        await self.backend.beat(Heartbeat(worker="last", lease=1e9))
         claimed = await self.backend.claim(Demand(worker="last", limit=1000))
         ends = [
             Settlement(lease=lease, kind="dead" if lease.verdict else "success", reason=lease.verdict)
@@ -152,7 +152,7 @@ class Wanderer:
         rare = self.random.random
         worker = self.random.choice(WORKERS)
         if rare() < 0.8:
-            await self.backend.beat(Beat(worker=worker, lease=30.0))
+            await self.backend.beat(Heartbeat(worker=worker, lease=30.0))
         demand = Demand(
             worker=worker,
             limit=self.random.randint(0, 6),
@@ -185,7 +185,7 @@ class Wanderer:
             kind=kind,
             result=b"r",
             reason=(lease.verdict or "aborted") if kind == "dead" else None,
-            failure=Failure("Oops", "no"),
+            failure=ErrorInfo("Oops", "no"),
             delay=self.random.choice((0.0, 5.0)),
             contribution=self.random.choice((None, value)),
             children=children if kind in ("success", "dead") else (),
@@ -195,13 +195,13 @@ class Wanderer:
         types = self.random.choice((None, ("a",), ("a", "b"), TYPES))
         lease = self.random.choice((5.0, 1000.0))
         worker = self.random.choice(WORKERS)
-        await self.backend.beat(Beat(worker=worker, lease=lease, types=types, held=self.leases[:5]))
+        await self.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, held=self.leases[:5]))
 
     async def pass_time(self) -> None:
         self.clock.advance(self.random.choice((0.5, 3.0, 20.0, 60.0)))
 
-    async def bury(self) -> None:
-        await self.backend.bury(self.random.choice(WORKERS))
+    async def remove_worker(self) -> None:
+        await self.backend.remove_worker(self.random.choice(WORKERS))
 
     async def cancel(self) -> None:
         await self.backend.cancel(self.some_ids(), tenant=self.tenant())
@@ -231,8 +231,8 @@ class Wanderer:
     async def limit(self) -> None:
         limits = (Limit("slots", 3, algorithm="slots"), Limit("calls", 5, 10.0))
         worker = self.random.choice(WORKERS)
-        await self.backend.take([Take(limits, 2)], worker=worker)
-        await self.backend.give([Take(limits[:1], 1)], worker=worker)
+        await self.backend.take_permits([PermitRequest(limits, 2)], worker=worker)
+        await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
         await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
 
     async def look(self) -> None:
@@ -242,4 +242,4 @@ class Wanderer:
         await self.backend.group(ids, tenant=self.tenant())
         await self.backend.counts(ended=True)
         await self.backend.list(Filter(group_id=ids[0]), limit=2)
-        await self.backend.orphans(self.random.choice(WORKERS), [])
+        await self.backend.unknown_leases(self.random.choice(WORKERS), [])

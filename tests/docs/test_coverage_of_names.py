@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import treadle
-from treadle import Client, Context, Handle, Retry, Treadle, Worker, doers, events, flow, metrics, testing
+from treadle import Client, Context, Handle, Retry, Treadle, Worker, doers, events, metrics, testing
+from treadle import flow_control as flow
 from treadle.app import SyncApp
-from treadle.claimed import ClaimedLease
 from treadle.client import ClientSettings
-from treadle.define import Definer
+from treadle.decorators import Definer
 from treadle.item import ItemState
-from treadle.operate import DeadLetters
+from treadle.manual_lease import ClaimedLease
+from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,7 +31,7 @@ INTERNAL = {
     "Client": {"answered", "bound", "submit", "submit_within", "submits_to"},
     "Context": {"created"},
     "Handle": {"tenant", "until_group", "until_item"},
-    "Worker": {"crew", "like", "running"},
+    "Worker": {"runtime", "like", "running"},
     "Treadle": {"answered", "bound", "submit", "submit_within", "submits_to"},
     "ItemState": {"input", "options"},
     "Retry": {"exhausted", "given", "merge", "overrides"},

@@ -22,7 +22,7 @@ from tests.engine.kit import (
     failure,
 )
 from treadle import Context, Result, Retry, work
-from treadle.engine import prune
+from treadle.engine.upkeep import prune
 from treadle.errors import BackendError
 from treadle.events import Dead, GroupDone, LeaseLost, Succeeded
 from treadle.item import Settlement
@@ -161,7 +161,7 @@ async def test_a5_two_workers_finish_the_same_item(
         for verb in ("beat", "claim"):
             cut.fail(verb, times=None)
         async with second:
-            assert await second.backend.bury(first.worker.id) == 1
+            assert await second.backend.remove_worker(first.worker.id) == 1
             await gates[2].reached()
             gates[1].go.set()
             lost = await seen[0].until(LeaseLost)
@@ -195,7 +195,7 @@ async def test_a6_a_job_that_kills_its_workers(make_app: MakeApp, store: MakeBac
         await gate.reached()
         gate.started.clear()
         with cut.outage():  # it dies: not another word
-            await client.backend.bury(doomed.worker.id)
+            await client.backend.remove_worker(doomed.worker.id)
             await doomed.stop(drain=0)
     seen = Seen()
     async with make_app(killer, on_event=seen):
@@ -310,7 +310,7 @@ async def test_a8_without_a_grace_it_waits(make_app: MakeApp, sound: None) -> No
             assert await handle.result(PATIENCE) == "boo"
 
 
-@pytest.mark.parametrize("verb", ["beat", "claim", "orphans", "prune", "publish"])
+@pytest.mark.parametrize("verb", ["beat", "claim", "unknown_leases", "prune", "publish"])
 @pytest.mark.parametrize("error", [BackendError, RuntimeError])
 async def test_a9_errors_are_reported_and_the_worker_lives(
     make_faulty: MakeApp, faults: Faults, verb: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
@@ -325,7 +325,7 @@ async def test_a9_errors_are_reported_and_the_worker_lives(
     errors = Errors()
     async with make_faulty(echo, on_error=errors, lease=0.25) as app:
         fault = faults.fail(verb, error=lambda: error("strange"), times=2)
-        if verb == "orphans":
+        if verb == "unknown_leases":
             faults.fail("claim", when="after")
         if verb == "publish":
             await app.enqueue(echo(1))

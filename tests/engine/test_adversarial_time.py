@@ -14,7 +14,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, work
 from treadle.events import Expired, GroupDone
-from treadle.flow import UnhandledGroup
+from treadle.flow_control import UnhandledGroup
 from treadle.item import Settlement
 from treadle.testing import Faults, ManualClock, drain
 
@@ -249,11 +249,11 @@ async def test_a_machine_that_was_suspended(make_timed: MakeApp, clock: ManualCl
     async with make_timed(held, poll_interval=0.1) as app:
         handle = await app.enqueue(held())
         await gate.reached()
-        assert app.worker.crew is not None
+        assert app.worker._runtime is not None
         for _ in range(3):
-            await app.worker.crew.claimer.empty()  # no claim is under way
+            await app.worker._runtime.claimer.empty()  # no claim is under way
             await clock.advance(3600)
-            await app.worker.crew.claimer.empty()
+            await app.worker._runtime.claimer.empty()
             (state,) = await app.get([handle.id])
             assert state is not None
             assert (state.status, state.attempt) == ("running", 1)

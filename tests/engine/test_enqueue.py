@@ -280,7 +280,7 @@ async def test_skip_queue_runs_here_at_once(make_app: MakeApp) -> None:
         return ctx.worker_id
 
     async with make_app(quick, worker_id="mine") as app:
-        app.worker.crew.claimer.wake = lambda: None  # type: ignore[union-attr, method-assign]
+        app.worker._runtime.claimer.wake = lambda: None  # type: ignore[union-attr, method-assign]
         assert await app.enqueue(quick(False)).result(PATIENCE) == "mine"
         assert await app.enqueue(quick(True)).result(PATIENCE) == "mine"
     assert attempts == [1, 1, 2]

@@ -281,7 +281,7 @@ async def test_a_submit_that_fails_is_the_callers(make_faulty: MakeApp, faults: 
             await app.enqueue(one).result(PATIENCE)
         faults.clear()
         assert await app.get([one.id]) == [None]
-        assert not app.core.waiters.items.futures
+        assert not app._core.waiters.items.futures
         assert await app.enqueue(one).result(PATIENCE) == 1
 
 

@@ -64,8 +64,8 @@ async def test_a_timeout_leaves_nothing_behind(make_app: MakeApp) -> None:
             with no_new_tasks(), pytest.raises(WaitTimeout) as caught:
                 await wait(timeout=0.05)
             assert (caught.value.id, caught.value.timeout) == (handle.id, 0.05)
-        assert not app.core.waiters.items.futures
-        assert not app.core.waiters.groups.futures
+        assert not app._core.waiters.items.futures
+        assert not app._core.waiters.groups.futures
         gate.go.set()
         assert await handle.result(timeout=timedelta(seconds=PATIENCE)) == 1
 
@@ -104,6 +104,6 @@ async def test_a_waiter_that_is_cancelled_changes_nothing(make_app: MakeApp) -> 
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert not app.core.waiters.items.futures
+        assert not app._core.waiters.items.futures
         gate.go.set()
         assert await handle.result(PATIENCE) == 1

@@ -110,7 +110,7 @@ async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) ->
         handle = await app.enqueue(held())
         await gate.reached()
         # Somebody found it dead, by mistake; it beats again.
-        assert await app.backend.bury("w-1") == 1
+        assert await app.backend.remove_worker("w-1") == 1
         await seen.until(LostEvent, handle.id)
         assert await handle.result(PATIENCE) == 2
     assert reasons == ["taken"]
@@ -192,7 +192,7 @@ async def test_a_process_that_was_suspended_keeps_its_work(
         return ctx.attempt
 
     app = make_timed(held, lease=10, heartbeat=2, poll_interval=lead)
-    counting = app.core.backend = CountingBackend(app.backend)
+    counting = app._core.backend = CountingBackend(app.backend)
     async with app:
         handle = await app.enqueue(held())
         await gate.reached()
@@ -220,7 +220,7 @@ async def test_it_may_be_suspended_at_any_moment(clock: ManualClock, turns: int)
         handle = await app.enqueue(held())
         await gate.reached()
         for _ in range(3):
-            app.core.signals.ready()
+            app._core.wakeups.ready()
             for _ in range(turns):
                 await asyncio.sleep(0)
             await clock.advance(50)

@@ -20,10 +20,10 @@ async def value(n: int) -> int:
 
 async def store_raw(app: Treadle, **fields: Any) -> str:
     """An item as some other program might have stored it."""
-    item = Item(**{"id": app.core.settings.generate_id(), "type": value.name, "input": b"{}", **fields})
+    item = Item(**{"id": app._core.settings.generate_id(), "type": value.name, "input": b"{}", **fields})
     await app.connect()
     await app.backend.submit([Submission((item,))])
-    app.core.signals.ready()
+    app._core.wakeups.ready()
     return item.id
 
 
@@ -46,8 +46,8 @@ async def test_the_work_of_a_dead_worker_is_taken_over(make_app: MakeApp) -> Non
         await gate.reached()
         async with make_app(held, worker_id="alive") as alive:
             # What a lapsed lease, or a supervisor that saw the process end, comes to.
-            await dead.worker.crew._end("renew", "claim")  # type: ignore[union-attr]
-            assert await alive.backend.bury("dead") == 1
+            await dead.worker._runtime._end("renew", "claim")  # type: ignore[union-attr]
+            assert await alive.backend.remove_worker("dead") == 1
             assert await alive.handle(handle.id).result(PATIENCE) == "alive 2"
             gate.go.set()
             await seen.until(LeaseLost, handle.id)
@@ -70,7 +70,7 @@ async def test_a_lapsed_lease_is_noticed_by_others(make_timed: MakeApp, clock: M
     await dead.start()
     handle = await dead.enqueue(held())
     await gate.reached()
-    crew = dead.worker.crew
+    crew = dead.worker._runtime
     assert crew is not None
     await crew._end("renew", "claim")
     async with make_timed(held, lease=1000, heartbeat=100) as alive:
@@ -98,8 +98,8 @@ async def test_workers_that_die_spend_the_budget(make_app: MakeApp) -> None:
             await until_status(apps[n], handle.id, "scheduled", "running")
             await apps[n].trigger(handle.id)
         await gate.reached()
-        await apps[n].worker.crew._end("renew", "claim")  # type: ignore[union-attr]
-        assert await apps[n].backend.bury(f"w-{n}") == 1
+        await apps[n].worker._runtime._end("renew", "claim")  # type: ignore[union-attr]
+        assert await apps[n].backend.remove_worker(f"w-{n}") == 1
     async with apps[3] as app:
         error = await failure(app.handle(handle.id).result(PATIENCE))
         assert (error.reason, error.attempts) == ("lease_lost", 3)

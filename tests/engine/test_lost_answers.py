@@ -47,7 +47,7 @@ async def test_claims_whose_answer_is_lost(make_faulty: MakeApp, faults: Faults,
 async def test_a_claim_that_lands_after_it_was_asked_for(make_faulty: MakeApp, faults: Faults) -> None:
     """The store is asked at once what was handed out, too early; it is asked again a lease later."""
     client = make_faulty(echo)
-    asked = faults.hold("orphans")
+    asked = faults.hold("unknown_leases")
     asked.release()
     late = faults.fail("claim", when="later")
     async with make_faulty(echo, lease=0.5):
@@ -67,7 +67,7 @@ async def test_asking_for_lost_claims_fails_too(make_faulty: MakeApp, faults: Fa
     client = make_faulty(echo)
     handle = await client.enqueue(echo(1))
     faults.fail("claim", when="after")
-    failing = faults.fail("orphans", times=3)
+    failing = faults.fail("unknown_leases", times=3)
     async with make_faulty(echo):
         assert await handle.result(PATIENCE) == 1
     assert failing.hits == 3
@@ -77,7 +77,7 @@ async def test_a_claim_that_finds_its_worker_buried(make_faulty: MakeApp, faults
     """It beats again; that beats fail does not end it."""
     async with make_faulty(echo) as app:
         failing = faults.fail("beat", times=3)
-        await app.backend.bury(app.worker.id)
+        await app.backend.remove_worker(app.worker.id)
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
     assert failing.hits == 3
 
@@ -97,11 +97,11 @@ async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, 
         slow = faults.hold("submit", when="after")
         enqueuing = asyncio.ensure_future(app.enqueue(local(1)).result(PATIENCE))
         await slow.reached()
-        asked = faults.hold("orphans", when="after")
+        asked = faults.hold("unknown_leases", when="after")
         asked.release()
         lost = faults.fail("claim", when="after")
-        assert app.worker.crew is not None
-        app.worker.crew.claimer.wake()
+        assert app.worker._runtime is not None
+        app.worker._runtime.claimer.wake()
         await errors.until("claim")  # it has happened, and found nothing else
         assert lost.hits == 1
         assert await other.enqueue(echo(0)).result(PATIENCE) == 0  # the worker goes on, and does not ask
@@ -239,7 +239,7 @@ async def test_a_beat_that_is_overtaken_by_a_claim(make_faulty: MakeApp, faults:
         await gates[0].reached()
         slow = faults.hold("beat", when="after")
         blind = faults.fail("claim", times=None)
-        await app.backend.bury(app.worker.id)
+        await app.backend.remove_worker(app.worker.id)
         await slow.reached()  # it is new again, and has not heard of it
         blind.end()
         second = await app.enqueue(held(1))
@@ -337,12 +337,12 @@ async def test_every_request_comes_twice(make_faulty: MakeApp, faults: Faults) -
         faults.repeat(verb, times=None)
     async with make_faulty(root, count, on_event=seen, lease=0.5) as app:
         # The first of two claims hands out what nobody hears of: it is found when the worker asks.
-        assert app.worker.crew is not None
+        assert app.worker._runtime is not None
         handle = await app.enqueue(root())
-        app.worker.crew.claimer.adrift()
+        app.worker._runtime.claimer.adrift()
         group = asyncio.ensure_future(handle.group(PATIENCE))
         while not group.done():
-            app.worker.crew.claimer.adrift()
+            app.worker._runtime.claimer.adrift()
             await asyncio.wait({group}, timeout=0.05)
         assert await group == 99
         await seen.until(GroupDone)
@@ -372,13 +372,13 @@ async def test_an_enqueue_that_is_cancelled_anywhere(make_faulty: MakeApp, fault
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait({task})
-        await app.core.submitter.flush()
+        await app._core.submitter.flush()
         stored = {item.id for item in await everything(app.backend)}
         for each in works:
             if each.id in stored:
                 await until_status(app, each.id, "success")
-        assert not app.core.waiters.items.futures
-        assert not app.core.waiters.items.expected
+        assert not app._core.waiters.items.futures
+        assert not app._core.waiters.items.expected
         assert not app.active()
     assert set(ran) == {each.input["n"] for each in works if each.id in stored}
     assert set(ran.values()) <= {1}

@@ -94,5 +94,5 @@ async def test_a_caller_that_gives_up_strands_nothing(make_faulty: MakeApp, faul
         enqueuing.cancel()
         await asyncio.wait({enqueuing})
         slow.release()
-        await app.core.submitter.flush()
+        await app._core.submitter.flush()
         assert await app.handle(minted.id).result(PATIENCE) == 7

@@ -19,9 +19,9 @@ from treadle import (
     Retry,
     WorkCancelled,
     WorkFailed,
-    operate,
     work,
 )
+from treadle import operator as operate
 from treadle.events import Cancelled, GroupDone, Succeeded
 
 
@@ -273,7 +273,7 @@ async def test_whoever_waits_for_what_is_deleted_is_told(make_app: MakeApp) -> N
         asyncio.ensure_future(wait()) for each in (handle, elsewhere) for wait in (each.result, each.group)
     ]
     for each in (app, other):
-        await until(lambda each=each: each.core.waiters.groups.futures and each.core.waiters.items.futures)  # type: ignore[misc]
+        await until(lambda each=each: each._core.waiters.groups.futures and each._core.waiters.items.futures)  # type: ignore[misc]
     await app.delete(handle)
     for waiting in waits:
         with pytest.raises(NotFound):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, Seen, no_new_tasks, until, until_status
 from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, work
-from treadle.engine import patience
+from treadle.engine import store_retry as patience
 from treadle.errors import BackendError, Stopped
 from treadle.events import WorkerStarted, WorkerStopping
 from treadle.testing import Faults, WrappedBackend
@@ -148,9 +148,9 @@ async def test_an_outage_longer_than_the_lease(make_faulty: MakeApp, faults: Fau
     async with make_faulty(held, lease=0.4) as app:
         handle = await app.enqueue(held())
         await gate.reached()
-        verbs = ("beat", "pacemaker", "claim", "settle")
+        verbs = ("beat", "heartbeat_connection", "claim", "settle")
         fail = faults.fail if how == "fails" else faults.hold
-        away = [(faults.fail if verb == "pacemaker" else fail)(verb, times=None) for verb in verbs]
+        away = [(faults.fail if verb == "heartbeat_connection" else fail)(verb, times=None) for verb in verbs]
         await until(lambda: reasons)
         for fault in away:
             fault.end()
@@ -182,7 +182,7 @@ async def test_stop_ends_without_the_store(
     if how == "fails":
         faults.fail("*", times=None)
     else:
-        for verb in ("settle", "claim", "beat", "bury", "submit"):
+        for verb in ("settle", "claim", "beat", "remove_worker", "submit"):
             faults.hold(verb, times=None)
     stuck = asyncio.ensure_future(app.enqueue(echo(1)))
     waiting = asyncio.ensure_future(handle.result())
@@ -270,11 +270,11 @@ async def test_a_stop_that_is_cut_short_before_the_worker_takes_on_nothing_more(
 
     backend = Slow(MemoryBackend())
     app = Treadle(backend, work=[held], lease=60, on_event=seen)
-    backend.tell = app.core.signals.ready
+    backend.tell = app._core.wakeups.ready
     handle = await app.enqueue(held())
     await app.start()
     await gate.reached()
-    monkeypatch.setattr(app.core.scheduler, "stop", never)
+    monkeypatch.setattr(app._core.scheduler, "stop", never)
     stopping = asyncio.ensure_future(app.stop(drain=60))
     await seen.until(WorkerStopping)
     stopping.cancel()

@@ -61,7 +61,7 @@ async def test_ten_thousand_gates_on_one_item(make_app: MakeApp) -> None:
         await app.worker.drain()
     counted = {each.status: each.count for each in await app.counts(ended=True)}
     assert counted == {"success": GATES + 1}
-    await consistent(app.core.backend)
+    await consistent(app._core.backend)
 
 
 def forked() -> int:

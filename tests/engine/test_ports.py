@@ -29,7 +29,7 @@ from treadle import (
     work,
 )
 from treadle.events import Dead, GroupDone, Succeeded
-from treadle.item import Beat, Demand, Item, Submission
+from treadle.item import Demand, Heartbeat, Item, Submission
 from treadle.ports import MemoryQueue
 from treadle.testing import Faults, FaultyPort, ManualClock
 
@@ -192,7 +192,7 @@ async def test_a5_two_workers_finish_the_same_item(
     handle = await one.enqueue(slow())
     await first.reached()
     await two.start()
-    await store().bury("one")
+    await store().remove_worker("one")
     await second.reached()
     first.go.set()
     await asyncio.sleep(0.1)  # that nothing comes of it can only be waited for
@@ -210,10 +210,10 @@ async def test_a6_a_worker_that_dies_each_time_spends_the_budget(
     backend = store()
     await backend.submit([Submission((Item(id="a", type="killer", input=b"{}", attempts=2),))])
     for n in range(2):
-        await backend.beat(Beat(worker=f"w{n}", lease=60))
+        await backend.beat(Heartbeat(worker=f"w{n}", lease=60))
         (lease,) = (await backend.claim(Demand(worker=f"w{n}", limit=1))).leases
         assert lease.attempt == n + 1
-        await backend.bury(f"w{n}")
+        await backend.remove_worker(f"w{n}")
     runs: list[int] = []
 
     @work(name="killer")
@@ -424,7 +424,7 @@ async def test_what_arrives_early_is_put_back_until_it_is_due() -> None:
     clock = ManualClock()
     queue = CappedQueue(clock)
     backend = PortsBackend(queue, memory_pubsub(), memory_store(clock), clock=clock)
-    await backend.beat(Beat(worker="w", lease=1000))
+    await backend.beat(Heartbeat(worker="w", lease=1000))
     await backend.submit([Submission((Item(id="a", type="t", input=b"", delay=1.0, attempts=1),))])
     for _ in range(19):
         assert (await backend.claim(Demand(worker="w", limit=10))).leases == ()

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
 from treadle import Abort, Context, InputError, Redrive, Result, Retry, Treadle, UnsupportedError, work
 from treadle.backends.memory import MemoryBackend
-from treadle.engine.redrive import Redriver
+from treadle.engine.upkeep.redrive import Redriver
 from treadle.events import Dead, Started, Succeeded
 from treadle.testing import ManualClock
 
@@ -24,7 +24,7 @@ NEVER: dict[str, Any] = {"poll_interval": 3600}
 
 def redriver(app: Treadle, redrive: Redrive) -> Redriver:
     """What a running worker would use, to be run by hand."""
-    crew = app.worker.crew
+    crew = app.worker._runtime
     assert crew is not None
     return crew._redriver(redrive)
 
@@ -148,8 +148,8 @@ async def test_each_time_it_waits_twice_as_long(
             assert await redriver(app, Redrive(backoff=timedelta(seconds=10))).run_once() == 1
             state = await handle.state()
             assert state.due_at - await app.backend.now() == pytest.approx(wait)
-            assert app.worker.crew is not None
-            await app.worker.crew.claimer.empty()  # it knows by now when to wake
+            assert app.worker._runtime is not None
+            await app.worker._runtime.claimer.empty()  # it knows by now when to wake
             clock.advance(wait + 1)
         await seen.until(Dead, count=4)
         assert await redriver(app, Redrive(backoff=10)).run_once() == 0

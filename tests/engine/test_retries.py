@@ -12,7 +12,7 @@ import pytest
 from tests.engine.kit import AT_ONCE, PATIENCE, Errors, MakeApp, Seen, Steady, failure
 from treadle import Abort, Context, Defer, Retry, work
 from treadle.events import Deferred
-from treadle.flow import FailureInfo
+from treadle.flow_control import FailureInfo
 from treadle.testing import ManualClock, drain, run_inline
 
 

@@ -142,7 +142,7 @@ async def held() -> int:
 
 def assert_tidy(app: Treadle) -> None:
     """The engine's own tables are empty, or as small as they always are."""
-    core, crew = app.core, app.worker.crew
+    core, crew = app._core, app.worker._runtime
     for waiting in (core.waiters.items, core.waiters.groups):
         assert (waiting.futures, waiting.unseen, waiting.expected) == ({}, set(), set())
     if crew is not None:

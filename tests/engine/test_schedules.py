@@ -25,7 +25,7 @@ from treadle import (
     work,
 )
 from treadle.backends.memory import MemoryBackend
-from treadle.engine.schedule import REFRESH, UNSEEN, Scheduler
+from treadle.engine.schedule.scheduler import REFRESH, UNSEEN, Scheduler
 from treadle.events import Queued
 from treadle.item import Fire, ItemState, Schedule
 from treadle.schedule import ScheduleHandle
@@ -101,7 +101,7 @@ class Process:
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.client.core.scheduler
+        return self.client._core.scheduler
 
     @property
     def fired(self) -> list[float]:
@@ -209,7 +209,7 @@ async def test_what_is_refused_when_it_is_made(fleet: Fleet) -> None:
         client.schedule("s", every=60, run=tick, prioriti=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="tx"):
         client.schedule("s", every=60, run=tick, tx=object())  # type: ignore[call-arg]
-    assert client.core.scheduler.entries == {}
+    assert client._core.scheduler.entries == {}
 
 
 async def test_a_store_without_schedules_says_so(fleet: Fleet) -> None:
@@ -264,7 +264,7 @@ async def test_an_occurrence_submits_work_and_tells(fleet: Fleet) -> None:
     wakes: list[bool] = []
     handle = process.client.schedule("s", every=60, run=lambda: tick(7), priority=5, queue="q", workflow="w")
     await process.start()
-    process.client.core.signals.listen(lambda signal: wakes.append(signal.ready))
+    process.client._core.wakeups.listen(lambda signal: wakes.append(signal.ready))
     due = handle.next_at
     await fleet.advance(59)
     assert await process.items() == []

@@ -177,7 +177,7 @@ async def test_a_key_answers_with_the_existing_item(make_app: MakeApp) -> None:
         assert not first.existing
         waiting = asyncio.ensure_future(app.enqueue(value(3), key="order-42").result(PATIENCE))
         # It waits for the one that there is.
-        await until(lambda: ("default", first.id) in app.core.waiters.items.futures)
+        await until(lambda: ("default", first.id) in app._core.waiters.items.futures)
         await app.trigger(first)
         assert [await wait for wait in (first.result(PATIENCE), second.result(PATIENCE), waiting)] == [
             1,

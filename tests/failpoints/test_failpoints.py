@@ -104,7 +104,7 @@ async def finished(app: Treadle, program: str, name: str) -> list[ItemState]:
         listed = (await app.list(limit=100)).items
         items = [item for item in await app.get([item.id for item in listed]) if item is not None]
         groups = [await app.group(item.id) for item in items]
-        await consistent(app.core.backend)
+        await consistent(app._core.backend)
     assert [group is not None and (group.open, group.value) for group in groups] == [(0, 1)] * len(items)
     return items
 

@@ -16,18 +16,18 @@ from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
 from treadle.item import (
-    Beat,
     Demand,
     Filter,
     Fire,
+    Heartbeat,
     Lease,
     Limit,
     Outcome,
+    PermitRequest,
     Rejected,
     Schedule,
     Settlement,
     Submission,
-    Take,
 )
 from treadle.testing import ManualClock
 
@@ -109,7 +109,7 @@ class BackendMachine(RuleBasedStateMachine):
         self, worker: str, limit: int, types: Any, queues: Any, tenants: Any, grace: Any, beats: bool
     ) -> None:
         if beats:
-            self.both(lambda backend, _: backend.beat(Beat(worker=worker, lease=30.0)))
+            self.both(lambda backend, _: backend.beat(Heartbeat(worker=worker, lease=30.0)))
         demand = Demand(
             worker=worker,
             limit=limit,
@@ -139,14 +139,16 @@ class BackendMachine(RuleBasedStateMachine):
     def beat(self, worker: str, lease: float, types: Any) -> None:
         self.both(
             lambda backend, side: backend.beat(
-                Beat(worker=worker, lease=lease, types=types, held=[pair[side] for pair in self.leases[:6]])
+                Heartbeat(
+                    worker=worker, lease=lease, types=types, held=[pair[side] for pair in self.leases[:6]]
+                )
             ),
             lambda pulse: (pulse.fresh, sorted(pulse.lost.values())),
         )
 
     @rule(worker=st.sampled_from(v.WORKERS))
-    def bury(self, worker: str) -> None:
-        self.both(lambda backend, _: backend.bury(worker))
+    def remove_worker(self, worker: str) -> None:
+        self.both(lambda backend, _: backend.remove_worker(worker))
 
     @precondition(lambda self: self.leases)
     @rule(
@@ -186,10 +188,10 @@ class BackendMachine(RuleBasedStateMachine):
         }
 
     @rule(worker=st.sampled_from(v.WORKERS))
-    def orphans(self, worker: str) -> None:
+    def unknown_leases(self, worker: str) -> None:
         known = self.leases[:3]
         self.both(
-            lambda backend, side: backend.orphans(worker, [pair[side].token for pair in known]),
+            lambda backend, side: backend.unknown_leases(worker, [pair[side].token for pair in known]),
             lambda leases: unordered([known_of(lease) for lease in leases]),
         )
 
@@ -199,7 +201,7 @@ class BackendMachine(RuleBasedStateMachine):
     def begin(self, items: Any) -> None:
         self.submit_some(items)
         for worker in v.WORKERS:
-            self.both(lambda backend, _, worker=worker: backend.beat(Beat(worker=worker, lease=1000.0)))
+            self.both(lambda backend, _, worker=worker: backend.beat(Heartbeat(worker=worker, lease=1000.0)))
 
     @rule(items=st.lists(v.items(delay=0.0, expires_in=None), min_size=2, max_size=4))
     def submit_some(self, items: Any) -> None:
@@ -279,11 +281,11 @@ class BackendMachine(RuleBasedStateMachine):
         back=st.booleans(),
     )
     def limit(self, worker: str, algorithm: Any, count: int, back: bool) -> None:
-        takes = [Take((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
+        takes = [PermitRequest((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
         if back:
-            self.both(lambda backend, _: backend.give(takes, worker=worker))
+            self.both(lambda backend, _: backend.return_permits(takes, worker=worker))
         else:
-            self.both(lambda backend, _: backend.take(takes, worker=worker))
+            self.both(lambda backend, _: backend.take_permits(takes, worker=worker))
 
     @rule(
         name=st.sampled_from(v.KEYS),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from treadle.item import Contribution, Failure, Filter, Item
+from treadle.item import Contribution, ErrorInfo, Filter, Item
 
 TENANTS = ("default", "acme'; drop table items; --")
 TYPES = ("a", "b", "ü%_\\")
@@ -23,7 +23,7 @@ data = st.sampled_from((b"", b"{}", b"\x00\xff", b"-0.0", b"1e400", b'"\\ud800"'
 results = st.one_of(st.none(), data)
 texts = st.sampled_from(("", "oops", "a\x00b", "é😀", "'; --", "line\nline", "x" * 10_000))
 durations = st.sampled_from((0.0, -0.0, 0.25, 5.0, 50.0, 1e9))
-failures = st.builds(Failure, st.sampled_from(("Oops", "", "é")), texts, texts)
+failures = st.builds(ErrorInfo, st.sampled_from(("Oops", "", "é")), texts, texts)
 
 
 @st.composite

@@ -8,20 +8,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.engine import afterwards, wait
-from treadle.engine.claim import Claimer
 from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
-from treadle.engine.crew import Crew
-from treadle.engine.decide import Again, Die, Succeed
-from treadle.engine.desk import Desk
-from treadle.engine.itemize import timeout_of
-from treadle.engine.run import Runner
-from treadle.engine.settle import Settler
-from treadle.engine.submit import Submitter
+from treadle.engine.run import after_commit as afterwards
+from treadle.engine.run.attempt import AttemptRunner
+from treadle.engine.run.claim import Claimer
+from treadle.engine.run.decide import Die, RunAgain, Succeed
+from treadle.engine.run.desk import Desk
+from treadle.engine.run.runtime import Runtime
+from treadle.engine.run.settle import Settler
+from treadle.engine.submit.build_item import timeout_of
+from treadle.engine.submit.submitter import Submitter
+from treadle.engine.wait import waiters as wait
 from treadle.errors import StoreUnavailable
 from treadle.events import Succeeded, from_lease
-from treadle.item import Failure, GroupState, Submission
+from treadle.item import ErrorInfo, GroupState, Submission
 
 
 @mutant("children are submitted after the settlement, not with it")
@@ -58,7 +59,7 @@ def another_decision(patch: Patch) -> None:
             return await self._commit(entries, self._settlements(entries))
         except StoreUnavailable:
             for entry in entries:
-                entry.decision = Again("retry", 0.1, None, Failure("Lost", "the answer"))
+                entry.decision = RunAgain("retry", 0.1, None, ErrorInfo("Lost", "the answer"))
             return await real(self, entries)
 
     patch(Settler, "_settle", settle)
@@ -76,12 +77,12 @@ def fold_without_version(patch: Patch) -> None:
 
 @mutant("a lost lease does not stop its handler")
 def loss_ignored(patch: Patch) -> None:
-    patch(Crew, "lose", lambda self, token, why: None)
+    patch(Runtime, "lose", lambda self, token, why: None)
 
 
 @mutant("an interrupt does not cancel the handler")
 def interrupt_ignored(patch: Patch) -> None:
-    patch(Runner, "cancel", lambda self, active: None)
+    patch(AttemptRunner, "cancel", lambda self, active: None)
 
 
 @mutant("a deadline does not stop what runs")
@@ -91,7 +92,7 @@ def deadline_ignored(patch: Patch) -> None:
         if timeout is not None:
             self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
 
-    patch(Runner, "_watch", watch)
+    patch(AttemptRunner, "_watch", watch)
 
 
 @mutant("a shutdown is settled as a failed attempt")
@@ -110,7 +111,7 @@ def stop_keeps(patch: Patch) -> None:
     async def give_back(self: Any) -> None:
         return None
 
-    patch(Crew, "_give_back", give_back)
+    patch(Runtime, "_give_back", give_back)
 
 
 @mutant("stop leaves its loops running")
@@ -118,7 +119,7 @@ def stop_leaks(patch: Patch) -> None:
     async def let_go(self: Any) -> None:
         await self._sign_off()
 
-    patch(Crew, "_let_go", let_go)
+    patch(Runtime, "_let_go", let_go)
 
 
 @mutant("whoever waits is told before the commit")
@@ -151,14 +152,14 @@ def announced_early(patch: Patch) -> None:
 @mutant("a retry whose answer was lost announces the group that ended since")
 def announced_again(patch: Patch) -> None:
     def closed(entries: Any, ended: Any) -> Any:
-        marked = [replace(entry, decision=Die("aborted", Failure("x", "y"))) for entry in entries]
+        marked = [replace(entry, decision=Die("aborted", ErrorInfo("x", "y"))) for entry in entries]
         return real(marked, ended)
 
     real = afterwards._closed
     patch(afterwards, "_closed", closed)
 
 
-@mutant("orphans are never asked for")
+@mutant("unknown_leases are never asked for")
 def orphans_not_asked(patch: Patch) -> None:
     async def recover(self: Any) -> None:
         return None

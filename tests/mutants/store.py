@@ -80,9 +80,9 @@ def silent_beat(patch: Patch) -> None:
     patch(workers, "_lost", lambda store, held: {})
 
 
-@mutant("orphans are not found")
+@mutant("unknown_leases are not found")
 def no_orphans(patch: Patch) -> None:
-    patch(workers, "orphans", lambda store, worker, known: [])
+    patch(workers, "unknown_leases", lambda store, worker, known: [])
 
 
 # --------------------------------------------------------------------------------------------------- attempts

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-_LOST = ("submit", "claim", "settle", "beat", "orphans", "ended", "get", "claim_key", "fire", "put_schedule")
+_LOST = (
+    "submit",
+    "claim",
+    "settle",
+    "beat",
+    "unknown_leases",
+    "ended",
+    "get",
+    "claim_key",
+    "fire",
+    "put_schedule",
+)
 
 OFTEN = (
     *(f"{verb} answer lost" for verb in _LOST[:6]),
@@ -45,7 +56,7 @@ OFTEN = (
 SOMETIMES = (
     *OFTEN,
     *(f"{verb} answer lost" for verb in _LOST),
-    *(f"{verb} late" for verb in ("submit", "settle", "beat", "orphans", "claim_key")),
+    *(f"{verb} late" for verb in ("submit", "settle", "beat", "unknown_leases", "claim_key")),
     "stale settle refused: cancelled",
     "stale settle refused: completed",
     "a beat told of a loss: taken",

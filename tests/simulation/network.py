@@ -12,7 +12,7 @@ from tests.simulation.loop import PROCESS
 from tests.simulation.watch import Watch
 from treadle.backend import Backend
 from treadle.errors import StoreUnavailable
-from treadle.item import Signal
+from treadle.item import Wake
 from treadle.testing.wrap import WrappedBackend
 
 T = TypeVar("T")
@@ -98,14 +98,14 @@ class Network(WrappedBackend):
         delay = draw() * 2 * weather.latency
         return delay * 50 if weather.slow and draw() < weather.slow else delay
 
-    async def publish(self, signal: Signal) -> None:
+    async def publish(self, wake: Wake) -> None:
         if self._rng.random() < self._weather.drop_signal:
             self._watch.sometimes("signal dropped")
             return
-        await self.inner.publish(signal)
+        await self.inner.publish(wake)
         if self._rng.random() < self._weather.double_signal:
             self._watch.sometimes("signal doubled")
-            await self.inner.publish(signal)
+            await self.inner.publish(wake)
 
 
 async def _after(delay: float, call: Callable[[], Awaitable[Any]]) -> None:

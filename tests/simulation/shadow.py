@@ -254,7 +254,7 @@ class Shadow:
             self.held[thing.worker].pop(thing.token, None)
         thing.token, thing.worker = 0, None
 
-    def bury(self, worker: str, now: float) -> int:
+    def remove_worker(self, worker: str, now: float) -> int:
         self.workers.pop(worker, None)
         freed = list(self.held.pop(worker, {}).values())
         for thing in freed:

@@ -8,16 +8,16 @@ from typing import Any
 from tests.simulation.watch import Watch
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Demand,
     Ended,
     Filter,
     Fire,
+    Heartbeat,
+    HeartbeatReply,
     ItemState,
     Lease,
-    Pulse,
     Ref,
     Rejected,
     Schedule,
@@ -46,14 +46,14 @@ class ObservedStore(MemoryBackend):
         self._stepped("claim", demand, answer)
         return answer
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         answer = await super().beat(beat)
         self._stepped("beat", beat, answer)
         return answer
 
-    async def bury(self, worker: str) -> int:
-        answer = await super().bury(worker)
-        self._stepped("bury", worker, answer)
+    async def remove_worker(self, worker: str) -> int:
+        answer = await super().remove_worker(worker)
+        self._stepped("remove_worker", worker, answer)
         return answer
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -61,9 +61,9 @@ class ObservedStore(MemoryBackend):
         self._stepped("settle", settlements, answer)
         return answer
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        answer = await super().orphans(worker, known)
-        self._stepped("orphans", worker, known, answer)
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        answer = await super().unknown_leases(worker, known)
+        self._stepped("unknown_leases", worker, known, answer)
         return answer
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:

@@ -24,16 +24,16 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Demand,
     Ended,
     Fire,
+    Heartbeat,
+    HeartbeatReply,
     Item,
     Lease,
     Outcome,
-    Pulse,
     Rejected,
     Schedule,
     Settled,
@@ -173,7 +173,7 @@ class Watch:
     def claim(self, now: float, demand: Demand, claim: Claim) -> None:
         shadow = self.shadow
         for worker in [worker for worker, until in shadow.workers.items() if until <= now]:
-            if shadow.bury(worker, now):
+            if shadow.remove_worker(worker, now):
                 self.sometimes("lease over")
         must(claim.alive == (demand.worker in shadow.workers), f"{demand.worker} alive: {claim.alive}")
         if not claim.alive:
@@ -241,7 +241,7 @@ class Watch:
             self.sometimes("a tenant had more than one claim could take")
             must(given[item.queue, item.tenant] >= most - 1, f"{thing} was passed over: {given}")
 
-    def beat(self, now: float, beat: Beat, pulse: Pulse) -> None:
+    def beat(self, now: float, beat: Heartbeat, pulse: HeartbeatReply) -> None:
         shadow = self.shadow
         must(pulse.fresh == (beat.worker not in shadow.workers), f"{beat.worker} fresh: {pulse.fresh}")
         shadow.workers[beat.worker] = now + beat.lease
@@ -252,16 +252,16 @@ class Watch:
             if not kept:
                 self.sometimes(f"a beat told of a loss: {pulse.lost[lease.token]}")
 
-    def bury(self, now: float, worker: str, freed: int) -> None:
+    def remove_worker(self, now: float, worker: str, freed: int) -> None:
         held = len(self.shadow.held.get(worker, {}))
         if held and worker in self.leaving:
             raise Violation(f"{worker} stopped, and did not give back {self.shadow.held[worker]}")
         must(freed == held, f"{freed} freed of {held}")
-        self.shadow.bury(worker, now)
+        self.shadow.remove_worker(worker, now)
 
-    def orphans(self, now: float, worker: str, known: Sequence[int], leases: Sequence[Lease]) -> None:
+    def unknown_leases(self, now: float, worker: str, known: Sequence[int], leases: Sequence[Lease]) -> None:
         held = self.shadow.held.get(worker, {})
-        must({lease.token for lease in leases} == held.keys() - set(known), f"orphans of {worker}")
+        must({lease.token for lease in leases} == held.keys() - set(known), f"unknown_leases of {worker}")
         if leases:
             self.sometimes("orphan found")
 

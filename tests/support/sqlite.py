@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from treadle.backends.sqlite import SqliteBackend
-from treadle.item import Beat, Claim, Demand, Item, Lease, Rejected, Settlement, Submission
+from treadle.item import Claim, Demand, Heartbeat, Item, Lease, Rejected, Settlement, Submission
 
 LONG = 1_000_000.0
 
@@ -25,7 +25,7 @@ async def submit(backend: SqliteBackend, *ids: str, **fields: Any) -> None:
 
 
 async def claim(backend: SqliteBackend, worker: str = "w", limit: int = 100) -> Claim:
-    await backend.beat(Beat(worker=worker, lease=LONG))
+    await backend.beat(Heartbeat(worker=worker, lease=LONG))
     return await backend.claim(Demand(worker=worker, limit=limit))
 
 

@@ -12,14 +12,14 @@ from msgspec.structs import asdict, astuple
 from treadle.backend import Backend
 from treadle.errors import TreadleError
 from treadle.item import (
-    Beat,
     Claim,
     Contribution,
     Count,
     Demand,
     Ended,
-    Failure,
+    ErrorInfo,
     Filter,
+    Heartbeat,
     Item,
     Lease,
     Rejected,
@@ -45,8 +45,8 @@ VERBS = {
     "claim": 6,
     "settle": 10,
     "beat": 2,
-    "bury": 1,
-    "orphans": 1,
+    "remove_worker": 1,
+    "unknown_leases": 1,
     "cancel": 2,
     "complete": 2,
     "requeue": 3,
@@ -162,7 +162,7 @@ class Resident:
             self.leases += by_name(found.leases)
 
     async def _alive(self, worker: str, lease: float = 30.0, held: Sequence[Lease] = ()) -> None:
-        beat = Beat(worker=worker, lease=lease, held=held)
+        beat = Heartbeat(worker=worker, lease=lease, held=held)
         asked = f"beat {worker} {lease} {[one.id for one in held]}"
         await self.tell(
             asked, self.backend.beat(beat), lambda pulse: (pulse.fresh, list(pulse.lost.values()))
@@ -172,15 +172,15 @@ class Resident:
         lease = self._random.choice((5.0, 60.0))
         await self._alive(self._random.choice(self._workers), lease, self.leases[:4])
 
-    async def bury(self) -> None:
+    async def remove_worker(self) -> None:
         worker = self._random.choice(self._workers)
-        await self.tell(f"bury {worker}", self.backend.bury(worker))
+        await self.tell(f"remove_worker {worker}", self.backend.remove_worker(worker))
 
-    async def orphans(self) -> None:
+    async def unknown_leases(self) -> None:
         worker = self._random.choice(self._workers)
         known = [lease.token for lease in self.leases]
-        found = self.backend.orphans(worker, known)
-        await self.tell(f"orphans {worker}", found, lambda found: sorted(lease.id for lease in found))
+        found = self.backend.unknown_leases(worker, known)
+        await self.tell(f"unknown_leases {worker}", found, lambda found: sorted(lease.id for lease in found))
 
     async def settle(self) -> None:
         ends = self.settlements()
@@ -204,7 +204,7 @@ class Resident:
             kind=kind,
             result=self.mine("result") if kind == "success" else None,
             reason=(lease.verdict or "aborted") if kind == "dead" else None,
-            failure=Failure("Oops", self.mine("failure").decode()) if kind in ("retry", "dead") else None,
+            failure=ErrorInfo("Oops", self.mine("failure").decode()) if kind in ("retry", "dead") else None,
             delay=self._random.choice((0.0, 5.0)),
             contribution=self._random.choice((None, value)) if kind == "success" else None,
             children=children if kind in ("success", "dead") else (),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.tenancy.conftest import Place
 from tests.tenancy.resident import LONG, Resident, Told, bare, by_name
-from treadle.item import Beat, Demand, Lease, Settlement
+from treadle.item import Demand, Heartbeat, Lease, Settlement
 
 ROUNDS = 60
 COMMON = "common"
@@ -42,12 +42,12 @@ class World:
         """Passes. Who notices first that something is due, or somebody dead, is not part of the bargain: so
         it is noticed at once, on behalf of nobody."""
         await self._place.advance(self._fate.choice((2.0, 10.0, 40.0)))
-        await self._backend.beat(Beat(worker=COMMON, lease=LONG))
+        await self._backend.beat(Heartbeat(worker=COMMON, lease=LONG))
         await self._backend.claim(Demand(worker=COMMON, limit=0, tenants=("nobody",)))
 
     async def _serve(self) -> None:
         """One worker claims for all tenants in one call, and settles in one call."""
-        await self._backend.beat(Beat(worker=COMMON, lease=LONG))
+        await self._backend.beat(Heartbeat(worker=COMMON, lease=LONG))
         found = await self._backend.claim(Demand(worker=COMMON, limit=1000))
         for resident in self._residents:
             mine = [lease for lease in found.leases if lease.tenant == resident.tenant]
@@ -87,7 +87,7 @@ class World:
     async def _forge(self, lease: Lease) -> None:
         (outcome,) = (await self._backend.settle([Settlement(lease=lease, kind="cancelled")])).outcomes
         assert outcome.verb == "stale", f"a neighbour's token is of use: {outcome}"
-        pulse = await self._backend.beat(Beat(worker=COMMON, lease=LONG, held=[lease]))
+        pulse = await self._backend.beat(Heartbeat(worker=COMMON, lease=LONG, held=[lease]))
         assert lease.token in pulse.lost
 
 

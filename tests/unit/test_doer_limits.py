@@ -9,9 +9,9 @@ import pytest
 
 from treadle import rules
 from treadle.doers import BaseDoer, Task, balanced, concurrency, rate_limited
-from treadle.doers.gated import GatedDoer
+from treadle.doers.limited import LimitedDoer
 from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
-from treadle.item import Grant, Limit, Take
+from treadle.item import Limit, PermitReply, PermitRequest
 from treadle.testing.clock import ManualClock
 
 
@@ -20,7 +20,7 @@ class Store:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self.gauges: dict[Limit, rules.Gauge] = {}
+        self.gauges: dict[Limit, rules.LimitState] = {}
         self.held: Counter[tuple[str, Limit]] = Counter()
         self.takes = self.gives = 0
         self.peak = 0
@@ -29,14 +29,16 @@ class Store:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
         self.takes += 1
         await self._reach()
-        grants = [self._take(take, worker) for take in takes]
+        grants = [self._take(take, worker) for take in requests]
         self._lose_answer()
         return grants
 
-    def _take(self, take: Take, worker: str) -> Grant:
+    def _take(self, take: PermitRequest, worker: str) -> PermitReply:
         grant, gauges = rules.grant(take, self.gauges, self._clock.now())
         self.gauges |= gauges
         for limit in take.limits:
@@ -45,10 +47,10 @@ class Store:
                 self.peak = max(self.peak, int(self.gauges[limit].used))
         return grant
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         self.gives += 1
         await self._reach()
-        for take in takes:
+        for take in requests:
             for limit in take.limits:
                 number = min(take.count, self.held[worker, limit])
                 if number:
@@ -129,7 +131,7 @@ class Bench:
         self.crowds: list[Crowd] = []
         self.errors: list[Exception] = []
 
-    def __call__(self, doer: GatedDoer, worker: str = "w") -> Crowd:
+    def __call__(self, doer: LimitedDoer, worker: str = "w") -> Crowd:
         doer.bind(self.store, self.clock, worker, "type")
         doer.on_error(self.errors.append)
         self.crowds.append(Crowd(doer))
@@ -660,9 +662,9 @@ async def test_tasks_of_an_earlier_life_do_not_disturb_the_next(store: Store, cl
 
 
 def test_names_fit_and_tell_everybody_apart() -> None:
-    from treadle.doers.limits import Rule
+    from treadle.doers.limit_rules import LimitRule
 
-    rule = Rule(1, 1.0, "slots", "lane")
+    rule = LimitRule(1, 1.0, "slots", "lane")
     places = [
         ("a", "b:c"),
         ("a:b", "c"),

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import BackendError, StoreUnavailable
-from treadle.item import Beat, Demand, Item, Signal, Submission
+from treadle.item import Demand, Heartbeat, Item, Submission, Wake
 from treadle.testing.counting import CountingBackend
 from treadle.testing.faults import Faults, FaultyBackend
 from treadle.testing.wrap import VERBS, WrappedBackend
@@ -101,18 +101,18 @@ async def test_repeat(backend: FaultyBackend) -> None:
     counting = CountingBackend(backend.inner)
     backend = FaultyBackend(counting)
     backend.faults.repeat("beat")
-    pulse = await backend.beat(Beat(worker="w", lease=10))
+    pulse = await backend.beat(Heartbeat(worker="w", lease=10))
     assert (pulse.fresh, counting.calls["beat"]) == (False, 2)
 
 
 async def test_signals_are_dropped(backend: FaultyBackend) -> None:
-    heard: list[Signal] = []
+    heard: list[Wake] = []
     await backend.subscribe(heard.append)
     backend.faults.drop(times=1)
-    await backend.publish(Signal(sender="lost"))
-    await backend.publish(Signal(sender="kept"))
+    await backend.publish(Wake(sender="lost"))
+    await backend.publish(Wake(sender="kept"))
     await asyncio.sleep(0)
-    assert [signal.sender for signal in heard] == ["kept"]
+    assert [wake.sender for wake in heard] == ["kept"]
 
 
 async def test_outage(backend: FaultyBackend) -> None:
@@ -127,7 +127,7 @@ async def test_outage(backend: FaultyBackend) -> None:
 
 async def test_counts() -> None:
     backend = CountingBackend(MemoryBackend())
-    await backend.beat(Beat(worker="w", lease=10))
+    await backend.beat(Heartbeat(worker="w", lease=10))
     await backend.submit([submission("a"), submission("b")])
     for _ in range(2):
         await backend.claim(Demand(worker="w", limit=10))

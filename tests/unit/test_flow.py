@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from treadle.errors import InputError
-from treadle.flow import AdaptiveDelay, BacklogWatch, BackpressureInfo, adaptive_delay
+from treadle.flow_control import AdaptiveDelay, BacklogWatch, BackpressureInfo, adaptive_delay
 from treadle.metrics import Metrics
 
 

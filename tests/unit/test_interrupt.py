@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from treadle.context import Interrupt
 from treadle.errors import LeaseLost
-from treadle.interrupt import Interrupt
 
 
 def test_not_set() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import CronError, InputError, ScheduleError
-from treadle.engine.occurrence import (
+from treadle.engine.schedule.occurrence import (
     MOST_CAUGHT_UP,
     MOST_STEPS,
     Cron,

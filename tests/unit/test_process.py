@@ -1,4 +1,4 @@
-"""The process pool: calls that come back, calls that are killed, children that die, and no orphans."""
+"""The process pool: calls that come back, calls that are killed, children that die, and no unknown_leases."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.unit import process_handlers as handlers
-from treadle.engine.process import ProcessPool
+from treadle.engine.run.process_pool import ProcessPool
 from treadle.errors import Abort, EncodeError, InputError, ProcessDied, RemoteError, Stopped
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills by signal")

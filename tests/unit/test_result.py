@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.works import make_context, make_work
 from treadle.condition import at_least
-from treadle.define import work
+from treadle.decorators import work
 from treadle.errors import InputError
 
 a, b, c = make_work("a"), make_work("b"), make_work("c")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.item import Algorithm, Grant, Item, Limit, Take
-from treadle.rules import Gauge, due_at, find_cycle, gate, grant, idle_at, key_answers, loss_delay
+from treadle.item import Algorithm, Item, Limit, PermitReply, PermitRequest
+from treadle.rules import LimitState, due_at, find_cycle, gate, grant, idle_at, key_answers, loss_delay
 
 EPOCH = 1_700_000_000.0
 
@@ -17,10 +17,10 @@ class Ledger:
 
     def __init__(self, *limits: Limit) -> None:
         self.limits = limits
-        self.gauges: dict[Limit, Gauge] = {}
+        self.gauges: dict[Limit, LimitState] = {}
 
-    def take(self, count: int, now: float) -> Grant:
-        given, gauges = grant(Take(self.limits, count), self.gauges, now)
+    def take(self, count: int, now: float) -> PermitReply:
+        given, gauges = grant(PermitRequest(self.limits, count), self.gauges, now)
         self.gauges.update(gauges)
         return given
 
@@ -63,17 +63,17 @@ def test_whose_key_answers() -> None:
 
 def test_a_bucket_starts_full_and_refills_evenly() -> None:
     bucket = Ledger(Limit("a", 10, 5.0))
-    assert bucket.take(12, EPOCH) == Grant(10, 0.5)
-    assert bucket.take(1, EPOCH + 0.25) == Grant(0, 0.25)
+    assert bucket.take(12, EPOCH) == PermitReply(10, 0.5)
+    assert bucket.take(1, EPOCH + 0.25) == PermitReply(0, 0.25)
     assert bucket.take(1, EPOCH + 0.5).count == 1
     assert bucket.take(100, EPOCH + 100).count == 10
 
 
 def test_a_fixed_window_begins_with_its_first_permit() -> None:
     window = Ledger(Limit("a", 2, 10.0, "fixed_window"))
-    assert window.take(1, EPOCH + 3) == Grant(1, 0.0)
-    assert window.take(5, EPOCH + 12) == Grant(1, 1.0)
-    assert window.take(5, EPOCH + 20) == Grant(2, 10.0)
+    assert window.take(1, EPOCH + 3) == PermitReply(1, 0.0)
+    assert window.take(5, EPOCH + 12) == PermitReply(1, 1.0)
+    assert window.take(5, EPOCH + 20) == PermitReply(2, 10.0)
 
 
 def test_a_sliding_window_remembers_the_previous_one() -> None:
@@ -87,19 +87,19 @@ def test_a_sliding_window_remembers_the_previous_one() -> None:
 
 def test_slots_are_held_not_timed() -> None:
     slots = Ledger(Limit("a", 3, algorithm="slots"))
-    assert slots.take(2, EPOCH) == Grant(2, 0.0)
-    assert slots.take(2, EPOCH + 1e6) == Grant(1, 0.0)
+    assert slots.take(2, EPOCH) == PermitReply(2, 0.0)
+    assert slots.take(2, EPOCH + 1e6) == PermitReply(1, 0.0)
 
 
 def test_a_limit_is_not_charged_for_what_another_denied() -> None:
     wide, narrow = Limit("wide", 10), Limit("narrow", 2, 60.0)
     both = Ledger(wide, narrow)
-    assert both.take(5, EPOCH) == Grant(2, 30.0)
+    assert both.take(5, EPOCH) == PermitReply(2, 30.0)
     assert both.gauges[wide].used == 2
 
 
 def test_a_limit_of_nothing_never_gives() -> None:
-    assert Ledger(Limit("a", 0)).take(1, EPOCH) == Grant(0, math.inf)
+    assert Ledger(Limit("a", 0)).take(1, EPOCH) == PermitReply(0, math.inf)
 
 
 def test_a_clock_that_goes_back_gives_nothing_extra() -> None:

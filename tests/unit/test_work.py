@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pytest
 
 from treadle.context import Context
-from treadle.define import Definer, work
+from treadle.decorators import Definer, work
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
-from treadle.failure import Failure
+from treadle.flow_control import Failure
 from treadle.ids import set_id_generator
-from treadle.minted import Work
 from treadle.options import TypeOptions
 from treadle.result import Result
 from treadle.retry import Retry
-from treadle.work import WorkType
+from treadle.work import Work
+from treadle.work_type import WorkType
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -145,14 +145,16 @@ class TestNames:
 
     def test_of_a_script(self, tmp_path: Path) -> None:
         script = tmp_path / "nightly.py"
-        script.write_text("from treadle.define import work\n@work\ndef run() -> None: ...\nprint(run.name)\n")
+        script.write_text(
+            "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        )
         printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
         assert printed.stdout == "nightly.run\n"
 
     def test_of_a_module_run_as_a_script(self, tmp_path: Path) -> None:
         package = tmp_path / "jobs"
         package.mkdir()
-        source = "from treadle.define import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         for name in ("__init__.py", "__main__.py", "nightly.py"):
             (package / name).write_text("" if name == "__init__.py" else source)
         names = [
@@ -164,7 +166,7 @@ class TestNames:
         assert names == ["jobs.run\n", "jobs.nightly.run\n"]
 
     def test_of_nothing_but_text(self) -> None:
-        source = "from treadle.define import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         printed = subprocess.run([sys.executable], input=source, capture_output=True, text=True, check=True)
         assert printed.stdout == "__main__.run\n"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from treadle.context import Context
 from treadle.item import Lease
-from treadle.minted import Work
+from treadle.work import Work
 
 
 def make_work(id: str, type: str = "test.work") -> Work[Any, Any]:

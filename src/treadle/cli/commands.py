@@ -18,6 +18,7 @@ from treadle.cli.supervisor import Supervisor
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import TreadleError
+from treadle.operator import core_of
 
 commands = typer.Typer(
     name="treadle", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
@@ -50,7 +51,7 @@ def worker(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
     )
     opened = _load(app)
-    settings = opened.core.settings
+    settings = core_of(opened).settings
     orders = Orders(
         app=app,
         worker="",

@@ -33,7 +33,7 @@ from treadle.cli.tick import Tick
 from treadle.engine.hooks import LOGGER
 from treadle.errors import BackendError
 from treadle.ids import generate_id
-from treadle.item import Beat
+from treadle.item import Heartbeat
 from treadle.retry import Retry
 
 CHECK = 0.1
@@ -180,7 +180,7 @@ class Supervisor:
         if child.tick.silence() is None or time.monotonic() - child.beaten < self._heartbeat:
             return
         try:
-            await self._backend.beat(Beat(worker=child.worker, lease=self._lease))
+            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._lease))
             child.beaten = time.monotonic()
         except BackendError as error:
             LOGGER.warning("could not renew the lease of process %d: %s", child.process.pid, error)
@@ -199,7 +199,7 @@ class Supervisor:
         child.close()
         self._note_death(child, code)
         try:
-            freed = await self._backend.bury(child.worker)
+            freed = await self._backend.remove_worker(child.worker)
         except BackendError as error:
             LOGGER.warning("could not free what process %d was running: %s", child.process.pid, error)
             return

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from treadle.clock import Clock
 from treadle.errors import InputError
-from treadle.item import Grant, Ref, Take
+from treadle.item import PermitReply, PermitRequest, Ref
 
 Task: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """One attempt, not begun: called once, when it may start, and awaited to its end."""
@@ -53,9 +53,11 @@ class Doer(Protocol):
 class Permits(Protocol):
     """Where limits of the whole fleet are kept: every backend is one."""
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]: ...
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]: ...
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None: ...
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None: ...
 
 
 class BaseDoer(ABC):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from treadle.ids import check_name
 
 from .base import Doer, whole
-from .gated import GatedDoer
-from .limits import Per, Rule, check_per
+from .limit_rules import LimitRule, Per, check_per
+from .limited import LimitedDoer
 
 
 def concurrency(
     limit: int, *, per: Per = None, inner: Doer | None = None, name: str | None = None
-) -> GatedDoer:
+) -> LimitedDoer:
     """Run at most `limit` tasks at once, counted by the store for all workers together: with
     `concurrency(1, per="lane")` the work of a lane runs one after the other, wherever it runs.
 
@@ -22,4 +22,4 @@ def concurrency(
     check_per(per)
     if name is not None:
         check_name(name, field="name")
-    return GatedDoer([Rule(whole(limit, "limit"), 1.0, "slots", per, name)], inner)
+    return LimitedDoer([LimitRule(whole(limit, "limit"), 1.0, "slots", per, name)], inner)

@@ -9,8 +9,8 @@ from treadle.ids import check_name
 from treadle.timing import Duration, seconds
 
 from .base import Doer, whole
-from .gated import GatedDoer
-from .limits import Per, Rule, check_per
+from .limit_rules import LimitRule, Per, check_per
+from .limited import LimitedDoer
 
 ALGORITHMS = ("token_bucket", "fixed_window", "sliding_window")
 
@@ -23,7 +23,7 @@ def rate_limited(
     per: Per = None,
     inner: Doer | None = None,
     name: str | None = None,
-) -> GatedDoer:
+) -> LimitedDoer:
     """Start at most `limit` tasks per `window` seconds, counted by the store for all workers together.
 
     algorithm: `token_bucket` lets an unused share be made up for in a burst of up to `limit`;
@@ -41,4 +41,4 @@ def rate_limited(
         raise InputError.of("window", window, "must be more than 0 seconds")
     if name is not None:
         check_name(name, field="name")
-    return GatedDoer([Rule(whole(limit, "limit"), length, algorithm, per, name)], inner)
+    return LimitedDoer([LimitRule(whole(limit, "limit"), length, algorithm, per, name)], inner)

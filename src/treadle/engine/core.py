@@ -8,30 +8,31 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.backend import Backend
-from treadle.item import Signal
+from treadle.flow_control import OnUnhandledGroup
+from treadle.item import Wake
 from treadle.metrics import Metrics
 
 from .hooks import LOGGER, Hooks, Phase
-from .itemize import Itemizer
-from .patience import briefly, patiently
 from .registry import AnyType, Registry
-from .schedule import Scheduler
+from .schedule.scheduler import Scheduler
 from .settings import Settings
-from .signals import Signals
-from .submit import Submitter
+from .store_retry import briefly, patiently
+from .submit.build_item import ItemBuilder
+from .submit.submitter import Submitter
 from .tasks import Tasks
-from .unhandled import OnUnhandledGroup, Unhandled
-from .wait import Waiters
+from .wait.unwatched_groups import UnwatchedGroups
+from .wait.waiters import Waiters
+from .wait.wakeups import WakeUps
 
 if TYPE_CHECKING:
-    from .crew import Crew
+    from .run.runtime import Runtime
 
 
-class Employee(Protocol):
+class RunningWorker(Protocol):
     """A worker, as far as the core needs to know it."""
 
     @property
-    def crew(self) -> Crew | None: ...
+    def runtime(self) -> Runtime | None: ...
 
 
 class Core:
@@ -41,25 +42,25 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec)
-        self.registry.on_stranger = self._stranger
-        self.itemizer = Itemizer(self.registry, settings)
+        self.registry.on_unregistered = self._stranger
+        self.itemizer = ItemBuilder(self.registry, settings)
         self.tasks = Tasks(self._task_died)
-        self.signals = Signals(backend, hooks, self.tasks, settings.generate_id())
+        self.wakeups = WakeUps(backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
             backend,
             self.tasks,
             sleep=settings.clock.sleep,
             draw=settings.random.random,
-            ready=self.signals.ready,
+            ready=self.wakeups.ready,
             adrift=self._adrift,
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
         self.scheduler = Scheduler(self)
-        self.unhandled: Unhandled | None = None
-        self._workers: list[Employee] = []
+        self.unhandled: UnwatchedGroups | None = None
+        self._workers: list[RunningWorker] = []
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.signals.listen(self._heard)
+        self.wakeups.listen(self._heard)
 
     def _task_died(self, error: BaseException, name: str) -> None:
         phase: Phase = "settle" if name == "settle" else "claim" if name == "claim" else "signal"
@@ -100,7 +101,7 @@ class Core:
     async def _open(self) -> None:
         await self.backend.open()
         try:
-            await self.signals.open()
+            await self.wakeups.open()
         except BaseException:
             await self.backend.close()
             raise
@@ -110,8 +111,8 @@ class Core:
         if self._loop is None:
             return
         await briefly(self.submitter.flush())
-        await briefly(self.signals.flush())
-        self.signals.close()
+        await briefly(self.wakeups.flush())
+        self.wakeups.close()
         self.waiters.close()
         await self.tasks.cancel()
         self._loop = None
@@ -120,30 +121,30 @@ class Core:
 
     # -- what signals mean here ------------------------------------------------------------------------
 
-    def _heard(self, signal: Signal) -> None:
-        if signal.items or signal.groups or signal.everything:
-            self.waiters.receive(signal)
-        if signal.awaited and self.unhandled is not None:
-            self.unhandled.awaited(signal.awaited)
-        if signal.asking and (awaited := self.waiters.waited(signal.asking)):
-            self.signals.answer(awaited)
+    def _heard(self, wake: Wake) -> None:
+        if wake.items or wake.groups or wake.everything:
+            self.waiters.receive(wake)
+        if wake.awaited and self.unhandled is not None:
+            self.unhandled.awaited(wake.awaited)
+        if wake.asking and (awaited := self.waiters.waited(wake.asking)):
+            self.wakeups.answer(awaited)
 
     def watch_groups(self, hook: OnUnhandledGroup) -> None:
         """Tell `hook` of groups that end with a value that nobody waits for."""
-        self.unhandled = Unhandled(
+        self.unhandled = UnwatchedGroups(
             self.backend,
             self.registry,
             self.settings,
             self.hooks,
             self.tasks,
             waited=self.waiters.waited,
-            ask=self.signals.ask,
+            ask=self.wakeups.ask,
             hook=hook,
         )
 
     # -- workers of this process -----------------------------------------------------------------------
 
-    def employ(self, worker: Employee) -> None:
+    def employ(self, worker: RunningWorker) -> None:
         self._workers.append(worker)
 
     def learn(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
@@ -152,17 +153,17 @@ class Core:
         for type in self.registry.types.values():
             self.hooks.listen(type.name, type.options.get("on_event"))
             for worker in self._workers:
-                if worker.crew is not None:
-                    worker.crew.add(type)
+                if worker.runtime is not None:
+                    worker.runtime.add(type)
 
     def _adrift(self) -> None:
-        crew = self.local()
-        if crew is not None:
-            crew.claimer.adrift()
+        runtime = self.local()
+        if runtime is not None:
+            runtime.claimer.adrift()
 
-    def local(self) -> Crew | None:
+    def local(self) -> Runtime | None:
         """A worker of this process that runs, if there is one: for `skip_queue`."""
         for worker in self._workers:
-            if worker.crew is not None:
-                return worker.crew
+            if worker.runtime is not None:
+                return worker.runtime
         return None

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from treadle.codec import Codec
 from treadle.errors import DuplicateWorkError, UnknownWorkError
-from treadle.minted import Work
-from treadle.work import WorkType
+from treadle.work import Work
+from treadle.work_type import WorkType
 
 AnyType = WorkType[..., Any, Any]
 
@@ -20,7 +20,7 @@ class Registry:
         self._types: dict[str, AnyType] = {}
         self._met: dict[str, AnyType] = {}
         """Types that were enqueued and are not registered: their results can be read as declared."""
-        self.on_stranger: Callable[[AnyType], None] | None = None
+        self.on_unregistered: Callable[[AnyType], None] | None = None
         """Told of each of them, once."""
 
     @property
@@ -46,12 +46,12 @@ class Registry:
     def meet(self, work: Work[Any, Any]) -> AnyType:
         """The type of a Work that is being enqueued. A type need not be registered to be enqueued, but a
         name means one type only."""
-        known = self._types.get(work.type)
+        known, own = self._types.get(work.type), cast("AnyType", work.definition)
         if known is None:
-            return self._remember(work.definition)
-        if known is work.definition:
+            return self._remember(own)
+        if known is own:
             return known
-        if known.has_handler and work.definition.has_handler:
+        if known.has_handler and own.has_handler:
             raise DuplicateWorkError(work.type)
         # A declaration and the type it declares are one type, seen from two sides.
         return known
@@ -59,8 +59,8 @@ class Registry:
     def _remember(self, type: AnyType) -> AnyType:
         if self._met.get(type.name) is not type:
             self._met[type.name] = type
-            if self.on_stranger is not None:
-                self.on_stranger(type)
+            if self.on_unregistered is not None:
+                self.on_unregistered(type)
         return type
 
     def read_result(self, type: str, data: bytes | None) -> Any:

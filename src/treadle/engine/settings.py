@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias
 
 import msgspec
 
 from treadle.clock import Clock, SystemClock
 from treadle.codec import Codec, default_codec
+from treadle.context import Context
+from treadle.doers.base import BaseDoer
 from treadle.errors import InputError
+from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import IdGenerator, generate_id
 from treadle.retry import Retry
 
@@ -48,3 +52,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("poll_interval", "lease", "heartbeat"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name}={getattr(self, name)!r} must be more than zero", parameters=(name,))
+
+
+Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+CallNext: TypeAlias = Callable[[], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is set to do."""
+
+    worker: str
+    types: frozenset[str] | None = None
+    queues: tuple[str, ...] | None = None
+    tenants: tuple[str, ...] | None = None
+    doer: BaseDoer
+    middleware: tuple[Middleware, ...] = ()
+    accept: Accept | None = None
+    backpressure: Backpressure | None = None
+    on_backlog: OnBacklog | None = None
+    backlog_after: float = 30.0
+    backlog_every: float | None = None
+    redrive: Redrive | None = None
+    lifespan: Lifespan | None = None
+    threads: int = 32
+    processes: int | None = None

@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
-from . import patience
+from . import store_retry as patience
 
 T = TypeVar("T")
 

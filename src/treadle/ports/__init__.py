@@ -2,11 +2,11 @@
 
     Treadle(PortsBackend(queue, pubsub, store), work=[...])
 
-`base` says what each port has to do. `treadle.testing` has a contract suite for each, docs/ports.md shows a
-queue of one's own, `treadle.backends.ports` makes a backend of any three.
+`protocols` says what each port has to do. `treadle.testing` has a contract suite for each. docs/ports.md
+shows a queue of your own. `PortsBackend` makes a backend of any three.
 """
 
-from .base import Answer, PubSub, Pulled, Queue, Store
+from .backend import PortsBackend
 from .memory import (
     DeadLetter,
     MemoryPubSub,
@@ -16,6 +16,7 @@ from .memory import (
     memory_queue,
     memory_store,
 )
+from .protocols import Answer, PubSub, Pulled, Queue, Store
 
 __all__ = [
     "Answer",
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryPubSub",
     "MemoryQueue",
     "MemoryStore",
+    "PortsBackend",
     "PubSub",
     "Pulled",
     "Queue",

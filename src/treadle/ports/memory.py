@@ -14,7 +14,7 @@ from itertools import count
 
 from treadle.clock import Clock, SystemClock
 
-from .base import Pulled
+from .protocols import Pulled
 
 log = logging.getLogger("treadle")
 

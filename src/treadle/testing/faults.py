@@ -7,9 +7,9 @@
         assert lost.hits == 1
 
 Faults strike in the order in which they were set; each call meets one at most. Every verb of `Backend` can be
-named, the three steps of a transaction (`begin`, `settle_within`, `commit`), `pacemaker` for the beats of a
-blocked worker, and `*` for all of them but `close`, which needs no store. `match` is given the positional
-arguments of the call.
+named, the three steps of a transaction (`begin`, `settle_within`, `commit`), `heartbeat_connection` for the
+beats of a blocked worker, and `*` for all of them but `close`, which needs no store. `match` is given the
+positional arguments of the call.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-from treadle.backend import Backend, Pacemaker, Transaction
+from treadle.backend import Backend, HeartbeatConnection, Transaction
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Count,
@@ -19,21 +18,22 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
-    Grant,
     GroupState,
+    Heartbeat,
+    HeartbeatReply,
     ItemState,
     Lease,
     Page,
-    Pulse,
+    PermitReply,
+    PermitRequest,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
-    Signal,
     Submission,
     Submitted,
-    Take,
+    Wake,
     WorkerState,
 )
 
@@ -51,7 +51,7 @@ class WrappedBackend(Backend):
         """Every call of every verb: `call` carries it out. `args` are those given by position.
 
         Besides the verbs of `Backend`: `begin`, `settle_within` and `commit` for the three steps of a
-        transaction; `pacemaker` for a beat of a pacemaker, on another thread.
+        transaction; `heartbeat_connection` for a beat of a heartbeat_connection, on another thread.
         """
         return await call()
 
@@ -63,8 +63,8 @@ class WrappedBackend(Backend):
     async def close(self) -> None:
         await self.around("close", (), self.inner.close)
 
-    def pacemaker(self) -> Pacemaker:
-        return WrappedPacemaker(self.inner.pacemaker(), self)
+    def heartbeat_connection(self) -> HeartbeatConnection:
+        return WrappedHeartbeatConnection(self.inner.heartbeat_connection(), self)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -76,17 +76,19 @@ class WrappedBackend(Backend):
     async def claim(self, demand: Demand) -> Claim:
         return await self.around("claim", (demand,), lambda: self.inner.claim(demand))
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return await self.around("beat", (beat,), lambda: self.inner.beat(beat))
 
-    async def bury(self, worker: str) -> int:
-        return await self.around("bury", (worker,), lambda: self.inner.bury(worker))
+    async def remove_worker(self, worker: str) -> int:
+        return await self.around("remove_worker", (worker,), lambda: self.inner.remove_worker(worker))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self.around("settle", (settlements,), lambda: self.inner.settle(settlements))
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self.around("orphans", (worker, known), lambda: self.inner.orphans(worker, known))
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self.around(
+            "unknown_leases", (worker, known), lambda: self.inner.unknown_leases(worker, known)
+        )
 
     # -- reads -----------------------------------------------------------------------------------------
 
@@ -165,11 +167,17 @@ class WrappedBackend(Backend):
             "claim_key", (key, owner, ttl), lambda: self.inner.claim_key(key, owner, ttl, tenant=tenant)
         )
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
-        return await self.around("take", (takes,), lambda: self.inner.take(takes, worker=worker))
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
+        return await self.around(
+            "take_permits", (requests,), lambda: self.inner.take_permits(requests, worker=worker)
+        )
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
-        await self.around("give", (takes,), lambda: self.inner.give(takes, worker=worker))
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
+        await self.around(
+            "return_permits", (requests,), lambda: self.inner.return_permits(requests, worker=worker)
+        )
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         return await self.around("put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule))
@@ -231,10 +239,10 @@ class WrappedBackend(Backend):
 
     # -- signals ---------------------------------------------------------------------------------------
 
-    async def publish(self, signal: Signal) -> None:
-        await self.around("publish", (signal,), lambda: self.inner.publish(signal))
+    async def publish(self, wake: Wake) -> None:
+        await self.around("publish", (wake,), lambda: self.inner.publish(wake))
 
-    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return await self.around("subscribe", (receive,), lambda: self.inner.subscribe(receive))
 
     async def now(self) -> float:
@@ -256,16 +264,16 @@ class WrappedTransaction:
         )
 
 
-class WrappedPacemaker:
-    def __init__(self, inner: Pacemaker, backend: WrappedBackend) -> None:
+class WrappedHeartbeatConnection:
+    def __init__(self, inner: HeartbeatConnection, backend: WrappedBackend) -> None:
         self._inner = inner
         self._backend = backend
 
     async def open(self) -> None:
         await self._inner.open()
 
-    async def beat(self, beat: Beat) -> Pulse:
-        return await self._backend.around("pacemaker", (beat,), lambda: self._inner.beat(beat))
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        return await self._backend.around("heartbeat_connection", (beat,), lambda: self._inner.beat(beat))
 
     async def close(self) -> None:
         await self._inner.close()
@@ -274,6 +282,6 @@ class WrappedPacemaker:
 VERBS: frozenset[str] = frozenset(
     name
     for name in vars(Backend)
-    if not name.startswith("_") and name not in ("pacemaker", "transaction", "capabilities")
-) | {"begin", "settle_within", "commit", "pacemaker"}
+    if not name.startswith("_") and name not in ("heartbeat_connection", "transaction", "capabilities")
+) | {"begin", "settle_within", "commit", "heartbeat_connection"}
 """Everything that `around` may be called for."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from treadle.backend import CAPABILITIES, Pacemaker, Transaction
+from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Count,
@@ -17,21 +16,22 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
-    Grant,
     GroupState,
+    Heartbeat,
+    HeartbeatReply,
     ItemState,
     Lease,
     Page,
-    Pulse,
+    PermitReply,
+    PermitRequest,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
-    Signal,
     Submission,
     Submitted,
-    Take,
+    Wake,
     WorkerState,
 )
 
@@ -64,8 +64,8 @@ class MemoryBackend:
     async def close(self) -> None:
         """Keeps everything: others may share it."""
 
-    def pacemaker(self) -> Pacemaker:
-        return workers.MemoryPacemaker(self.store)
+    def heartbeat_connection(self) -> HeartbeatConnection:
+        return workers.MemoryHeartbeatConnection(self.store)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -79,18 +79,18 @@ class MemoryBackend:
     async def claim(self, demand: Demand) -> Claim:
         return claim.claim(self.store, demand, self.store.now())
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return workers.beat(self.store, beat, self.store.now())
 
-    async def bury(self, worker: str) -> int:
+    async def remove_worker(self, worker: str) -> int:
         found = self.store.workers.get(worker)
-        return 0 if found is None else workers.bury(self.store, found, self.store.now())
+        return 0 if found is None else workers.remove_worker(self.store, found, self.store.now())
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return settle.settle(self.store, settlements, self.store.now())
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return workers.orphans(self.store, worker, known)
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return workers.unknown_leases(self.store, worker, known)
 
     # -- reads -----------------------------------------------------------------------------------------
 
@@ -163,15 +163,17 @@ class MemoryBackend:
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return self.store.permits.claim((tenant, key), owner, ttl, self.store.now())
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
         now = self.store.now()
         holder = self.store.workers.get(worker)
-        return [self.store.permits.take(take, holder, now) for take in takes]
+        return [self.store.permits.take(take, holder, now) for take in requests]
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         holder = self.store.workers.get(worker)
         if holder is not None:
-            for take in takes:
+            for take in requests:
                 self.store.permits.give(take, holder)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
@@ -196,10 +198,10 @@ class MemoryBackend:
 
     # -- signals ---------------------------------------------------------------------------------------
 
-    async def publish(self, signal: Signal) -> None:
-        self._signals.publish(signal)
+    async def publish(self, wake: Wake) -> None:
+        self._signals.publish(wake)
 
-    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return self._signals.subscribe(receive)
 
     async def now(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.item import Closed, Effects, Released
+from treadle.item import Effects, EndedGroup, ReleasedItem
 
 from .fading import Bundle
 
@@ -13,8 +13,8 @@ class Following:
     __slots__ = ("bundle", "closed", "doomed", "released")
 
     def __init__(self) -> None:
-        self.released: list[Released] = []
-        self.closed: list[Closed] = []
+        self.released: list[ReleasedItem] = []
+        self.closed: list[EndedGroup] = []
         self.doomed = 0
         self.bundle: Bundle | None = None
         """For plain items that end in this call."""

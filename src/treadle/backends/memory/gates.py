@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.item import Item, Released
+from treadle.item import Item, ReleasedItem
 from treadle.rules import counts, gate
 
 from .following import Following
@@ -57,9 +57,9 @@ def _decide(store: Store, row: Row, found: Gate, now: float, following: Followin
             pass
 
 
-def _released(row: Row) -> Released:
+def _released(row: Row) -> ReleasedItem:
     kind, item = row.kind, row.item
-    return Released(item.id, kind.tenant, kind.type, row.group_id, kind.queue, item.parent, item.after)
+    return ReleasedItem(item.id, kind.tenant, kind.type, row.group_id, kind.queue, item.parent, item.after)
 
 
 def forget(store: Store, row: Row) -> None:

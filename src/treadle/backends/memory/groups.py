@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from treadle.item import Closed, Contribution
+from treadle.item import Contribution, EndedGroup
 
 from .following import Following
 from .rows import Group, Row
@@ -77,7 +77,7 @@ def member_ended(store: Store, row: Row, now: float, following: Following) -> No
     group, kind = row.group, row.kind
     if group is None:
         value = row.result if row.contributed else None
-        following.closed.append(Closed(row.item.id, kind.tenant, value, kind.type))
+        following.closed.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
         store.fading.add_member(row, now)
         return
     group.open -= 1
@@ -87,7 +87,7 @@ def member_ended(store: Store, row: Row, now: float, following: Following) -> No
         group.cancelled[row] = None
     if not group.open:
         group.ended_at = now
-        following.closed.append(Closed(group.id, group.tenant, group.value, group.type))
+        following.closed.append(EndedGroup(group.id, group.tenant, group.value, group.type))
         if group.keep is not None:
             store.fading.add_group(group, now + group.keep)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from treadle.item import Algorithm, Grant, Limit, Ref, Take
-from treadle.rules import Gauge, grant, idle_at
+from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
+from treadle.rules import LimitState, grant, idle_at
 
 from .pile import Pile, Spot
 from .rows import Worker
@@ -29,7 +29,7 @@ class Meter:
 
     __slots__ = ("gauge", "limit", "spot")
 
-    def __init__(self, limit: Limit, gauge: Gauge) -> None:
+    def __init__(self, limit: Limit, gauge: LimitState) -> None:
         self.limit = limit
         self.gauge = gauge
         self.spot: Spot | None = None
@@ -57,10 +57,10 @@ class Permits:
         self.keys_by_end.push(key.until, self._tie(), key)
         return True
 
-    def take(self, take: Take, worker: Worker | None, now: float) -> Grant:
+    def take(self, take: PermitRequest, worker: Worker | None, now: float) -> PermitReply:
         """A worker that is not known to be alive holds no slots: nobody would ever give them back."""
         if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
-            return Grant(0)
+            return PermitReply(0)
         given, gauges = grant(take, self._gauges(take, now), now)
         for limit, gauge in gauges.items():
             if limit.algorithm != "slots":
@@ -70,7 +70,7 @@ class Permits:
                 worker.slots[limit.name] = worker.slots.get(limit.name, 0) + given.count
         return given
 
-    def give(self, take: Take, worker: Worker) -> None:
+    def give(self, take: PermitRequest, worker: Worker) -> None:
         """No more than the worker holds."""
         for limit in take.limits:
             if limit.algorithm == "slots":
@@ -93,16 +93,16 @@ class Permits:
                 break
             self._forget(meter, now)
 
-    def _gauges(self, take: Take, now: float) -> Mapping[Limit, Gauge]:
-        gauges: dict[Limit, Gauge] = {}
+    def _gauges(self, take: PermitRequest, now: float) -> Mapping[Limit, LimitState]:
+        gauges: dict[Limit, LimitState] = {}
         for limit in take.limits:
             if limit.algorithm == "slots":
-                gauges[limit] = Gauge(now, self.slots[limit.name])
+                gauges[limit] = LimitState(now, self.slots[limit.name])
             elif (meter := self.meters.get((limit.name, limit.algorithm))) is not None:
                 gauges[limit] = meter.gauge
         return gauges
 
-    def _store(self, limit: Limit, gauge: Gauge) -> None:
+    def _store(self, limit: Limit, gauge: LimitState) -> None:
         meter = self.meters.get((limit.name, limit.algorithm))
         if meter is None:
             meter = self.meters[limit.name, limit.algorithm] = Meter(limit, gauge)

@@ -7,7 +7,7 @@ tests can see that both ways lead to the same.
 
 from __future__ import annotations
 
-from treadle.item import Closed, Contribution, Item, Outcome, Settlement, Submitted
+from treadle.item import Contribution, EndedGroup, Item, Outcome, Settlement, Submitted
 
 from .following import Following
 from .rows import Row
@@ -80,8 +80,8 @@ def succeed_plain(store: Store, settlement: Settlement, now: float, following: F
         bundle = following.bundle = store.fading.new_bundle(now, row.item.keep)
     bundle.add(row)
     if contribution is None:
-        following.closed.append(Closed(id, kind.tenant, None, kind.type))
+        following.closed.append(EndedGroup(id, kind.tenant, None, kind.type))
         return APPLIED
     row.contributed = True
-    following.closed.append(Closed(id, kind.tenant, result, kind.type))
+    following.closed.append(EndedGroup(id, kind.tenant, result, kind.type))
     return Outcome(verb="applied", version=1, value=result)

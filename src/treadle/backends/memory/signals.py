@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from treadle.item import Signal
+from treadle.item import Wake
 
 log = logging.getLogger("treadle")
 
@@ -14,27 +14,27 @@ log = logging.getLogger("treadle")
 class Subscriber:
     __slots__ = ("_loop", "_receive", "active")
 
-    def __init__(self, receive: Callable[[Signal], None]) -> None:
+    def __init__(self, receive: Callable[[Wake], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self.active = True
 
-    def send(self, signal: Signal) -> bool:
+    def send(self, wake: Wake) -> bool:
         """False: its loop is closed, it will never hear of anything."""
         if self._loop is asyncio.get_running_loop():
-            self._loop.call_soon(self._deliver, signal)
+            self._loop.call_soon(self._deliver, wake)
             return True
         try:
-            self._loop.call_soon_threadsafe(self._deliver, signal)
+            self._loop.call_soon_threadsafe(self._deliver, wake)
         except RuntimeError:
             return False
         return True
 
-    def _deliver(self, signal: Signal) -> None:
+    def _deliver(self, wake: Wake) -> None:
         if not self.active:
             return
         try:
-            self._receive(signal)
+            self._receive(wake)
         except Exception:
             log.exception("a receiver of signals failed")
 
@@ -45,7 +45,7 @@ class Signals:
     def __init__(self) -> None:
         self._subscribers: dict[Subscriber, None] = {}
 
-    def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         subscriber = Subscriber(receive)
         self._subscribers[subscriber] = None
 
@@ -55,7 +55,7 @@ class Signals:
 
         return unsubscribe
 
-    def publish(self, signal: Signal) -> None:
+    def publish(self, wake: Wake) -> None:
         for subscriber in list(self._subscribers):
-            if not subscriber.send(signal):
+            if not subscriber.send(wake):
                 self._subscribers.pop(subscriber, None)

@@ -256,7 +256,7 @@ def _cut(row: Row) -> None:
 
 
 def discard(table: dict[K, dict[V, None]], key: K, member: V) -> bool:
-    """Take a member out of the set under this key, and an empty set out of the table. True: it is empty."""
+    """Take a member out of the set under this key. Remove an empty set. True: it is empty."""
     members = table.get(key)
     if members is None:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from treadle.item import Beat, Lease, Loss, Pulse, WorkerState
+from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 
 from .moves import free
@@ -13,7 +13,7 @@ from .settle import loss_of, owns
 from .store import Store
 
 
-def beat(store: Store, beat: Beat, now: float) -> Pulse:
+def beat(store: Store, beat: Heartbeat, now: float) -> HeartbeatReply:
     worker = store.workers.get(beat.worker)
     fresh = worker is None
     if worker is None:
@@ -25,10 +25,10 @@ def beat(store: Store, beat: Beat, now: float) -> Pulse:
         _unlearn(store, worker.types, now)
         worker.types = _known(beat.types)
     _trust(store, worker, now + beat.lease)
-    return Pulse(fresh, _lost(store, beat.held))
+    return HeartbeatReply(fresh, _lost(store, beat.held))
 
 
-class MemoryPacemaker:
+class MemoryHeartbeatConnection:
     """Sets one attribute, which any thread may do while a verb is under way in another.
 
     A worker that is not known is not registered: it holds nothing that could be kept, and has to learn so by
@@ -41,18 +41,18 @@ class MemoryPacemaker:
     async def open(self) -> None:
         pass
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         worker = self._store.workers.get(beat.worker)
         if worker is None:
-            return Pulse(fresh=True)
+            return HeartbeatReply(fresh=True)
         worker.until = max(worker.until, self._store.now() + beat.lease)
-        return Pulse()
+        return HeartbeatReply()
 
     async def close(self) -> None:
         pass
 
 
-def bury(store: Store, worker: Worker, now: float) -> int:
+def remove_worker(store: Store, worker: Worker, now: float) -> int:
     """It is dead: all that it held is free."""
     del store.workers[worker.id]
     if worker.spot is not None:
@@ -73,10 +73,10 @@ def bury_lapsed(store: Store, now: float) -> None:
         if worker.until > now:
             _watch(store, worker)
         else:
-            freed += 1 + bury(store, worker, now)
+            freed += 1 + remove_worker(store, worker, now)
 
 
-def orphans(store: Store, id: str, known: Sequence[int]) -> list[Lease]:
+def unknown_leases(store: Store, id: str, known: Sequence[int]) -> list[Lease]:
     worker = store.workers.get(id)
     held = {} if worker is None else worker.held
     told = set(known)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
-from treadle.backend import CAPABILITIES, Pacemaker
+from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import TreadleError
-from treadle.item import Signal
+from treadle.item import Wake
 
 from .calls import Calls, NothingSent, connector
 from .claiming import Claiming
@@ -116,7 +116,7 @@ class PostgresBackend(
             await self._listener.close()
             await self._calls.stop()
 
-    def pacemaker(self) -> Pacemaker:
+    def heartbeat_connection(self) -> HeartbeatConnection:
         """A backend of its own, with one connection."""
         return PostgresBackend(
             self._url,
@@ -135,13 +135,13 @@ class PostgresBackend(
 
     # -- signals ---------------------------------------------------------------------------------------
 
-    async def publish(self, signal: Signal) -> None:
+    async def publish(self, wake: Wake) -> None:
         if not self._notify:
-            self._listener.deliver(signal)
+            self._listener.deliver(wake)
         elif self._calls.is_open:
-            await self._notifier.publish(signal)
+            await self._notifier.publish(wake)
 
-    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return await self._listener.subscribe(receive, listen=self._notify)
 
     async def _send(self, payload: str) -> None:

@@ -1,11 +1,11 @@
-"""Claim, beat, bury, orphans: who runs what."""
+"""Claim, beat, remove_worker, unknown_leases: who runs what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.item import Beat, Claim, Demand, Lease, Loss, Pulse
+from treadle.item import Claim, Demand, Heartbeat, HeartbeatReply, Lease, Loss
 
 from .base import Verbs
 from .calls import Record
@@ -17,8 +17,8 @@ CLAIM: Final = call_of(
     "claim", "text", "int", NAMES, "int[]", NAMES, NAMES, NAMES, NAMES, "float8", "text", *(NAMES,) * 5
 )
 BEAT: Final = "select * from treadle.beat($1, $2, $3::text[], $4, $5::bigint[], $6::bigint[], $7::text[])"
-BURY: Final = "select treadle.bury($1)"
-ORPHANS: Final = "select * from treadle.orphans($1, $2::bigint[])"
+BURY: Final = "select treadle.remove_worker($1)"
+ORPHANS: Final = "select * from treadle.unknown_leases($1, $2::bigint[])"
 
 FIELDS: Final = len(Lease.__struct_fields__)
 
@@ -35,7 +35,7 @@ class Claiming(Verbs):
         rotation.served([(one.queue, one.tenant, one.lane) for one in leases if one.verdict is None])
         return Claim(tuple(leases), rotation, last["next_due"])
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         held = beat.held
         record = await self._calls.row(
             BEAT,
@@ -49,19 +49,19 @@ class Claiming(Verbs):
             vital=True,
         )
         if record["l_row"] is None:
-            return Pulse(record["fresh"])
+            return HeartbeatReply(record["fresh"])
         lost: dict[int, Loss] = {}
         found: list[tuple[int, int]] = list(zip(record["l_row"], record["l_loss"], strict=True))
         for row, loss in found:
             if loss != SETTLED:
                 lost[held[row - 1].token] = LOSSES[loss]
-        return Pulse(record["fresh"], lost)
+        return HeartbeatReply(record["fresh"], lost)
 
-    async def bury(self, worker: str) -> int:
+    async def remove_worker(self, worker: str) -> int:
         freed: int = await self._calls.value(BURY, worker, vital=True)
         return freed
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         return await self._leases_of(worker, known)
 
     async def _leases_of(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.item import Algorithm, Grant, Schedule, Take
+from treadle.item import Algorithm, PermitReply, PermitRequest, Schedule
 
 from .base import Verbs
 from .calls import Record
@@ -34,15 +34,17 @@ class Coordinating(Verbs):
         given: bool = await self._calls.value(ONCE, key, tenant, owner, ttl)
         return given
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
-        limits = [(n, limit) for n, take in enumerate(takes, 1) for limit in take.limits]
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
+        limits = [(n, limit) for n, take in enumerate(requests, 1) for limit in take.limits]
         if not limits:
-            return [Grant(take.count) for take in takes]
+            return [PermitReply(take.count) for take in requests]
         record = await self._calls.row(
             TAKE,
             worker,
             [n for n, _ in limits],
-            [take.count for take in takes],
+            [take.count for take in requests],
             [limit.name for _, limit in limits],
             [KINDS[limit.algorithm] for _, limit in limits],
             [limit.limit for _, limit in limits],
@@ -51,11 +53,14 @@ class Coordinating(Verbs):
         )
         counts, waits = record["counts"], record["waits"]
         return [
-            Grant(counts[n], waits[n]) if take.limits else Grant(take.count) for n, take in enumerate(takes)
+            PermitReply(counts[n], waits[n]) if take.limits else PermitReply(take.count)
+            for n, take in enumerate(requests)
         ]
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
-        slots = [(limit, take.count) for take in takes for limit in take.limits if limit.algorithm == "slots"]
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
+        slots = [
+            (limit, take.count) for take in requests for limit in take.limits if limit.algorithm == "slots"
+        ]
         if slots:
             names, counts = [limit.name for limit, _ in slots], [count for _, count in slots]
             await self._calls.rows(GIVE, worker, names, counts, repeatable=False)

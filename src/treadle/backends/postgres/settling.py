@@ -10,7 +10,7 @@ import asyncpg
 from msgspec.structs import replace
 
 from treadle.errors import StoreUnavailable
-from treadle.item import Closed, Contribution, Effects, Item, Outcome, Released, Settled, Settlement
+from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, ReleasedItem, Settled, Settlement
 from treadle.retry import Retry
 
 from .base import Verbs
@@ -239,7 +239,7 @@ class Request:
                     outcomes[row - 1] = Outcome(verb="applied", version=version, value=value)
             if group is None:
                 lease = settlement.lease
-                following.closed.append(Closed(lease.id, lease.tenant, value, lease.type))
+                following.closed.append(EndedGroup(lease.id, lease.tenant, value, lease.type))
 
     def _read_refused(self, record: Record, outcomes: list[Outcome]) -> None:
         for row, loss in zip(record["l_row"] or (), record["l_loss"] or (), strict=True):
@@ -262,8 +262,8 @@ class Following:
     """What follows from a settle, collected over its calls."""
 
     def __init__(self) -> None:
-        self.closed: list[Closed] = []
-        self._released: list[Released] = []
+        self.closed: list[EndedGroup] = []
+        self._released: list[ReleasedItem] = []
         self._doomed = 0
 
     def add(self, record: Record) -> None:
@@ -271,11 +271,11 @@ class Following:
         if record["r_id"] is not None:
             columns = (record[f"r_{name}"] for name in RELEASED)
             for id, tenant, type, group, queue, parent, after in zip(*columns, strict=True):
-                self._released.append(Released(id, tenant, type, group, queue, parent, parted(after)))
+                self._released.append(ReleasedItem(id, tenant, type, group, queue, parent, parted(after)))
         if record["c_id"] is not None:
             columns = (record[f"c_{name}"] for name in CLOSED)
             for id, tenant, value, type in zip(*columns, strict=True):
-                self.closed.append(Closed(id, tenant, value, type))
+                self.closed.append(EndedGroup(id, tenant, value, type))
         self._doomed += record["doomed"] or 0
 
     def effects(self) -> Effects:

@@ -2,7 +2,7 @@
 
 A NOTIFY takes a lock that the whole server shares until its transaction has committed, so it is never part of
 a transaction that does work. One notifier per process sends at most `PER_SECOND` times a second, and less
-often under load; one connection per process listens. Losing a signal costs latency, never work: after the
+often under load; one connection per process listens. Losing a wake costs latency, never work: after the
 listener was away, it says that everything may have changed.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import asyncpg
 import msgspec
 
-from treadle.item import Signal
+from treadle.item import Wake
 from treadle.retry import Retry
 
 from .failures import LOST
@@ -36,9 +36,9 @@ MOST_BYTES: Final = 7900
 PROBE: Final = 20.0
 """Seconds after which a silent listening connection is asked whether it is still there."""
 BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
-MISSED: Final = Signal(ready=True, everything=True)
+MISSED: Final = Wake(ready=True, everything=True)
 
-_decode = msgspec.json.Decoder(Signal).decode
+_decode = msgspec.json.Decoder(Wake).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,26 +49,26 @@ class Notifier:
         self._send = send
         self._free_at = 0.0
 
-    async def publish(self, signal: Signal) -> None:
+    async def publish(self, wake: Wake) -> None:
         """Returns when it was sent, or could not be."""
-        if signal == Signal():
+        if wake == Wake():
             return
         now = time.monotonic()
         wait = self._free_at - now
-        self._free_at = max(self._free_at, now) + min(signal.times / PER_SECOND, 1 / WHEN_BUSY)
+        self._free_at = max(self._free_at, now) + min(wake.times / PER_SECOND, 1 / WHEN_BUSY)
         if wait > 0:
             await asyncio.sleep(wait)
         try:
-            await self._send(payload(signal))
+            await self._send(payload(wake))
         except Exception:
-            log.debug("a signal was not sent", exc_info=True)
+            log.debug("a wake was not sent", exc_info=True)
 
 
-def payload(signal: Signal) -> str:
+def payload(wake: Wake) -> str:
     """As JSON; if that is too long, that everything may have changed."""
-    text = _encode(signal)
+    text = _encode(wake)
     if len(text) > MOST_BYTES:
-        text = _encode(Signal(sender=signal.sender, ready=True, everything=True))
+        text = _encode(Wake(sender=wake.sender, ready=True, everything=True))
     return text.decode()
 
 
@@ -78,11 +78,11 @@ class Listener:
     def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str) -> None:
         self._connect = connect
         self._channel = channel
-        self._ears: dict[object, tuple[Callable[[Signal], None], asyncio.AbstractEventLoop]] = {}
+        self._ears: dict[object, tuple[Callable[[Wake], None], asyncio.AbstractEventLoop]] = {}
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
 
-    async def subscribe(self, receive: Callable[[Signal], None], *, listen: bool) -> Callable[[], None]:
+    async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool) -> Callable[[], None]:
         """If `listen`, the connection is there, or was tried and will be, when this returns."""
         mark = object()
         self._ears[mark] = (receive, asyncio.get_running_loop())
@@ -136,23 +136,23 @@ class Listener:
 
     def _heard(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
         try:
-            signal = _decode(str(text))
+            wake = _decode(str(text))
         except msgspec.DecodeError:
-            signal = MISSED
-        self.deliver(signal)
+            wake = MISSED
+        self.deliver(wake)
 
-    def deliver(self, signal: Signal) -> None:
+    def deliver(self, wake: Wake) -> None:
         here = asyncio.get_running_loop()
         for receive, loop in list(self._ears.values()):
             if loop is here:
-                _hand_over(receive, signal)
+                _hand_over(receive, wake)
             elif not loop.is_closed():
-                loop.call_soon_threadsafe(_hand_over, receive, signal)
+                loop.call_soon_threadsafe(_hand_over, receive, wake)
 
 
-def _hand_over(receive: Callable[[Signal], None], signal: Signal) -> None:
+def _hand_over(receive: Callable[[Wake], None], wake: Wake) -> None:
     try:
-        receive(signal)
+        receive(wake)
     except Exception:
         log.exception("a receiver of signals raised")
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from treadle.backend import CAPABILITIES, Pacemaker, Transaction
+from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.errors import InputError
 from treadle.item import (
-    Beat,
     Changed,
     Claim,
     Count,
@@ -18,21 +17,22 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
-    Grant,
     GroupState,
+    Heartbeat,
+    HeartbeatReply,
     ItemState,
     Lease,
     Page,
-    Pulse,
+    PermitReply,
+    PermitRequest,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
-    Signal,
     Submission,
     Submitted,
-    Take,
+    Wake,
     WorkerState,
 )
 
@@ -84,9 +84,9 @@ class SqliteBackend:
     async def close(self) -> None:
         await self._file.close()
 
-    def pacemaker(self) -> Pacemaker:
+    def heartbeat_connection(self) -> HeartbeatConnection:
         """It writes through this backend's own thread, which no event loop can block."""
-        return ThreadPacemaker(self)
+        return ThreadHeartbeatConnection(self)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -101,20 +101,20 @@ class SqliteBackend:
     async def claim(self, demand: Demand) -> Claim:
         return await self._file.write(lambda step: claim.claim(step, demand, self._file.beside))
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         within = self._file.beat_within(beat)
         if within is not None:
             return within
         return await self._file.write(lambda step: workforce.beat(step, beat, self._file.beside), urgent=True)
 
-    async def bury(self, worker: str) -> int:
-        return await self._file.write(lambda step: workforce.bury(step, worker))
+    async def remove_worker(self, worker: str) -> int:
+        return await self._file.write(lambda step: workforce.remove_worker(step, worker))
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._file.write(lambda step: settle.settle(step, settlements))
 
-    async def orphans(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._file.write(lambda step: workforce.orphans(step, worker, known))
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return await self._file.write(lambda step: workforce.unknown_leases(step, worker, known))
 
     # -- reads -----------------------------------------------------------------------------------------
 
@@ -188,11 +188,13 @@ class SqliteBackend:
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return await self._file.write(lambda step: coordinate.claim_key(step, key, owner, ttl, tenant))
 
-    async def take(self, takes: Sequence[Take], *, worker: str = "") -> Sequence[Grant]:
-        return await self._file.write(lambda step: coordinate.take(step, takes, worker))
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
+        return await self._file.write(lambda step: coordinate.take(step, requests, worker))
 
-    async def give(self, takes: Sequence[Take], *, worker: str) -> None:
-        await self._file.write(lambda step: coordinate.give(step, takes, worker))
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
+        await self._file.write(lambda step: coordinate.give(step, requests, worker))
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         return await self._file.write(lambda step: coordinate.put_schedule(step, schedule))
@@ -217,17 +219,17 @@ class SqliteBackend:
 
     # -- signals ---------------------------------------------------------------------------------------
 
-    async def publish(self, signal: Signal) -> None:
-        self._file.publish(signal)
+    async def publish(self, wake: Wake) -> None:
+        self._file.publish(wake)
 
-    async def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return self._file.subscribe(receive)
 
     async def now(self) -> float:
         return self._clock.now()
 
 
-class ThreadPacemaker:
+class ThreadHeartbeatConnection:
     """Beats on behalf of a backend, from another event loop. Nothing to open: the writer thread is there,
     and so is the file lock that tells others that this process lives."""
 
@@ -237,7 +239,7 @@ class ThreadPacemaker:
     async def open(self) -> None:
         pass
 
-    async def beat(self, beat: Beat) -> Pulse:
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return await self._backend.beat(beat)
 
     async def close(self) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from treadle.item import Fire, Grant, Limit, Rejected, Schedule, Submission, Submitted, Take
-from treadle.rules import Gauge, grant, idle_at
+from treadle.item import Fire, Limit, PermitReply, PermitRequest, Rejected, Schedule, Submission, Submitted
+from treadle.rules import LimitState, grant, idle_at
 
 from .statements import Statements
 from .submit import submit
@@ -27,15 +27,15 @@ def claim_key(tx: Tx, key: str, owner: str, ttl: float, tenant: str) -> bool:
 # -- limits --------------------------------------------------------------------------------------------
 
 
-def take(tx: Tx, takes: Sequence[Take], worker: str) -> list[Grant]:
+def take(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> list[PermitReply]:
     number = tx.value(_SQL["worker"], worker)
-    return [_take(tx, one, number) for one in takes]
+    return [_take(tx, one, number) for one in requests]
 
 
-def _take(tx: Tx, take: Take, worker: int | None) -> Grant:
+def _take(tx: Tx, take: PermitRequest, worker: int | None) -> PermitReply:
     """A worker that is not known to be alive holds no slots: nobody would ever give them back."""
     if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
-        return Grant(0)
+        return PermitReply(0)
     stored = {limit: _gauge(tx, limit) for limit in take.limits}
     given, gauges = grant(take, {limit: gauge for limit, gauge in stored.items() if gauge}, tx.now)
     for limit, gauge in gauges.items():
@@ -47,18 +47,18 @@ def _take(tx: Tx, take: Take, worker: int | None) -> Grant:
     return given
 
 
-def _gauge(tx: Tx, limit: Limit) -> Gauge | None:
+def _gauge(tx: Tx, limit: Limit) -> LimitState | None:
     if limit.algorithm == "slots":
-        return Gauge(tx.now, tx.value(_SQL["slots_used"], limit.name))
+        return LimitState(tx.now, tx.value(_SQL["slots_used"], limit.name))
     row = tx.row(_SQL["gauge"], limit.name, limit.algorithm)
-    return None if row is None else Gauge(*row)
+    return None if row is None else LimitState(*row)
 
 
-def give(tx: Tx, takes: Sequence[Take], worker: str) -> None:
+def give(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> None:
     number = tx.value(_SQL["worker"], worker)
     if number is None:
         return
-    for one in takes:
+    for one in requests:
         for limit in one.limits:
             if limit.algorithm == "slots":
                 _hold(tx, limit.name, number, -one.count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from treadle.item import Closed, Effects, Reason, Released, Verdict
+from treadle.item import Effects, EndedGroup, Reason, ReleasedItem, Verdict
 from treadle.rules import gate
 
 from .codes import BLOCKED, DEAD, READY, SCHEDULED, SUCCESS, doomed
@@ -60,8 +60,8 @@ class Finish:
         self.groups = Groups(tx)
         self._done: list[tuple[Any, ...]] = []
         self._gated: list[int] = []
-        self._closed: list[Closed] = []
-        self._released: list[Released] = []
+        self._closed: list[EndedGroup] = []
+        self._released: list[ReleasedItem] = []
         self._doomed = 0
 
     def end(
@@ -96,7 +96,7 @@ class Finish:
         and finally so (3)."""
         keep = item.keep_dead if outcome == DEAD else item.keep
         expires = None if keep is None else self._tx.now + keep
-        self._closed.append(Closed(item.id, item.tenant, result if gave else None, item.type))
+        self._closed.append(EndedGroup(item.id, item.tenant, result if gave else None, item.type))
         self._note(item, outcome, reason, result, token, worker, expires, gave)
 
     def _note(
@@ -205,8 +205,8 @@ def _counted(rows: Sequence[Row], outcomes: dict[int, int]) -> list[_Waiting]:
     return list(found.values())
 
 
-def _released(tx: Tx, nos: Sequence[int]) -> list[Released]:
+def _released(tx: Tx, nos: Sequence[int]) -> list[ReleasedItem]:
     return [
-        Released(id, tenant, type, group_id, queue, parent, ids(after))
+        ReleasedItem(id, tenant, type, group_id, queue, parent, ids(after))
         for id, tenant, type, group_id, queue, parent, after in tx.rows(_SQL["released"], array(nos))
     ]

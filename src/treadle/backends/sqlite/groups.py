@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from treadle.item import Closed
+from treadle.item import EndedGroup
 
 from .statements import Statements
 from .tx import NULL, Row, Tx, array, blob
@@ -76,8 +76,8 @@ class Group:
             self.ended = now
             self.closed = True
 
-    def announcement(self) -> Closed:
-        return Closed(self.id, self.tenant, self.value, self.type)
+    def announcement(self) -> EndedGroup:
+        return EndedGroup(self.id, self.tenant, self.value, self.type)
 
     def row(self) -> tuple[Any, ...]:
         ended: float | str = NULL if self.ended is None else self.ended
@@ -127,5 +127,5 @@ class Groups:
             group.stored = True
             group.changed = False
 
-    def closed(self) -> list[Closed]:
+    def closed(self) -> list[EndedGroup]:
         return [group.announcement() for group in self._touched.values() if group.closed]

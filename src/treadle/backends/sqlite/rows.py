@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.item import Attempt, Failure, ItemState, Lease
+from treadle.item import Attempt, ErrorInfo, ItemState, Lease
 
 from .codes import STATUS
 from .statements import Statements
@@ -100,7 +100,7 @@ def _state(row: Row) -> ItemState:
         reason=row[24],
         result=row[25],
         error_type=error_type,
-        error=None if error_type is None else str(Failure(error_type, text(row[27]))),
+        error=None if error_type is None else str(ErrorInfo(error_type, text(row[27]))),
     )
 
 

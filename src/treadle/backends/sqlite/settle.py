@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.item import (
-    Failure,
+    ErrorInfo,
     Item,
     Lease,
     Loss,
@@ -98,7 +98,7 @@ class _Settling:
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
 
-    def _record(self, failure: Failure, kind: SettlementKind, item: Live) -> None:
+    def _record(self, failure: ErrorInfo, kind: SettlementKind, item: Live) -> None:
         """Add the failure to the history, unless the item was only given back with its verdict."""
         if item.verdict is None or kind == "dead":
             worker = self._workers.get(item.worker or 0, "")

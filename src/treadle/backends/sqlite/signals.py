@@ -10,21 +10,21 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from treadle.item import Signal
+from treadle.item import Wake
 
 from .beside import Beside
 from .reader import Reader
 
 _log = logging.getLogger("treadle")
 
-Receive: TypeAlias = Callable[[Signal], None]
+Receive: TypeAlias = Callable[[Wake], None]
 
 # What is written to a pipe at once arrives in one piece, up to this size everywhere (PIPE_BUF may be larger).
 _LARGEST = 4096
 _READ = 65536
-_decoder = msgspec.json.Decoder(Signal)
+_decoder = msgspec.json.Decoder(Wake)
 
-EVERYTHING = Signal(ready=True, everything=True)
+EVERYTHING = Wake(ready=True, everything=True)
 
 
 class _Subscription(NamedTuple):
@@ -43,13 +43,13 @@ class Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rest = b""
 
-    def publish(self, signal: Signal) -> None:
-        if signal == Signal():
+    def publish(self, wake: Wake) -> None:
+        if wake == Wake():
             return
-        self._deliver(signal)
-        message = msgspec.json.encode(signal) + b"\n"
+        self._deliver(wake)
+        message = msgspec.json.encode(wake) + b"\n"
         if len(message) > _LARGEST:
-            message = msgspec.json.encode(Signal(ready=signal.ready, everything=True)) + b"\n"
+            message = msgspec.json.encode(Wake(ready=wake.ready, everything=True)) + b"\n"
         self._beside.tell_others(message)
 
     def subscribe(self, receive: Receive) -> Callable[[], None]:
@@ -67,11 +67,11 @@ class Signals:
         if self._subscribers.pop(key, None) is not None and not self._subscribers:
             self._hang_up()
 
-    def _deliver(self, signal: Signal) -> None:
+    def _deliver(self, wake: Wake) -> None:
         """Call every subscriber, on its own loop; from any thread."""
         for subscription in list(self._subscribers.values()):
             try:
-                subscription.loop.call_soon_threadsafe(_call, subscription.receive, signal)
+                subscription.loop.call_soon_threadsafe(_call, subscription.receive, wake)
             except RuntimeError:
                 # Its loop is closed.
                 continue
@@ -108,24 +108,24 @@ class Signals:
         except BlockingIOError:
             return
         *messages, self._rest = (self._rest + found).split(b"\n")
-        for signal in _signals(messages):
-            self._deliver(signal)
+        for wake in _signals(messages):
+            self._deliver(wake)
 
 
-def _signals(messages: list[bytes]) -> list[Signal]:
+def _signals(messages: list[bytes]) -> list[Wake]:
     """The signals in these messages, each once: many say no more than "look"."""
-    found: dict[bytes, Signal] = {}
+    found: dict[bytes, Wake] = {}
     for message in messages:
         if message not in found:
             try:
                 found[message] = _decoder.decode(message)
             except msgspec.MsgspecError:
-                _log.debug("treadle: not a signal: %r", message[:100])
+                _log.debug("treadle: not a wake: %r", message[:100])
     return list(found.values())
 
 
-def _call(receive: Receive, signal: Signal) -> None:
+def _call(receive: Receive, wake: Wake) -> None:
     try:
-        receive(signal)
+        receive(wake)
     except Exception:  # noqa: BLE001  whatever a user's function raises
         _log.exception("treadle: a receiver of signals raised")

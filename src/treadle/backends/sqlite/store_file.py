@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from treadle.clock import Clock
 from treadle.errors import BackendError, NotStarted, SchemaError, StoreFull
-from treadle.item import Beat, Pulse, Signal
+from treadle.item import Heartbeat, HeartbeatReply, Wake
 
 from .beside import Beside
 from .calls import Call
@@ -152,15 +152,15 @@ class StoreFile:
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._using().transactions.begin()
 
-    def beat_within(self, beat: Beat) -> Pulse | None:
+    def beat_within(self, beat: Heartbeat) -> HeartbeatReply | None:
         """See `Transactions.beat`."""
         return self._using().transactions.beat(beat)
 
-    def publish(self, signal: Signal) -> None:
+    def publish(self, wake: Wake) -> None:
         if self._open is not None and self._open.pid == os.getpid():
-            self._open.signals.publish(signal)
+            self._open.signals.publish(wake)
 
-    def subscribe(self, receive: Callable[[Signal], None]) -> Callable[[], None]:
+    def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return self._using().signals.subscribe(receive)
 
     def check_room(self) -> None:

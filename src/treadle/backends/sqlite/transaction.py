@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.errors import BackendError
-from treadle.item import Beat, Pulse, Settled, Settlement
+from treadle.item import Heartbeat, HeartbeatReply, Settled, Settlement
 
 from .connection import Durability, Identity, connect
 from .failures import translated
@@ -90,7 +90,7 @@ class Transactions:
         self._identity = Identity(path)
         self._run = Run(path)
         self._one = asyncio.Lock()
-        self._beats: dict[str, Beat] | None = None
+        self._beats: dict[str, Heartbeat] | None = None
         """Those that came while one is open, by worker; None: none is."""
 
     @asynccontextmanager
@@ -107,13 +107,13 @@ class Transactions:
             beats, self._beats = self._beats, None
             await self._run(lambda: self._commit(connection, beats))
 
-    def beat(self, beat: Beat) -> Pulse | None:
+    def beat(self, beat: Heartbeat) -> HeartbeatReply | None:
         """Put off a beat that cannot be written before the transaction that is open ends: it will be with its
         commit. Until then nobody else can write either, so nothing is lost. None: none is open."""
         if self._beats is None:
             return None
         self._beats[beat.worker] = beat
-        return Pulse()
+        return HeartbeatReply()
 
     def close(self) -> None:
         self._run.close()
@@ -130,7 +130,7 @@ class Transactions:
             raise
         return connection
 
-    def _commit(self, connection: sqlite3.Connection, beats: Mapping[str, Beat]) -> None:
+    def _commit(self, connection: sqlite3.Connection, beats: Mapping[str, Heartbeat]) -> None:
         try:
             if not connection.in_transaction:
                 raise BackendError(_OVER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from treadle.item import Beat, Lease, Loss, Pulse, WorkerState
+from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION, budget_spent, loss_delay, lost_attempt
 
 from .beside import Beside
@@ -22,7 +22,7 @@ _SQL = Statements("worker")
 _WAITED = 1.0
 
 
-def beat(tx: Tx, beat: Beat, beside: Beside) -> Pulse:
+def beat(tx: Tx, beat: Heartbeat, beside: Beside) -> HeartbeatReply:
     look_for_dead(tx, beside)
     found = tx.row(_SQL["known"], beat.worker)
     until = tx.now + beat.lease
@@ -33,17 +33,17 @@ def beat(tx: Tx, beat: Beat, beside: Beside) -> Pulse:
         tx.run(_SQL["keep"], until, types, found[0])
         if types != found[3]:
             _note_forgotten(tx, found[3])
-    return Pulse(found is None, _lost(tx, beat.held))
+    return HeartbeatReply(found is None, _lost(tx, beat.held))
 
 
-def keep(tx: Tx, beat: Beat) -> None:
+def keep(tx: Tx, beat: Heartbeat) -> None:
     """Only that: the worker is alive."""
     found = tx.row(_SQL["known"], beat.worker)
     if found is not None:
         tx.run(_SQL["keep"], tx.now + beat.lease, found[3], found[0])
 
 
-def bury(tx: Tx, worker: str) -> int:
+def remove_worker(tx: Tx, worker: str) -> int:
     """Free all that a worker was running."""
     found = tx.row(_SQL["known"], worker)
     if found is None:
@@ -89,12 +89,12 @@ def look_for_dead(tx: Tx, beside: Beside) -> None:
     beside.sweep(names)
 
 
-def orphans(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
+def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
     found = tx.row(_SQL["known"], worker)
     if found is None:
         return []
     theirs = set(known)
-    return leases(tx, [no for no, token in tx.rows(_SQL["orphans"], found[0]) if token not in theirs])
+    return leases(tx, [no for no, token in tx.rows(_SQL["unknown_leases"], found[0]) if token not in theirs])
 
 
 def workers(tx: Tx) -> list[WorkerState]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Beat, Demand, Rejected, Submission
+from treadle.item import Demand, Heartbeat, Rejected, Submission
 
 from .build import (
     LEASE,
@@ -289,9 +289,9 @@ class Sizes:
         assert sum(one is not None for one in await backend.group(names)) == 100
         refs = [("default", name) for name in names]
         assert len((await backend.ended(refs, refs)).missing) == self.MANY
-        pulse = await backend.beat(Beat(worker="w", lease=LEASE, held=leases * 50))
+        pulse = await backend.beat(Heartbeat(worker="w", lease=LEASE, held=leases * 50))
         assert dict(pulse.lost) == {}
-        assert list(await backend.orphans("w", [lease.token for lease in leases] * 50)) == []
+        assert list(await backend.unknown_leases("w", [lease.token for lease in leases] * 50)) == []
         assert len((await backend.cancel(names)).items) == 100
         await consistent(backend)
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.item import (
-    Beat,
     Claim,
     Contribution,
     Demand,
-    Failure,
+    ErrorInfo,
     GroupState,
+    Heartbeat,
     Item,
     ItemState,
     Lease,
@@ -113,7 +113,7 @@ async def start_one(backend: Backend, new: Item, worker: str = "w") -> Lease:
 async def beat(
     backend: Backend, worker: str = "w", lease: float = LEASE, types: tuple[str, ...] | None = None
 ) -> None:
-    await backend.beat(Beat(worker=worker, lease=lease, types=types))
+    await backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
 
 
 async def ask(
@@ -125,13 +125,13 @@ async def ask(
     lease: float = LEASE,
     **demand: Any,
 ) -> Claim:
-    """Beat, then claim: the whole answer."""
+    """Heartbeat, then claim: the whole answer."""
     await beat(backend, worker, lease, None if types is None else tuple(types))
     return await backend.claim(Demand(worker=worker, limit=limit, types=types, **demand))
 
 
 async def claim(backend: Backend, limit: int = 100, worker: str = "w", **demand: Any) -> list[Lease]:
-    """Beat, then claim: what is to be run. Nothing doomed may come with it."""
+    """Heartbeat, then claim: what is to be run. Nothing doomed may come with it."""
     leases = list((await ask(backend, limit, worker, **demand)).leases)
     assert [lease.id for lease in leases if lease.verdict] == []
     return leases
@@ -180,7 +180,7 @@ def contribute(
 def retry(
     lease: Lease, delay: float = 0.0, *, run_at: float | None = None, message: str = "no"
 ) -> Settlement:
-    failure = Failure("Oops", message, "trace")
+    failure = ErrorInfo("Oops", message, "trace")
     return Settlement(lease=lease, kind="retry", delay=delay, run_at=run_at, failure=failure)
 
 
@@ -196,7 +196,7 @@ def die(lease: Lease, *children: Item, reason: Reason | None = None) -> Settleme
     """The verdict's death, or that of a handler that gave up."""
     why = reason or lease.verdict or "aborted"
     return Settlement(
-        lease=lease, kind="dead", reason=why, failure=Failure("Oops", "no", "trace"), children=children
+        lease=lease, kind="dead", reason=why, failure=ErrorInfo("Oops", "no", "trace"), children=children
     )
 
 

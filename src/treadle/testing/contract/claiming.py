@@ -229,7 +229,7 @@ class Verdicts:
         """No live worker has it: any may end it."""
         await beat(backend, "mailer", types=("mail",))
         await submit(backend, gate("x", id="a", need=2, type="mail"))
-        await backend.bury("mailer")
+        await backend.remove_worker("mailer")
         assert await verdicts(backend, "other", types={"sms": 5}) == {"a": "unsatisfiable"}
 
     async def test_a_worker_that_has_every_type_has_this_one(self, backend: Backend) -> None:
@@ -275,7 +275,7 @@ class Verdicts:
         await beat(backend, "mailer", types=("mail",))
         await submit(backend, item("a", "mail"))
         await subject.advance(1000)
-        await backend.bury("mailer")
+        await backend.remove_worker("mailer")
         grace: dict[str, Any] = {"types": {"sms": 1}, "unknown_grace": 100.0}
         assert await verdicts(backend, "other", **grace) == {}
         await subject.advance(50)
@@ -362,7 +362,7 @@ class Pauses:
         await start_one(subject.backend, item("c"), "w1")
         await subject.backend.pause("default")
         await apply(subject.backend, retry(first), defer(second, 50))
-        await subject.backend.bury("w1")
+        await subject.backend.remove_worker("w1")
         await subject.advance(60)
         assert await claim_ids(subject.backend) == []
         await subject.backend.pause("default", False)

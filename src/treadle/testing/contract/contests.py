@@ -107,7 +107,7 @@ class SettleRaces:
 
         async def play(n: int) -> None:
             outcome, freed = await asyncio.gather(
-                settle_one(backends[0], succeed(leases[n])), backends[1].bury(f"w{n}")
+                settle_one(backends[0], succeed(leases[n])), backends[1].remove_worker(f"w{n}")
             )
             assert (outcome.verb, freed) in {("applied", 0), ("stale", 1)}
             expected = "success" if outcome.verb == "applied" else "ready"
@@ -193,15 +193,15 @@ class LostAnswers:
         await consistent(subject.backend)
 
     async def test_a_claim_that_was_cancelled_leaves_orphans(self, subject: Subject) -> None:
-        """What nobody holds is found through `orphans`; nothing is lost."""
+        """What nobody holds is found through `unknown_leases`; nothing is lost."""
         backend = subject.backend
         await submit(backend, *(item(f"a{n}") for n in range(30)))
         held: dict[str, Lease] = {}
         for n in range(30):
             await cut_short(claim(backend, 1), n % 6)
-            for lease in await backend.orphans("w", [one.token for one in held.values()]):
+            for lease in await backend.unknown_leases("w", [one.token for one in held.values()]):
                 held[lease.id] = lease
-        for lease in [*await claim(backend), *await backend.orphans("w", [])]:
+        for lease in [*await claim(backend), *await backend.unknown_leases("w", [])]:
             held[lease.id] = lease
         assert len(held) == 30
         await apply(backend, *(succeed(lease) for lease in held.values()))

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from treadle.app import Treadle
-from treadle.claimed import ClaimedLease
 from treadle.context import Context
-from treadle.define import work
+from treadle.decorators import work
 from treadle.errors import LeaseLost, WorkCancelled
-from treadle.flow import AcceptInfo
+from treadle.flow_control import AcceptInfo
+from treadle.manual_lease import ClaimedLease
 from treadle.result import Result
 from treadle.retry import Retry
 
@@ -115,7 +115,7 @@ class Dying:
         handle = await first.enqueue(held())
         await gate.reached()
         second = await fleet.app(held, worker_id="second")
-        await second.backend.bury("first")
+        await second.backend.remove_worker("first")
         assert await second.handle(handle.id).result(PATIENCE) == 2
         assert [each.error_type for each in (await handle.state()).history] == ["LeaseLost"]
 
@@ -144,7 +144,7 @@ class Dying:
         handle = await first.enqueue(held())
         await gates[1].reached()
         second = await fleet.app(held, child, worker_id="second")
-        await second.backend.bury("first")
+        await second.backend.remove_worker("first")
         await gates[2].reached()
         gates[1].open()
         await first.stop()
@@ -167,12 +167,12 @@ class Dying:
         handle = await first.enqueue(poison())
         await gate.reached()
         second = await fleet.app(poison, worker_id="second")
-        await second.backend.bury("first")
+        await second.backend.remove_worker("first")
         assert (await failure(second.handle(handle.id).result(PATIENCE))).reason == "lease_lost"
         assert gate.passed == 1
 
     async def test_a_lapsed_lease_frees_the_item(self, fleet: Fleet) -> None:
-        """Nobody has to bury a worker that gives no sign of life."""
+        """Nobody has to remove_worker a worker that gives no sign of life."""
 
         @work(name="job", retry=Retry(attempts=3))
         async def job(ctx: Context) -> int:

@@ -6,7 +6,7 @@ import asyncio
 
 from treadle.condition import at_least
 from treadle.context import Context
-from treadle.define import work
+from treadle.decorators import work
 from treadle.doers import balanced
 from treadle.errors import Abort, GroupFailed
 from treadle.result import Result

@@ -289,7 +289,7 @@ class Doom:
         await submit(backend, gate("p", id="next", need=2, attempts=1))
         for worker in ("w1", "w2", "w3"):
             assert await verdicts(backend, worker) == {"next": "unsatisfiable"}
-            await backend.bury(worker)
+            await backend.remove_worker(worker)
         found = await state(backend, "next")
         assert (found.attempt, found.history, found.status) == (0, (), "blocked")
         await consistent(backend)
@@ -334,7 +334,7 @@ class Doom:
         """Its worker died and its time is over: not run again."""
         await start_one(subject.backend, item("a", expires_in=100), "w1")
         await subject.advance(101)
-        await subject.backend.bury("w1")
+        await subject.backend.remove_worker("w1")
         lease = only((await ask(subject.backend)).leases)
         assert (lease.id, lease.verdict) == ("a", "expired")
 
@@ -347,7 +347,7 @@ class Doom:
         again = only(lease for lease in (await ask(backend)).leases if lease.id == "p")
         assert (await apply(backend, succeed(again))).effects.released == ()
         assert await statuses(backend, "p", "done", "success") == ["success", "blocked", "blocked"]
-        await backend.bury("w")
+        await backend.remove_worker("w")
         assert await verdicts(backend) == {"success": "unsatisfiable"}
         await consistent(backend)
 

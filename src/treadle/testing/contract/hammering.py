@@ -72,7 +72,7 @@ class Hammer:
         if self.random.random() < 0.3:
             await self.backend.cancel(self.random.sample(known, 2))
         if self.random.random() < 0.1:
-            await self.backend.bury(self.name)
+            await self.backend.remove_worker(self.name)
         known += [lease.id for lease in claimed.leases[:1]]
 
 
@@ -103,7 +103,7 @@ class Endurance:
         await asyncio.gather(*(work(hammer) for hammer in hammers))
         await consistent(subject.backend)
         for hammer in hammers:
-            await subject.backend.bury(hammer.name)
+            await subject.backend.remove_worker(hammer.name)
         await subject.advance(100)
         await drain(subject.backend)
         await consistent(subject.backend)

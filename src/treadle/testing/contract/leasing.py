@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.backend import Backend
-from treadle.item import Beat, Demand, Lease
+from treadle.item import Demand, Heartbeat, Lease
 
 from .build import (
     LEASE,
@@ -39,15 +39,15 @@ from .subject import Subject, needs
 async def lose(backend: Backend, worker: str = "mortal") -> Lease:
     """Claim the one ready item, and die."""
     lease = await claim_one(backend, worker)
-    assert await backend.bury(worker) == 1
+    assert await backend.remove_worker(worker) == 1
     return lease
 
 
 class Beats:
     async def test_the_first_beat_registers(self, backend: Backend) -> None:
         """`fresh`: the worker was not known; then it is."""
-        assert (await backend.beat(Beat(worker="w", lease=100))).fresh
-        assert not (await backend.beat(Beat(worker="w", lease=100))).fresh
+        assert (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
+        assert not (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
         assert (await backend.claim(Demand(worker="w", limit=1))).alive
 
     async def test_a_beat_keeps_all_that_a_worker_holds(self, subject: Subject) -> None:
@@ -56,7 +56,7 @@ class Beats:
         leases = await claim(subject.backend, worker="w1", lease=100)
         for _ in range(5):
             await subject.advance(80)
-            pulse = await subject.backend.beat(Beat(worker="w1", lease=100))
+            pulse = await subject.backend.beat(Heartbeat(worker="w1", lease=100))
             assert not pulse.fresh
             assert await claim_ids(subject.backend, worker="w2") == []
         await apply(subject.backend, *(succeed(lease) for lease in leases))
@@ -86,7 +86,7 @@ class Beats:
         lease = await start_one(subject.backend, item("a"), "w1")
         await beat(subject.backend, "w1", lease=100)
         await subject.advance(200)
-        pulse = await subject.backend.beat(Beat(worker="w1", lease=100, held=[lease]))
+        pulse = await subject.backend.beat(Heartbeat(worker="w1", lease=100, held=[lease]))
         assert (pulse.fresh, dict(pulse.lost)) == (False, {})
         assert await claim_ids(subject.backend, worker="w2") == []
         await apply(subject.backend, succeed(lease))
@@ -105,7 +105,7 @@ class Beats:
         await beat(subject.backend, "w1", lease=100)
         await subject.advance(200)
         await claim(subject.backend, worker="w2")
-        pulse = await subject.backend.beat(Beat(worker="w1", lease=100, held=[lease]))
+        pulse = await subject.backend.beat(Heartbeat(worker="w1", lease=100, held=[lease]))
         assert (pulse.fresh, dict(pulse.lost)) == (True, {lease.token: "taken"})
         assert (await ask(subject.backend, worker="w1")).alive
 
@@ -118,7 +118,7 @@ class Beats:
         await subject.advance(200)
         assert not (await backend.claim(Demand(worker="w1", limit=10))).alive
         assert (await settle_one(backend, succeed(lease))).loss == "taken"
-        pulse = await backend.beat(Beat(worker="w1", lease=100, held=[lease]))
+        pulse = await backend.beat(Heartbeat(worker="w1", lease=100, held=[lease]))
         assert (pulse.fresh, dict(pulse.lost)) == (True, {lease.token: "taken"})
         assert (await claim_one(backend, "w1")).attempt == 2
 
@@ -127,10 +127,10 @@ class Beats:
         kept, cancelled = await start(backend, item("a"), item("b"))
         taken = await start_one(backend, item("c"), "w1")
         await backend.cancel(["b"])
-        await backend.bury("w1")
-        pulse = await backend.beat(Beat(worker="w", lease=100, held=[kept, cancelled, taken]))
+        await backend.remove_worker("w1")
+        pulse = await backend.beat(Heartbeat(worker="w", lease=100, held=[kept, cancelled, taken]))
         assert dict(pulse.lost) == {cancelled.token: "cancelled", taken.token: "taken"}
-        pulse = await backend.beat(Beat(worker="w", lease=100, held=[kept]))
+        pulse = await backend.beat(Heartbeat(worker="w", lease=100, held=[kept]))
         assert dict(pulse.lost) == {}
 
     @needs("operating")
@@ -139,7 +139,7 @@ class Beats:
         completed, deleted = await start(backend, item("a"), item("b"))
         await backend.complete("a", None)
         await backend.delete(["b"])
-        pulse = await backend.beat(Beat(worker="w", lease=100, held=[completed, deleted]))
+        pulse = await backend.beat(Heartbeat(worker="w", lease=100, held=[completed, deleted]))
         assert dict(pulse.lost) == {completed.token: "completed", deleted.token: "not_found"}
 
     async def test_a_lease_that_was_claimed_anew_is_lost(self, backend: Backend) -> None:
@@ -147,7 +147,7 @@ class Beats:
         await submit(backend, item("a"))
         first = await lose(backend, "w1")
         second = await claim_one(backend, "w1")
-        pulse = await backend.beat(Beat(worker="w1", lease=100, held=[first, second]))
+        pulse = await backend.beat(Heartbeat(worker="w1", lease=100, held=[first, second]))
         assert dict(pulse.lost) == {first.token: "taken"}
 
     @needs("listing")
@@ -163,7 +163,7 @@ class Beats:
         assert (found["w2"].until, found["w2"].running, found["w2"].types) == (near(now + LEASE), 3, None)
         await subject.advance(200)
         assert {worker.id for worker in await subject.backend.workers()} == {"w1", "w2"}
-        await subject.backend.bury("w1")
+        await subject.backend.remove_worker("w1")
         assert {worker.id for worker in await subject.backend.workers()} == {"w2"}
 
     @needs("listing")
@@ -179,7 +179,7 @@ class Freed:
     async def test_what_a_buried_worker_ran_is_freed(self, backend: Backend) -> None:
         """The attempt stays spent, the loss is in the history, it is ready again."""
         lease = await start_one(backend, item("a"), "w1")
-        assert await backend.bury("w1") == 1
+        assert await backend.remove_worker("w1") == 1
         found = await state(backend, "a")
         assert (found.status, found.attempt, found.ended_at) == ("ready", 1, None)
         entry = only(found.history)
@@ -191,17 +191,17 @@ class Freed:
     async def test_burying_answers_how_many(self, backend: Backend) -> None:
         """Unknown worker: 0; twice: 0 the second time."""
         await start(backend, *items(5), worker="w1")
-        assert await backend.bury("nobody") == 0
-        assert await backend.bury("w1") == 5
-        assert await backend.bury("w1") == 0
+        assert await backend.remove_worker("nobody") == 0
+        assert await backend.remove_worker("w1") == 5
+        assert await backend.remove_worker("w1") == 0
         assert not (await backend.claim(Demand(worker="w1", limit=1))).alive
-        assert await backend.bury("w1") == 0
+        assert await backend.remove_worker("w1") == 0
 
     async def test_the_freed_keep_their_place(self, backend: Backend) -> None:
         """Ready again in its old place: before those that came after it."""
         await submit(backend, *(item(name) for name in "abcd"))
         await claim(backend, 2, "w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         await submit(backend, item("e"))
         assert await claim_ids(backend) == ["a", "b", "c", "d", "e"]
 
@@ -273,12 +273,12 @@ class Orphans:
         await submit(backend, *(item(name, input=name.encode(), lane=name) for name in "abc"))
         known = only(await claim(backend, 1))
         lost = await claim(backend)
-        found = await backend.orphans("w", [known.token])
+        found = await backend.unknown_leases("w", [known.token])
         assert {lease.token for lease in found} == {lease.token for lease in lost}
         shown = {(lease.id, lease.input, lease.lane, lease.attempt, lease.group_id) for lease in found}
         assert shown == {(lease.id, lease.input, lease.lane, 1, lease.id) for lease in lost}
         await apply(backend, *(succeed(lease) for lease in found))
-        assert list(await backend.orphans("w", [known.token])) == []
+        assert list(await backend.unknown_leases("w", [known.token])) == []
         await consistent(backend)
 
     async def test_orphans_of_others_are_theirs(self, backend: Backend) -> None:
@@ -286,16 +286,16 @@ class Orphans:
         settled, _ = await start(backend, item("a"), item("b"), worker="w1")
         await start_one(backend, item("c"), "w2")
         await apply(backend, succeed(settled))
-        assert [lease.id for lease in await backend.orphans("w1", [])] == ["b"]
-        await backend.bury("w1")
-        assert list(await backend.orphans("w1", [])) == []
-        assert list(await backend.orphans("nobody", [])) == []
+        assert [lease.id for lease in await backend.unknown_leases("w1", [])] == ["b"]
+        await backend.remove_worker("w1")
+        assert list(await backend.unknown_leases("w1", [])) == []
+        assert list(await backend.unknown_leases("nobody", [])) == []
 
     async def test_an_orphaned_verdict_is_a_verdict(self, backend: Backend) -> None:
         """As if the answer had come: with what it said."""
         await submit(backend, gate("x", id="a", need=2))
         lease = await doomed_lease(backend)
-        found = only(await backend.orphans("w", []))
+        found = only(await backend.unknown_leases("w", []))
         assert (found.id, found.token, found.verdict) == ("a", lease.token, "unsatisfiable")
         await apply(backend, die(found))
         assert await status(backend, "a") == "dead"
@@ -318,17 +318,17 @@ class Skipping:
         await consistent(backend)
 
     async def test_a_crash_loses_nothing(self, backend: Backend) -> None:
-        """It is freed with its worker, and found through `orphans`, like any other."""
+        """It is freed with its worker, and found through `unknown_leases`, like any other."""
         lease = await start_one(backend, item("a"), "w1")
-        assert [one.token for one in await backend.orphans("w1", [])] == [lease.token]
-        await backend.bury("w1")
+        assert [one.token for one in await backend.unknown_leases("w1", [])] == [lease.token]
+        await backend.remove_worker("w1")
         assert (await claim_one(backend, "w2")).attempt == 2
 
     async def test_a_dead_worker_gets_nothing(self, subject: Subject) -> None:
         """Unknown, buried or lapsed: stored as usual."""
         await beat(subject.backend, "lapsed", lease=50)
         await beat(subject.backend, "buried")
-        await subject.backend.bury("buried")
+        await subject.backend.remove_worker("buried")
         await subject.advance(60)
         for worker in ("unknown", "lapsed", "buried"):
             answer = await submit_one(subject.backend, item(worker, lease_to=worker))

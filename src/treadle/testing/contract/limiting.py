@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Limit, Take
+from treadle.item import Limit, PermitRequest
 
 from .build import beat, claim, connections, near
 from .subject import Subject, needs
@@ -18,7 +18,7 @@ every_rate = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 async def take(backend: Backend, *limits: Limit, count: int = 1, worker: str = "") -> int:
-    return (await backend.take([Take(limits, count)], worker=worker))[0].count
+    return (await backend.take_permits([PermitRequest(limits, count)], worker=worker))[0].count
 
 
 async def at_the_start_of_a_window(subject: Subject, window: float) -> None:
@@ -74,7 +74,7 @@ class Rates:
         limit = Limit("l", 10, 1000, algorithm)
         assert await take(subject.backend, limit, count=4) == 4
         assert await take(subject.backend, limit, count=10) == 6
-        grant = (await subject.backend.take([Take((limit,), 1)]))[0]
+        grant = (await subject.backend.take_permits([PermitRequest((limit,), 1)]))[0]
         assert grant.count == 0
         assert 0 < grant.retry_after <= 1110
 
@@ -85,7 +85,7 @@ class Rates:
         await at_the_start_of_a_window(subject, 1000)
         limit = Limit("l", 4, 1000, algorithm)
         await take(subject.backend, limit, count=4)
-        wait = (await subject.backend.take([Take((limit,))]))[0].retry_after
+        wait = (await subject.backend.take_permits([PermitRequest((limit,))]))[0].retry_after
         assert wait > 20
         await subject.advance(wait - 20)
         assert await take(subject.backend, limit) == 0
@@ -120,7 +120,7 @@ class Rates:
         assert await take(subject.backend, limit, count=99) == 3
         await subject.advance(100_000)
         assert await take(subject.backend, limit, count=99) == 10
-        wait = (await subject.backend.take([Take((limit,))]))[0].retry_after
+        wait = (await subject.backend.take_permits([PermitRequest((limit,))]))[0].retry_after
         assert wait == near(100)
 
     @needs("limits")
@@ -134,7 +134,7 @@ class Rates:
         assert await take(subject.backend, limit, count=3) == 3
         await subject.advance(900)
         assert await take(subject.backend, limit, count=99) == 7
-        wait = (await subject.backend.take([Take((limit,))]))[0].retry_after
+        wait = (await subject.backend.take_permits([PermitRequest((limit,))]))[0].retry_after
         assert wait == near(100)
 
     @needs("limits")
@@ -178,9 +178,11 @@ class Rates:
     async def test_takes_are_granted_in_order(self, backend: Backend) -> None:
         """One call, one step: the first takes its part before the next; none for none."""
         limit = Limit("l", 10, 10_000)
-        grants = await backend.take([Take((limit,), 7), Take((limit,), 7), Take((limit,), 7)])
+        grants = await backend.take_permits(
+            [PermitRequest((limit,), 7), PermitRequest((limit,), 7), PermitRequest((limit,), 7)]
+        )
         assert [grant.count for grant in grants] == [7, 3, 0]
-        assert list(await backend.take([])) == []
+        assert list(await backend.take_permits([])) == []
 
     @needs("limits")
     async def test_no_limits_no_denial(self, backend: Backend) -> None:
@@ -201,7 +203,7 @@ class Slots:
         assert await take(backend, self.SLOTS, count=5, worker="w2") == 1
         await subject.advance(10_000)
         assert await take(backend, self.SLOTS, worker="w2") == 0
-        await backend.give([Take((self.SLOTS,), 2)], worker="w1")
+        await backend.return_permits([PermitRequest((self.SLOTS,), 2)], worker="w1")
         assert await take(backend, self.SLOTS, count=5, worker="w2") == 2
 
     @needs("limits")
@@ -209,7 +211,7 @@ class Slots:
         """`retry_after` is 0 for slots."""
         await beat(backend, "w")
         await take(backend, self.SLOTS, count=3, worker="w")
-        grant = (await backend.take([Take((self.SLOTS,))], worker="w"))[0]
+        grant = (await backend.take_permits([PermitRequest((self.SLOTS,))], worker="w"))[0]
         assert (grant.count, grant.retry_after) == (0, 0)
 
     @needs("limits")
@@ -220,7 +222,7 @@ class Slots:
         await beat(backend, "w2", lease=50)
         assert await take(backend, self.SLOTS, count=1, worker="w1") == 1
         assert await take(backend, self.SLOTS, count=2, worker="w2") == 2
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         await beat(backend, "w3")
         assert await take(backend, self.SLOTS, count=9, worker="w3") == 1
         await subject.advance(60)
@@ -234,8 +236,8 @@ class Slots:
         await beat(backend, "w2")
         await take(backend, self.SLOTS, count=2, worker="w1")
         await take(backend, self.SLOTS, count=1, worker="w2")
-        await backend.give([Take((self.SLOTS,), 9)], worker="w2")
-        await backend.give([Take((self.SLOTS,), 9)], worker="nobody")
+        await backend.return_permits([PermitRequest((self.SLOTS,), 9)], worker="w2")
+        await backend.return_permits([PermitRequest((self.SLOTS,), 9)], worker="nobody")
         assert await take(backend, self.SLOTS, count=9, worker="w2") == 1
 
     @needs("limits")
@@ -244,7 +246,7 @@ class Slots:
         await beat(backend, "w")
         bucket = Limit("b", 2, 100_000)
         assert await take(backend, bucket, self.SLOTS, count=2, worker="w") == 2
-        await backend.give([Take((bucket, self.SLOTS), 2)], worker="w")
+        await backend.return_permits([PermitRequest((bucket, self.SLOTS), 2)], worker="w")
         assert await take(backend, bucket, worker="w") == 0
         assert await take(backend, self.SLOTS, count=9, worker="w") == 3
 

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.errors import ReferencedError
-from treadle.item import Limit, Take
+from treadle.item import Limit, PermitRequest
 
 from .build import (
     abandon,
@@ -358,12 +358,12 @@ class Pruning:
         assert await backend.claim_key("short", "me", 10, tenant="default")
         assert await backend.claim_key("long", "me", 10_000, tenant="default")
         bucket = Limit("bucket", 5, window=100_000)
-        await backend.take([Take((bucket,), 5)])
+        await backend.take_permits([PermitRequest((bucket,), 5)])
         await subject.advance(20)
         assert await backend.prune() == 0
         assert not await backend.claim_key("long", "you", 10, tenant="default")
         assert await backend.claim_key("short", "you", 10, tenant="default")
-        assert (await backend.take([Take((bucket,))]))[0].count == 0
+        assert (await backend.take_permits([PermitRequest((bucket,))]))[0].count == 0
 
     @needs("operating")
     async def test_a_diamond_of_ended_items_goes(self, subject: Subject) -> None:

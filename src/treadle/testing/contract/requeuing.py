@@ -135,11 +135,11 @@ class Requeuing:
         """The whole budget is there again, and can be lost again."""
         await submit(backend, item("a", attempts=1))
         await claim(backend, worker="w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         await apply(backend, die(await doomed_lease(backend)))
         await backend.requeue(["a"])
         assert (await claim_one(backend, "w2")).attempt == 1
-        await backend.bury("w2")
+        await backend.remove_worker("w2")
         assert await verdicts(backend) == {"a": "lease_lost"}
 
     @needs("operating")
@@ -147,11 +147,11 @@ class Requeuing:
         """One lost lease, a death, a requeue: the next loss is a first one, and waits for nothing."""
         await submit(backend, item("a"))
         await claim(backend, worker="w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         await apply(backend, die(await claim_one(backend)))
         await backend.requeue(["a"])
         await claim(backend, worker="w2")
-        await backend.bury("w2")
+        await backend.remove_worker("w2")
         assert await status(backend, "a") == "ready"
 
     @needs("operating", "fencing")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from treadle.context import Context
-from treadle.define import work
+from treadle.decorators import work
 from treadle.errors import Abort, AttemptTimeout, Defer, DuplicateIdError, GroupFailed, NotFound, WorkFailed
-from treadle.failure import Failure
+from treadle.flow_control import Failure
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Fleet, failure, until_status

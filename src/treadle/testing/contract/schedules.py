@@ -7,16 +7,7 @@ import asyncio
 from treadle.backend import Backend
 from treadle.item import Fire, Rejected, Schedule, Submitted
 
-from .build import (
-    claim_ids,
-    connections,
-    exists,
-    gate,
-    item,
-    near,
-    only,
-    submit,
-)
+from .build import claim_ids, connections, exists, gate, item, near, only, submit
 from .check import consistent
 from .subject import Subject, needs
 

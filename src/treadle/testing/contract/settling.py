@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Failure, Lease, Settlement
+from treadle.item import ErrorInfo, Lease, Settlement
 
 from .build import (
     abandon,
@@ -68,7 +68,7 @@ class Kinds:
         """dead: reason and failure are kept, the failure also in the history."""
         await submit(backend, item("a"))
         lease = await claim_one(backend)
-        failure = Failure("Boom", "it broke", "line 1")
+        failure = ErrorInfo("Boom", "it broke", "line 1")
         await apply(backend, Settlement(lease=lease, kind="dead", reason="exhausted", failure=failure))
         found = await state(backend, "a")
         assert (found.status, found.reason, found.attempt, found.result) == ("dead", "exhausted", 1, None)
@@ -187,7 +187,7 @@ class Kinds:
     async def test_a_failure_without_a_message(self, backend: Backend) -> None:
         """`error` is `type: message`, or the type alone."""
         lease = await start_one(backend, item("a"))
-        await apply(backend, Settlement(lease=lease, kind="retry", failure=Failure("Boom", "")))
+        await apply(backend, Settlement(lease=lease, kind="retry", failure=ErrorInfo("Boom", "")))
         found = await state(backend, "a")
         assert (found.error, found.error_type) == ("Boom", "Boom")
 
@@ -251,7 +251,7 @@ class Fencing:
         """The token ends the moment the item is freed, claimed by another or not: `taken`."""
         await submit(backend, item("a"))
         lease = await claim_one(backend, "w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         before = await state(backend, "a")
         outcome = await settle_one(backend, kind(lease))
         assert (outcome.verb, outcome.loss, outcome.again) == ("stale", "taken", False)
@@ -264,7 +264,7 @@ class Fencing:
         """Somebody else runs it: the first settlement changes nothing, the second everything."""
         await submit(backend, item("a"))
         first = await claim_one(backend, "w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         second = await claim_one(backend, "w2")
         outcome = await settle_one(backend, kind(first))
         assert (outcome.verb, outcome.loss) == ("stale", "taken")
@@ -276,7 +276,7 @@ class Fencing:
         """Not the item, its group, its dependents, nor by its children."""
         await submit(backend, item("a"), gate("a", id="next"))
         lease = await claim_one(backend, "w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
         stale = contribute(lease, b"value")
         stale = Settlement(
             lease=lease, kind="success", contribution=stale.contribution, children=(item("child"),)
@@ -294,8 +294,8 @@ class Fencing:
         """Not the worker's name decides but the token: its first attempt cannot settle, its second can."""
         await submit(backend, item("a"))
         first = await claim_one(backend, "w1")
-        await backend.bury("w1")
-        await backend.bury("w1")
+        await backend.remove_worker("w1")
+        await backend.remove_worker("w1")
         second = await claim_one(backend, "w1")
         assert second.token != first.token
         assert (await settle_one(backend, succeed(first))).verb == "stale"
@@ -332,7 +332,7 @@ class Poison:
     async def test_any_text_can_be_an_error(self, backend: Backend, text: str) -> None:
         """Error texts come from the users' code: nothing in them may stop a settlement."""
         leases = await start(backend, *items(3))
-        failure = Failure(text, text, text)
+        failure = ErrorInfo(text, text, text)
         bad = Settlement(lease=leases[1], kind="dead", reason="aborted", failure=failure)
         await apply(backend, succeed(leases[0]), bad, succeed(leases[2]))
         entry = only((await state(backend, leases[1].id)).history)

@@ -9,25 +9,25 @@ import pytest
 
 from treadle.backend import CAPABILITIES, Backend
 from treadle.errors import UnsupportedError
-from treadle.item import Ref, Signal, Submission
+from treadle.item import Ref, Submission, Wake
 
 from .build import claim_ids, connections, exists, item, submit
 from .check import consistent
 from .subject import Subject
 
 PATIENCE = 20.0
-"""Seconds to wait for what should come at once; a signal that never comes fails the case."""
+"""Seconds to wait for what should come at once; a wake that never comes fails the case."""
 
 
 class Ear:
     """Collects signals, merged or not, until what a case waits for has come."""
 
     def __init__(self) -> None:
-        self.signals: list[Signal] = []
+        self.signals: list[Wake] = []
         self._heard = asyncio.Event()
 
-    def __call__(self, signal: Signal) -> None:
-        self.signals.append(signal)
+    def __call__(self, wake: Wake) -> None:
+        self.signals.append(wake)
         self._heard.set()
 
     async def until(self, come: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ class Ear:
         await self.until(lambda: items <= self._items() or any(one.everything for one in self.signals))
 
     def _items(self) -> set[Ref]:
-        return {ref for signal in self.signals for ref in signal.items}
+        return {ref for wake in self.signals for ref in wake.items}
 
 
 class Signals:
@@ -49,7 +49,7 @@ class Signals:
         """Told to the other subscribers, in other processes too, with all it says."""
         ear = Ear()
         await (await subject.another()).subscribe(ear)
-        sent = Signal(
+        sent = Wake(
             ready=True,
             items=(("t", "i"), ("t", "ü'\"")),
             groups=(("t", "g"),),
@@ -65,13 +65,13 @@ class Signals:
         assert set(heard.awaited) == set(sent.awaited)
 
     async def test_every_subscriber_hears_it(self, subject: Subject) -> None:
-        """Also several on one connection; a signal may be delayed a little to be merged with others."""
+        """Also several on one connection; a wake may be delayed a little to be merged with others."""
         backends = await connections(subject, 3)
         ears = [Ear() for _ in range(6)]
         for n, ear in enumerate(ears):
             await backends[1 + n % 2].subscribe(ear)
         for n in range(5):
-            await subject.backend.publish(Signal(items=(("t", f"i{n}"),)))
+            await subject.backend.publish(Wake(items=(("t", f"i{n}"),)))
         for ear in ears:
             await ear.hear({("t", f"i{n}") for n in range(5)})
 
@@ -83,7 +83,7 @@ class Signals:
         await other.subscribe(stays)
         stop()
         stop()
-        await subject.backend.publish(Signal(ready=True))
+        await subject.backend.publish(Wake(ready=True))
         await stays.until(lambda: bool(stays.signals))
         assert gone.signals == []
 
@@ -91,14 +91,14 @@ class Signals:
         """It is logged; the others hear, and so do later signals."""
         other = await subject.another()
 
-        def broken(signal: Signal) -> None:
-            raise ValueError(signal)
+        def broken(wake: Wake) -> None:
+            raise ValueError(wake)
 
         ear = Ear()
         await other.subscribe(broken)
         await other.subscribe(ear)
         for name in ("a", "b"):
-            await subject.backend.publish(Signal(items=(("t", name),)))
+            await subject.backend.publish(Wake(items=(("t", name),)))
             await ear.hear({("t", name)})
 
     async def test_receivers_are_called_on_the_loop_of_the_subscriber(self, subject: Subject) -> None:
@@ -106,12 +106,12 @@ class Signals:
         loops: list[object] = []
         ear = Ear()
 
-        def receive(signal: Signal) -> None:
+        def receive(wake: Wake) -> None:
             loops.append(asyncio.get_running_loop())
-            ear(signal)
+            ear(wake)
 
         await (await subject.another()).subscribe(receive)
-        await subject.backend.publish(Signal(ready=True))
+        await subject.backend.publish(Wake(ready=True))
         await ear.until(lambda: bool(ear.signals))
         assert set(loops) == {asyncio.get_running_loop()}
 
@@ -120,13 +120,13 @@ class Signals:
         ear = Ear()
         await (await subject.another()).subscribe(ear)
         refs = [("tenant", f"{'x' * 200}-{n}") for n in range(1000)]
-        await subject.backend.publish(Signal(items=tuple(refs)))
+        await subject.backend.publish(Wake(items=tuple(refs)))
         await ear.hear(set(refs))
 
     async def test_nobody_has_to_listen(self, backend: Backend) -> None:
         """Publishing without subscribers is fine; so is publishing nothing."""
-        await backend.publish(Signal(ready=True))
-        await backend.publish(Signal())
+        await backend.publish(Wake(ready=True))
+        await backend.publish(Wake())
 
 
 class Lifecycle:
@@ -156,7 +156,7 @@ class Lifecycle:
         await backend.open()
         ear = Ear()
         await backend.subscribe(ear)
-        await (await subject.another()).publish(Signal(ready=True))
+        await (await subject.another()).publish(Wake(ready=True))
         await ear.until(lambda: bool(ear.signals))
 
     async def test_capabilities_are_known_words(self, backend: Backend) -> None:

@@ -1,4 +1,4 @@
--- What a claim does first, in bounded portions: bury whose lease has lapsed, make ready what is due, doom
+-- What a claim does first, in bounded portions: remove_worker whose lease has lapsed, make ready what is due, doom
 -- what has passed its deadline. What somebody else has locked, somebody else is doing. True: there may be
 -- more to do.
 create or replace function treadle.bury_lapsed(p_now float8, p_portion int) returns boolean

@@ -50,7 +50,7 @@ UPDATE treadle_job SET status = v.status, losses = v.losses, due = coalesce(v.du
     since = v.since, seq = v.seq, verdict = v.verdict, token = NULL, worker = NULL
 FROM v WHERE treadle_job.no = v.no
 
--- :name orphans
+-- :name unknown_leases
 SELECT no, token FROM treadle_job INDEXED BY treadle_job_leased WHERE worker = ? ORDER BY token
 
 -- :name workers

@@ -1,0 +1,179 @@
+"""`work`: how functions become work types.
+
+The overloads say, for each form a handler may have, what its callers see: whether it takes a Context
+(which is no part of the call signature P), and whether it returns a plain value (S and G are its type)
+or a Result (S and G are the Result's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeAlias, overload
+
+from typing_extensions import TypeVar, Unpack
+
+from .context import Context
+from .errors import InputError
+from .options import TypeOptions, check_type_options
+from .result import Result
+from .signature import Handler, batch_item, function_name, inspect_handler
+from .timing import Duration, seconds
+from .work_type import Batch, WorkType
+
+P = ParamSpec("P")
+S = TypeVar("S")
+G = TypeVar("G")
+T = TypeVar("T")
+A = TypeVar("A")
+
+Async: TypeAlias = Coroutine[Any, Any, T]
+AnyWorkType: TypeAlias = WorkType[..., Any, Any]
+Register: TypeAlias = Callable[[AnyWorkType], object]
+
+
+class _Anything:
+    """Nobody's type. A parameter that takes it has no annotation, or takes any object: checkers must
+    not conclude that it wants a Context.
+    """
+
+
+class Definer:
+    """`work` itself, what `work(name=..., ...)` gives, and `app.work`, which registers as well."""
+
+    def __init__(self, options: TypeOptions | None = None, register: Register | None = None) -> None:
+        self._options: TypeOptions = {} if options is None else options
+        self._register = register
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[_Anything, ...], Async[T]], /) -> WorkType[..., T, T]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[_Anything, ...], T], /) -> WorkType[..., T, T]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Context, P], Async[Result[S, G]]], /
+    ) -> WorkType[P, S, G]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], Async[T]], /) -> WorkType[P, T, T]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], Result[S, G]], /) -> WorkType[P, S, G]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], T], /) -> WorkType[P, T, T]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Async[Result[S, G]]], /) -> WorkType[P, S, G]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Async[T]], /) -> WorkType[P, T, T]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Result[S, G]], /) -> WorkType[P, S, G]: ...
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> WorkType[P, T, T]: ...
+    @overload
+    def __call__(self, /, **options: Unpack[TypeOptions]) -> Definer: ...
+    def __call__(self, fn: Any = None, /, **options: Unpack[TypeOptions]) -> Any:
+        """Make a work type of a function: `@work`, or `@work(name=..., retry=..., ...)`."""
+        check_type_options(options)
+        merged: TypeOptions = {**self._options, **options}
+        if fn is None:
+            return Definer(merged, self._register)
+        handler = inspect_handler(fn)
+        return self._registered(_work_type(merged, handler, handler))
+
+    @overload
+    def declare(
+        self,
+        name: str,
+        fn: Callable[Concatenate[Context, P], Async[Result[S, G]]],
+        /,
+        **options: Unpack[TypeOptions],
+    ) -> WorkType[P, S, G]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[Concatenate[Context, P], Async[T]], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, T, T]: ...
+    @overload
+    def declare(
+        self,
+        name: str,
+        fn: Callable[Concatenate[Context, P], Result[S, G]],
+        /,
+        **options: Unpack[TypeOptions],
+    ) -> WorkType[P, S, G]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[Concatenate[Context, P], T], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, T, T]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[P, Async[Result[S, G]]], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, S, G]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[P, Async[T]], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, T, T]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[P, Result[S, G]], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, S, G]: ...
+    @overload
+    def declare(
+        self, name: str, fn: Callable[P, T], /, **options: Unpack[TypeOptions]
+    ) -> WorkType[P, T, T]: ...
+    def declare(self, name: str, fn: Any, /, **options: Unpack[TypeOptions]) -> Any:
+        """A work type whose calls look like those of `fn`, which is never run.
+
+        A producer can enqueue it without the code behind it; `@the_type.handler` attaches that where
+        the workers are.
+        """
+        return self._registered(_work_type({**options, "name": name}, inspect_handler(fn)))
+
+    def batch(
+        self, *, size: int = 50, max_wait: Duration = 0.1, **options: Unpack[TypeOptions]
+    ) -> BatchDefiner:
+        """Make a work type of a function from a list of inputs to a list of outputs, in order.
+
+        Each Work has one input, and one output as its value. The function is called with up to
+        `size` of them, or with those that came within `max_wait` seconds of the first. An exception
+        in the list that it returns fails that item alone.
+        """
+        check_type_options(options)
+        merged: TypeOptions = {**self._options, **options}
+        return BatchDefiner(_checked_batch(size, max_wait), merged, self._registered)
+
+    def _registered(self, work_type: AnyWorkType) -> AnyWorkType:
+        if self._register is not None:
+            self._register(work_type)
+        return work_type
+
+
+class BatchDefiner:
+    """What `work.batch(...)` gives: the decorator itself."""
+
+    def __init__(self, batch: Batch, options: TypeOptions, register: Register) -> None:
+        self._batch = batch
+        self._options = options
+        self._register = register
+
+    @overload
+    def __call__(self, fn: Callable[[list[A]], Async[Sequence[T | Exception]]], /) -> WorkType[[A], T, T]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[A]], Sequence[T | Exception]], /) -> WorkType[[A], T, T]: ...
+    def __call__(self, fn: Any, /) -> Any:
+        handler = inspect_handler(fn)
+        work_type = _work_type(self._options, batch_item(handler), handler, self._batch)
+        self._register(work_type)
+        return work_type
+
+
+def _work_type(
+    options: TypeOptions, shown: Handler, handler: Handler | None = None, batch: Batch | None = None
+) -> AnyWorkType:
+    name = options.get("name") or function_name(shown.fn)
+    return WorkType(name, shown, check_type_options(options), handler=handler, batch=batch)
+
+
+def _checked_batch(size: int, max_wait: Duration) -> Batch:
+    if type(size) is not int or size < 1:
+        raise InputError.of("size", size, "must be a whole number, 1 or more")
+    return Batch(size, seconds(max_wait, field="max_wait"))
+
+
+work = Definer()

@@ -1,0 +1,1 @@
+"""Run: claim, dispatch, run, decide, settle: everything one running worker does."""

@@ -1,0 +1,377 @@
+"""ProcessPool: sync handlers in processes, which unlike threads can be ended one by one.
+
+Each child has a thread here, which starts it, talks to it over a pipe, and waits for its end, so that nothing
+blocks the event loop. Children are spawned, never forked: a fork copies locks that other threads hold.
+
+    run -> borrow a child -> its thread: send the call, wait for the answer -> give the child back
+                 |                                     |
+                 '--- cancelled: kill the child -------'--- the child died: ProcessDied
+
+`treadle.engine.run.process_child` is the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import os
+import pickle
+import threading
+import weakref
+from asyncio import AbstractEventLoop, Future
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+from typing import Any, Final, Literal, TypeAlias
+
+from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, Stopped
+
+from .process_child import Raised, Reference, Returned, serve
+
+Answer: TypeAlias = Returned | Raised
+StartMethod: TypeAlias = Literal["spawn", "forkserver"]
+
+# A killed process is gone within milliseconds, unless it hangs in the kernel.
+_KILL_WAIT: Final = 1.0
+
+
+class ProcessPool:
+    """Runs functions in up to `size` processes (default: one per core), started when first needed."""
+
+    def __init__(self, size: int | None = None, context: StartMethod = "spawn") -> None:
+        if size is not None and (type(size) is not int or size < 1):
+            raise InputError.of("processes", size, "must be a whole number, 1 or more")
+        if context not in ("spawn", "forkserver"):
+            raise InputError.of("context", context, "must be 'spawn' or 'forkserver': forking is not safe")
+        self.size = size or os.cpu_count() or 1
+        self._context: StartMethod = context
+        self._children: set[_Child] = set()
+        self._idle: list[_Child] = []
+        self._waiting: deque[Future[None]] = deque()
+        self._references: dict[Callable[..., Any], Reference] = {}
+        self._closed = False
+
+    async def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        name: str = "",
+    ) -> Any:
+        """Call `fn` in a process of its own and give what it returns, or raise what it raises.
+
+        Cancelling this kills the process. One that dies by itself is `ProcessDied`, for this call only.
+        """
+        what = name or fn.__qualname__
+        request = self._request(fn, args, kwargs or {}, what)
+        child = await self._borrow()
+        try:
+            answer = await child.call(request, what)
+        except BaseException:
+            # Cancelled, or it died. A child that was still starting up knows nothing of the call.
+            if child.is_idle():
+                self._give_back(child)
+            else:
+                await self._bury(child)
+            raise
+        self._give_back(child)
+        if isinstance(answer, Raised):
+            raise answer.error from RemoteTraceback(answer.traceback)
+        return answer.value
+
+    async def ready(self) -> None:
+        """Return once a child is free and has started up, which takes a while: time that should not count
+        against a call's timeout.
+        """
+        child = await self._borrow()
+        try:
+            await asyncio.wait([child.started])
+        finally:
+            self._give_back(child)
+
+    def room(self) -> int:
+        """How many more calls could begin now."""
+        return max(0, self.size - (len(self._children) - len(self._idle)) - len(self._waiting))
+
+    async def close(self) -> None:
+        """End all children: the idle ones by themselves, those that run killed. Idempotent."""
+        self._closed = True
+        while self._waiting:
+            self._next()
+        children, self._idle = list(self._children), []
+        for child in children:
+            child.stop()
+        if children:
+            await asyncio.wait([child.ended for child in children], timeout=_KILL_WAIT)
+        self._children.clear()
+
+    def _request(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    ) -> bytes:
+        reference = self._references.get(fn)
+        if reference is None:
+            reference = self._references[fn] = reference_to(fn)
+        try:
+            return pickle.dumps((reference, args, kwargs))
+        except Exception as error:
+            raise EncodeError(f"an argument of {name} cannot be sent to a process: {error}") from error
+
+    # -- children --------------------------------------------------------------------------------------
+
+    async def _borrow(self) -> _Child:
+        while True:
+            if self._closed:
+                raise Stopped("the process pool")
+            while self._idle:
+                child = self._idle.pop()
+                if child.is_alive():
+                    return child
+                self._forget(child)
+            if len(self._children) < self.size:
+                child = _Child(self._context, asyncio.get_running_loop())
+                self._children.add(child)
+                return child
+            await self._room()
+
+    async def _room(self) -> None:
+        """Wait in line for a child."""
+        turn: Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._next()
+            raise
+
+    def _give_back(self, child: _Child) -> None:
+        if self._closed:
+            child.stop()
+            self._forget(child)
+        else:
+            self._idle.append(child)
+            self._next()
+
+    async def _bury(self, child: _Child) -> None:
+        child.kill()
+        self._forget(child)
+        self._next()
+        await asyncio.wait([child.ended], timeout=_KILL_WAIT)
+
+    def _forget(self, child: _Child) -> None:
+        self._children.discard(child)
+        child.stop()
+
+    def _next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
+class RemoteTraceback(Exception):
+    """Where an error was raised, in the process that it comes from."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def reference_to(fn: Callable[..., Any]) -> Reference:
+    """`fn` by name, if that name leads back to it."""
+    module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
+    reference = Reference(module or "", qualname)
+    try:
+        found = reference.resolve()
+    except (AttributeError, ImportError, ValueError):
+        found = None
+    if found is not fn:
+        raise InputError.of(
+            "run_in",
+            "process",
+            f"needs a function that {qualname or fn!r} of {module} names: define it at the top",
+        )
+    return reference
+
+
+# -------------------------------------------------------------------------------------------------- a child
+
+
+class _Child:
+    """One process, and the thread that looks after it. It does one call at a time.
+
+    Both are daemons: a pool that nobody closed does not keep the program from ending.
+    """
+
+    def __init__(self, context: StartMethod, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._context = get_context("spawn") if context == "spawn" else get_context("forkserver")
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._call: _Call | None = None
+        self._killed = False
+        self.started: Future[None] = loop.create_future()
+        """Done when the process takes calls, or will never."""
+        self.ended: Future[None] = loop.create_future()
+        """Done when the process is gone."""
+        threading.Thread(target=self._live, daemon=True, name="treadle-process").start()
+
+    # -- from the event loop ---------------------------------------------------------------------------
+
+    async def call(self, request: bytes, name: str) -> Answer:
+        call = self._call = _Call(request, name, self._loop.create_future())
+        self._calls.put(call)
+        try:
+            answer = await call.answer
+        except asyncio.CancelledError:
+            with self._lock:
+                if not call.sent:
+                    call.withdrawn, self._call = True, None
+            raise
+        self._call = None
+        return answer
+
+    def is_idle(self) -> bool:
+        """Whether it knows of no call."""
+        return self._call is None
+
+    def is_alive(self) -> bool:
+        with self._lock:
+            return not self.ended.done() and (self._process is None or self._process.is_alive())
+
+    def stop(self) -> None:
+        """End it: by itself if it waits for calls, killed if it does anything else."""
+        if self._call is not None or not self.started.done():
+            self.kill()
+        self._calls.put(None)
+
+    def kill(self) -> None:
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
+
+    # -- in the thread ---------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            with self._start() as connection:
+                self._serve(connection)
+        except Exception as error:  # noqa: BLE001  no process: whoever called, or is about to, is told so
+            self._refuse_calls(error)
+        self._reap()
+        self._post(self.started, None)
+        self._post(self.ended, None)
+
+    def _start(self) -> Connection:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=serve, args=(theirs,), daemon=True, name="treadle-process")
+        process.start()
+        theirs.close()
+        _kill_at_exit(self)
+        with self._lock:
+            self._process = process
+            if self._killed:
+                process.kill()
+        return ours
+
+    def _serve(self, connection: Connection) -> None:
+        """Until told to stop, or until the process is dead."""
+        with contextlib.suppress(EOFError, OSError):
+            connection.recv_bytes()
+        self._post(self.started, None)
+        while (call := self._calls.get()) is not None:
+            with self._lock:
+                if call.withdrawn:
+                    continue
+                call.sent = True
+            try:
+                connection.send_bytes(call.request)
+                data = connection.recv_bytes()
+            except (EOFError, OSError):
+                self._post(call.answer, self._death(call.name))
+                return
+            self._post(call.answer, _read(data, call.name))
+
+    def _death(self, name: str) -> ProcessDied:
+        assert self._process is not None
+        # The pipe closes a moment before the process is gone.
+        self._process.join(_KILL_WAIT)
+        return ProcessDied(name, self._process.exitcode)
+
+    def _refuse_calls(self, error: Exception) -> None:
+        while (call := self._calls.get()) is not None:
+            self._post(call.answer, error)
+
+    def _reap(self) -> None:
+        """Wait until the process is gone; the pipe is closed, so one that is idle goes by itself."""
+        process = self._process
+        if process is None:
+            return
+        process.join(_KILL_WAIT)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        with self._lock:
+            self._process = None
+        process.close()
+
+    def _post(self, future: Future[Any], result: Any) -> None:
+        # The loop may be closed by now, and nobody waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_resolve, future, result)
+
+
+class _Call:
+    """One call on its way. `sent` and `withdrawn` exclude each other."""
+
+    __slots__ = ("answer", "name", "request", "sent", "withdrawn")
+
+    def __init__(self, request: bytes, name: str, answer: Future[Answer]) -> None:
+        self.request = request
+        self.name = name
+        self.answer = answer
+        self.sent = self.withdrawn = False
+
+
+def _read(data: bytes, name: str) -> Answer | Exception:
+    try:
+        answer: Answer = pickle.loads(data)
+    except Exception as error:  # noqa: BLE001  whatever a class does when it is unpickled
+        return DecodeError(f"what {name} gave back from its process cannot be read: {error}")
+    return answer
+
+
+def _resolve(future: Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+_alive: Final[weakref.WeakSet[_Child]] = weakref.WeakSet()
+
+
+def _kill_at_exit(child: _Child) -> None:
+    _alive.add(child)
+    _register_exit()
+
+
+@functools.cache
+def _register_exit() -> None:
+    # The standard library waits for every child when the program ends, and ours ignore its SIGTERM.
+    atexit.register(_kill_all)
+
+
+def _kill_all() -> None:
+    for child in list(_alive):
+        child.kill()

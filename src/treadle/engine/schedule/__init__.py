@@ -1,0 +1,1 @@
+"""Schedule: what recurs, and how each occurrence fires once."""

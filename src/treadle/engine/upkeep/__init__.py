@@ -1,0 +1,1 @@
+"""Upkeep: prune ended items, redrive dead ones, report a backlog."""

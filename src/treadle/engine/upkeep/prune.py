@@ -1,0 +1,41 @@
+"""Prune: forget what has been kept long enough, in small portions; and ask how the store is."""
+
+from __future__ import annotations
+
+from treadle.backend import Backend, Inspected
+from treadle.clock import Clock
+from treadle.engine.hooks import Hooks
+
+INTERVAL = 30.0
+PORTION = 1000
+
+
+class Pruner:
+    def __init__(self, backend: Backend, clock: Clock, hooks: Hooks) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._hooks = hooks
+
+    async def run(self) -> None:
+        """Prune until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL)
+            try:
+                await self.run_once()
+                await self.inspect()
+            except Exception as error:  # noqa: BLE001  keeping too much is no reason to stop working
+                self._hooks.report(error, "claim", "could not prune; will again")
+
+    async def run_once(self) -> int:
+        total = pruned = await self._backend.prune(PORTION)
+        while pruned >= PORTION:
+            await self._clock.sleep(0)
+            pruned = await self._backend.prune(PORTION)
+            total += pruned
+        return total
+
+    async def inspect(self) -> None:
+        """Pass on what the store says about itself."""
+        if isinstance(self._backend, Inspected):
+            for trouble in await self._backend.inspect():
+                self._hooks.report(trouble, "claim", "the store needs somebody")

@@ -1,0 +1,1 @@
+"""Wait: who waits for results here, and how processes wake each other."""

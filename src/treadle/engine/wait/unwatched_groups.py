@@ -1,0 +1,82 @@
+"""Groups that end with a value that nobody waits for.
+
+Waiters register nowhere: they are asked. Whoever settled the last member asks all processes, and calls the
+hook if no one has answered within the grace; a key in the store makes sure that it is called once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from treadle.backend import Backend
+from treadle.engine.hooks import Hooks
+from treadle.engine.registry import Registry
+from treadle.engine.settings import Settings
+from treadle.engine.tasks import Tasks
+from treadle.flow_control import OnUnhandledGroup, UnhandledGroup
+from treadle.item import EndedGroup, Filter, Ref, Status
+
+from . import wait_result as values
+
+
+class UnwatchedGroups:
+    def __init__(
+        self,
+        backend: Backend,
+        registry: Registry,
+        settings: Settings,
+        hooks: Hooks,
+        tasks: Tasks,
+        *,
+        waited: Callable[[tuple[Ref, ...]], list[Ref]],
+        ask: Callable[[list[Ref]], None],
+        hook: OnUnhandledGroup,
+    ) -> None:
+        self._backend = backend
+        self._registry = registry
+        self._settings = settings
+        self._hooks = hooks
+        self._tasks = tasks
+        self._waited = waited
+        self._ask = ask
+        self._hook = hook
+        self._open: set[Ref] = set()
+        """Groups that were asked about, and that nobody has answered for."""
+
+    def ended(self, group: EndedGroup) -> None:
+        ref = (group.tenant, group.id)
+        if group.value is not None and not self._waited((ref,)):
+            self._tasks.start(self._check(ref, group), "unhandled group")
+
+    def awaited(self, refs: tuple[Ref, ...]) -> None:
+        self._open.difference_update(refs)
+
+    async def _check(self, ref: Ref, group: EndedGroup) -> None:
+        self._open.add(ref)
+        try:
+            self._ask([ref])
+            await self._settings.clock.sleep(self._settings.unhandled_grace)
+            if ref in self._open and not self._waited((ref,)) and await self._first(group):
+                await self._call(group)
+        except Exception as error:  # noqa: BLE001  the user's hook, or the store: reported either way
+            self._hooks.report(error, "hook", "on_unhandled_group failed")
+        finally:
+            self._open.discard(ref)
+
+    async def _first(self, group: EndedGroup) -> bool:
+        key = f"treadle:unhandled:{group.id}"
+        owner = self._settings.generate_id()
+        return await self._backend.claim_key(key, owner, self._settings.keep, tenant=group.tenant)
+
+    async def _call(self, group: EndedGroup) -> None:
+        result = values.read(self._registry, group.type, group.value)
+        answer = self._hook(UnhandledGroup(group.id, result, await self._states(group)))
+        if inspect.isawaitable(answer):
+            await answer
+
+    async def _states(self, group: EndedGroup) -> dict[str, Status]:
+        if "listing" not in self._backend.capabilities:
+            return {}
+        page = await self._backend.list(Filter(tenant=group.tenant, group_id=group.id), limit=1000)
+        return {item.id: item.status for item in page.items}

@@ -1,0 +1,230 @@
+"""Flow control: what hooks that slow down, decline or raise the alarm are told, and ready-made ones.
+
+`backpressure(info) -> seconds | None` is asked before every claim; `adaptive_delay(...)` is one.
+`accept(info)` is asked before every attempt. `on_backlog(info)` is called while a worker cannot keep up;
+`BacklogWatch` decides when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from .errors import InputError
+from .item import Reason, Status
+from .metrics import Metrics
+from .timing import Duration, seconds
+
+
+class BackpressureInfo(Struct, frozen=True):
+    metrics: Metrics
+    active: int
+    """Items in this worker's hands, running or about to."""
+
+
+class AcceptInfo(Struct, frozen=True):
+    """What `accept` decides on. Declined, the item goes back and is not counted as attempted."""
+
+    id: str
+    type: str
+    group_id: str
+    attempt: int
+    input: Any
+
+
+class FailureInfo(Struct, frozen=True):
+    """What `on_failure` is told besides the error."""
+
+    id: str
+    type: str
+    attempt: int
+    """The attempt that failed: 1 for the first."""
+    attempts: int | None
+    """How many it may have; None: without limit."""
+
+
+class UnhandledGroup(Struct, frozen=True):
+    """A group that ended with a value nobody was waiting for."""
+
+    group_id: str
+    result: Any
+    states: Mapping[str, Status]
+    """Its members, by id."""
+
+
+class Redrive(Struct, frozen=True):
+    """`Treadle(redrive=...)`: when a worker is idle, some dead items of its types get another chance.
+
+    Only what may go better another time: items whose attempts are exhausted, or whose workers died. Each of
+    them at most `max_times`, so that what always fails comes to rest.
+    """
+
+    count: int = 10
+    """The most to move at once. 0: none."""
+    max_times: int = 3
+    """How often one item may be moved. An operator's requeue begins anew."""
+    backoff: Duration = 1.0
+    """How long an item waits when it is moved for the first time; twice as long each further time."""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "max_times"):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError.of(name, value, "must be a whole number, 0 or more")
+        seconds(self.backoff, field="backoff")
+
+
+class BacklogInfo(Struct, frozen=True):
+    active: int
+    """Items in this worker's hands."""
+    behind_for: float
+    """Seconds since it last kept up."""
+    ready: int | None = None
+    """Items in the store that could run now, if that is known."""
+
+
+# -------------------------------------------------------------------------------------------- backpressure
+
+
+class AdaptiveDelay:
+    """Slow down when attempts fail, speed up again step by step. See `adaptive_delay`."""
+
+    def __init__(
+        self,
+        max_fail_rate: float,
+        min: float,
+        max: float,
+        base: float,
+        factor: float,
+        step: float,
+        types: Sequence[str] | None,
+    ) -> None:
+        self._max_fail_rate = max_fail_rate
+        self._min, self._max = min, max
+        self._base, self._factor, self._step = base, factor, step
+        self._types = types
+        self._failed = self._succeeded = 0
+        self.delay = min
+
+    def __call__(self, info: BackpressureInfo) -> float:
+        failed, succeeded = self._ended(info.metrics)
+        delay = self._next(failed - self._failed, succeeded - self._succeeded)
+        self._failed, self._succeeded = failed, succeeded
+        # Rounded, so that as many steps down as up lead back to nothing.
+        self.delay = round(delay, 9)
+        return self.delay
+
+    def _next(self, failed: int, succeeded: int) -> float:
+        ended = failed + succeeded
+        if ended and failed / ended > self._max_fail_rate:
+            return min(self._max, max(self._base, self.delay * self._factor))
+        return max(self._min, self.delay - self._step)
+
+    def _ended(self, metrics: Metrics) -> tuple[int, int]:
+        watched = metrics.types() if self._types is None else self._types
+        found = [series for name in watched if (series := metrics.find(name)) is not None]
+        return sum(series.failed for series in found), sum(series.succeeded for series in found)
+
+
+def adaptive_delay(
+    max_fail_rate: float = 0.0,
+    min: Duration = 0.0,
+    max: Duration = 30.0,
+    base: Duration = 0.1,
+    factor: float = 2.0,
+    step: Duration | None = None,
+    types: Sequence[str] | None = None,
+) -> AdaptiveDelay:
+    """A `backpressure` that reacts to failures: additive increase of the speed, multiplicative decrease.
+
+    Whenever more than `max_fail_rate` (0 to 1) of the attempts that ended since it was last asked have
+    failed, retried or not, the delay before each claim grows: from `base` on by `factor`, up to `max`.
+    Otherwise it shrinks by `step` (default: `base`), down to `min`.
+
+    types: the names of the work types to watch; default: all.
+    """
+    least, base_seconds = seconds(min, field="min"), seconds(base, field="base")
+    most = seconds(max, field="max")
+    if least > most:
+        raise InputError.of("min", min, f"must not be more than max={max!r}")
+    if isinstance(types, str):
+        raise InputError.of("types", types, "must be a list of names")
+    return AdaptiveDelay(
+        _number(max_fail_rate, "max_fail_rate", 0.0, 1.0),
+        least,
+        most,
+        base_seconds,
+        _number(factor, "factor", 1.0, 1e6),
+        base_seconds if step is None else seconds(step, field="step"),
+        None if types is None else tuple(types),
+    )
+
+
+def _number(value: object, field: str, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InputError.of(field, value, f"must be a number from {low:g} to {high:g}")
+    return float(value)
+
+
+# ------------------------------------------------------------------------------------------------- backlog
+
+
+class BacklogWatch:
+    """When to raise the alarm: behind for `after` seconds without a break, then again every `every`.
+
+    every: None raises it once for each time that the worker fell behind.
+    """
+
+    def __init__(self, after: Duration, every: Duration | None = None) -> None:
+        self._after = seconds(after, field="backlog_after")
+        self._every = None if every is None else seconds(every, field="backlog_every")
+        if self._every == 0:
+            raise InputError.of("backlog_every", every, "must be more than 0, or None for once")
+        self._since: float | None = None
+        self._next: float | None = None
+
+    def run_once(self, now: float, behind: bool) -> float | None:
+        """Tell it how things stand (`behind`: there was more than there is room for) at `now`, in monotonic
+        seconds. Answers for how long the worker has been behind if the alarm is due, else None.
+        """
+        if not behind:
+            self._since = self._next = None
+            return None
+        if self._since is None:
+            self._since, self._next = now, now + self._after
+        if self._next is None or now < self._next:
+            return None
+        self._next = None if self._every is None else now + self._every
+        return now - self._since
+
+    @property
+    def next_at(self) -> float | None:
+        """When the alarm is due if nothing changes; None: not at all."""
+        return self._next
+
+
+class Failure(Struct, frozen=True):
+    """The item that died: given to the handler of a work type that was named as `on_dead=`.
+
+    @work
+    async def refund(failure: Failure) -> None: ...
+
+    @work(on_dead=refund)
+    async def charge(order: str) -> None: ...
+    """
+
+    id: str
+    type: str
+    input: dict[str, Any]
+    """Its arguments by name, as plain JSON values; empty if they could not be read."""
+    error: str
+    """The last error, as `type: message`."""
+    reason: Reason
+
+
+Backpressure: TypeAlias = Callable[[BackpressureInfo], float | Awaitable[float | None] | None]
+Accept: TypeAlias = Callable[[AcceptInfo], bool | Awaitable[bool]]
+OnBacklog: TypeAlias = Callable[[BacklogInfo], object | Awaitable[object]]
+OnUnhandledGroup: TypeAlias = Callable[[UnhandledGroup], object | Awaitable[object]]

@@ -1,0 +1,237 @@
+"""The verbs of an operator: look at items, and change what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+from treadle.engine.core import Core
+from treadle.engine.run.context_services import decoded
+from treadle.engine.wait import announce
+from treadle.engine.wait.wait_result import read
+from treadle.item import Changed, Count, Filter, GroupState, ItemState, Page, Reason, Ref, Status
+from treadle.options import HasId
+from treadle.timing import Instant, instant
+
+Ids = str | HasId | Iterable[str | HasId]
+
+PORTION: Final = 1000
+"""How many items one step changes, where there may be any number."""
+
+
+class Operator:
+    """Every verb is bound to one tenant, if there is one: what is another's is not there."""
+
+    def __init__(self, core: Core, tenant: str | None) -> None:
+        self._core = core
+        self._tenant = tenant
+
+    def connect(self) -> Coroutine[Any, Any, None]:
+        """Open the backend; verbs do it by themselves when they need to. Idempotent."""
+        return self._core.connect()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    async def get(self, ids: Ids) -> list[ItemState | None]:
+        """The items as they stand, in the order asked for; None for an unknown id."""
+        await self.connect()
+        states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
+        return [None if state is None else decoded(self._core, state) for state in states]
+
+    async def group(self, id: str) -> GroupState | None:
+        """A group as it stands, by the id of its root; None for an unknown one."""
+        await self.connect()
+        (group,) = await self._core.backend.group([id], tenant=self._tenant)
+        if group is not None and isinstance(group.value, bytes):
+            group.value = read(self._core.registry, group.type, group.value)
+        return group
+
+    async def workflow(self, id: str) -> list[ItemState]:
+        """Every item of a workflow, by creation."""
+        items: list[ItemState] = []
+        cursor: str | None = None
+        while True:
+            page = await self._page(
+                Filter(tenant=self._tenant, workflow=id), limit=1000, cursor=cursor, oldest_first=True
+            )
+            items += page.items
+            if page.cursor is None:
+                return items
+            cursor = page.cursor
+
+    async def list(
+        self,
+        status: Status | Sequence[Status] | None = None,
+        type: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        workflow: str | None = None,
+        since: Instant | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        *,
+        until: Instant | None = None,
+        group_id: str | None = None,
+        key: str | None = None,
+        reason: Reason | None = None,
+        oldest_first: bool = False,
+    ) -> Page:
+        """Items, newest first. Everything given must hold; `cursor` goes on where a page ended."""
+        where = Filter(
+            tenant=self._tenant if self._tenant is not None else tenant,
+            status=(status,) if isinstance(status, str) else tuple(status or ()),
+            type=type,
+            queue=queue,
+            workflow=workflow,
+            since=None if since is None else instant(since, field="since"),
+            until=None if until is None else instant(until, field="until"),
+            group_id=group_id,
+            key=key,
+            reason=reason,
+        )
+        if self._tenant is not None and tenant not in (None, self._tenant):
+            return Page(())
+        return await self._page(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+
+    async def _page(self, where: Filter, *, limit: int, cursor: str | None, oldest_first: bool) -> Page:
+        await self.connect()
+        page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        for item in page.items:
+            decoded(self._core, item)
+        return page
+
+    async def counts(self, *, ended: bool = False) -> Sequence[Count]:
+        """How many items there are by tenant, queue, type and status: open ones and the dead. With `ended`
+        the others too, which takes time in proportion to what is kept."""
+        await self.connect()
+        return await self._core.backend.counts(tenant=self._tenant, ended=ended)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def cancel(self, ids: Ids) -> int:
+        """End these items and their open descendants; running handlers are aborted. How many ended."""
+        await self.connect()
+        changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
+        announce.cancelled(self._core, changed.items)
+        self._ended(changed)
+        return len(changed.items)
+
+    async def complete(self, id: str | HasId, value: Any = None) -> None:
+        """End an open item as a success, without a worker. A running handler is aborted."""
+        await self.connect()
+        (name,) = ids_of(id)
+        (state,) = await self._core.backend.get([name], tenant=self._tenant)
+        result = self._encoded(state.type if state is not None else "", value)
+        changed = await self._core.backend.complete(name, result, tenant=self._tenant)
+        announce.completed(self._core, changed.items, value)
+        self._ended(changed)
+
+    async def requeue(self, ids: Ids) -> int:
+        """Make dead items ready again, with all their attempts. How many there were."""
+        await self.connect()
+        changed = await self._core.backend.requeue(ids_of(ids), tenant=self._tenant)
+        self._core.wakeups.ready()
+        return len(changed.items)
+
+    async def trigger(self, ids: Ids) -> None:
+        """Run scheduled items now. All or nothing: `NotFound`, `NotTriggerable`."""
+        await self.connect()
+        await self._core.backend.trigger(ids_of(ids), tenant=self._tenant)
+        self._core.wakeups.ready()
+
+    async def delete(self, group_ids: Ids, cascade: bool = False) -> int:
+        """Remove whole groups. `ReferencedError` while an item outside waits for a member; with `cascade`
+        the groups that members wait for go as well. How many items went."""
+        await self.connect()
+        changed = await self._core.backend.delete(ids_of(group_ids), tenant=self._tenant, cascade=cascade)
+        self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
+        return len(changed.items)
+
+    async def pause(self, queue: str) -> None:
+        """Hold back the items of a queue. What runs goes on."""
+        await self.connect()
+        await self._core.backend.pause(queue, True, tenant=self._tenant)
+
+    async def resume(self, queue: str) -> None:
+        """Let a paused queue go on."""
+        await self.connect()
+        await self._core.backend.pause(queue, False, tenant=self._tenant)
+        self._core.wakeups.ready()
+
+    def _encoded(self, type: str, value: Any) -> bytes:
+        known = self._core.registry.get(type)
+        codec = self._core.settings.codec
+        return codec.encode(value) if known is None else known.encode_result(value, codec)
+
+    def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
+        """Tell whoever waits for these items, for the groups that have ended, and for those that are gone."""
+        core = self._core
+        items = [(item.tenant, item.id) for item in changed.items]
+        announce.effects(core, changed.effects)
+        core.wakeups.ended(items, [*((g.tenant, g.id) for g in changed.effects.closed), *gone], here=True)
+        if changed.effects.released or changed.effects.doomed:
+            core.wakeups.ready()
+
+
+class DeadLetters:
+    """The items that ended dead: `app.dead`."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    async def list(self, **where: Any) -> Page:
+        """Dead items, newest first; takes what `app.list` takes, but for the status."""
+        return await self._operator.list("dead", **where)
+
+    async def requeue(self, ids: Ids | None = None, **where: Any) -> int:
+        """Make dead items ready again: those named, or all that a filter finds (as for `list`), each once:
+        what dies again meanwhile stays dead."""
+        if ids is not None:
+            return await self._operator.requeue(ids)
+        total = 0
+        async for tenant, items in self._found(where):
+            # The oldest first, so that they are ready in the order of their submission.
+            total += await Operator(core_of(self._operator), tenant).requeue(items[::-1])
+        return total
+
+    async def delete(self, ids: Ids | None = None, **where: Any) -> int:
+        """Remove dead items, with their groups: those named, or all that a filter finds."""
+        if ids is not None:
+            named = [item for item in await self._operator.get(ids) if item is not None]
+            groups = {item.group_id for item in named if item.status == "dead"}
+            return await self._operator.delete(sorted(groups)) if groups else 0
+        total = 0
+        async for tenant, items in self._found(where):
+            groups = {item.group_id for item in items}
+            total += await Operator(core_of(self._operator), tenant).delete(sorted(groups))
+        return total
+
+    async def _found(self, where: dict[str, Any]) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
+        """All that a filter finds (`limit`: so many at most), in portions of one tenant: an id that
+        several tenants use names another item in each."""
+        left, cursor = where.pop("limit", None), where.pop("cursor", None)
+        while left is None or left > 0:
+            page = await self.list(**where, limit=min(left or PORTION, PORTION), cursor=cursor)
+            by_tenant: dict[str, list[ItemState]] = {}
+            for item in page.items:
+                by_tenant.setdefault(item.tenant, []).append(item)
+            for portion in by_tenant.items():
+                yield portion
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+            left = None if left is None else left - len(page.items)
+
+
+def ids_of(given: Ids) -> list[str]:
+    """Ids, or what has one, alone or many."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable):
+        return [given.id]
+    return [each if isinstance(each, str) else each.id for each in given]
+
+
+def core_of(client: Operator) -> Core:
+    """The engine behind a client, for the modules of this package. Users have no need of it."""
+    return client._core  # pyright: ignore[reportPrivateUsage]  # the one place that may
