@@ -39,12 +39,13 @@ test: $(READY)  ## run every test, on real servers
 	@# Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
 	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci $(PYTEST_ARGS)
 
-check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules
+check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.architecture.house
 
 format: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff format .
