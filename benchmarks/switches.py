@@ -1,8 +1,8 @@
 """How often one `add(1, 2)` goes from one module of treadle into another: `python -m benchmarks.switches`.
 
 A switch is a call whose caller, the nearest frame of treadle on the stack, is in another module. A coroutine
-that is resumed counts as a call, as it does for `sys.setprofile`. All threads count, from `enqueue` until nothing
-happens any more. The fourth item of an app is measured: what is done once per app is not in it.
+that is resumed counts as a call, as it does for `sys.setprofile`. All threads count, from `enqueue` until
+nothing happens any more. The fourth item of an app is measured: what is done once per app is not in it.
 """
 
 from __future__ import annotations
