@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import chart, cost, engine, fleet, grown, must, processes, running, verbs
+from benchmarks import chart, cost, engine, fleet, goals, large_tables, processes, running, verbs
 from benchmarks.measure import Figure, machine, shown
 from benchmarks.stores import KINDS, Stores, stores
 
@@ -41,14 +41,14 @@ def main() -> None:
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
     console.print(f"written to {path}")
-    kept = must.rows(results)
+    kept = goals.rows(results)
     if kept:
-        console.print(must_table(kept))
+        console.print(goals_table(kept))
         path.with_suffix(".svg").write_text(chart.svg(kept, machine()))
         console.print(f"and {path.with_suffix('.svg')}")
 
 
-def must_table(rows: list[must.Row]) -> Table:
+def goals_table(rows: list[goals.Row]) -> Table:
     table = Table("what must be", "at least, at most", "found", "", title="promises")
     for row in rows:
         table.add_row(row.case, *row.shown, "" if row.share >= 1 else "[red]not reached[/]")
@@ -122,7 +122,7 @@ async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[
 
 async def depths(opened: Stores, quick: bool) -> dict[str, Any]:
     sizes, finished = ([1_000, 10_000], 100_000) if quick else ([1_000, 100_000, 1_000_000], 5_000_000)
-    figures = await grown.depth(opened, sizes, finished, 2.0 if quick else 10.0)
+    figures = await large_tables.depth(opened, sizes, finished, 2.0 if quick else 10.0)
     lowest = [min(each) for each in zip(*figures.values(), strict=True)]
     table = Table(
         "what is there", "p50 ms", "p95 ms", "p50 ratio", "p95 ratio", title="claim of 100, PostgreSQL"
@@ -136,7 +136,7 @@ async def depths(opened: Stores, quick: bool) -> dict[str, Any]:
 
 async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
     seconds, window = (20.0, 5.0) if quick else (240.0, 60.0)
-    windows = await grown.churn(opened, seconds, window)
+    windows = await large_tables.churn(opened, seconds, window)
     table = Table(
         "from second", "claim p50 ms", "p95 ms", "of the first", "jobs/s", title="churn, PostgreSQL"
     )

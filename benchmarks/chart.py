@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from benchmarks.must import Row
+from benchmarks.goals import Row
 
 WIDTH, LABELS, BAR, LINE = 960, 370, 400, 24
 MOST = 4.0

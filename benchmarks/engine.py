@@ -110,7 +110,7 @@ class Engine:
             return watch.seconds
 
     async def enqueue(self, callers: int) -> float:
-        """Nobody runs them. Each caller waits for one before it submits the next."""
+        """No worker runs them. Each caller waits for one before it submits the next."""
         count = max(200, self._count // 20)
         async with self._stores.fresh(self._kind) as url, Client(url, work=[noop]) as client:
 
@@ -142,7 +142,7 @@ class Engine:
 
     @asynccontextmanager
     async def _tables(self) -> AsyncGenerator[str]:
-        """A store with our tables in it, and nobody connected."""
+        """A store with our tables in it, and no open connection."""
         async with self._stores.fresh(self._kind) as url:
             async with Client(url, work=[noop]):
                 pass

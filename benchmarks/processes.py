@@ -55,7 +55,7 @@ class Load:
         while time.monotonic() < self._until:
             try:
                 await self._something()
-            except Exception as error:  # noqa: BLE001  whatever reaches a caller is counted
+            except Exception as error:  # noqa: BLE001  every error that reaches a caller is counted
                 self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
 
     async def _something(self) -> None:

@@ -164,7 +164,7 @@ class Verbs:
 
 
 class _Prepared:
-    """A fresh store with our tables in it, and nobody connected."""
+    """A fresh store with our tables in it, and no open connection."""
 
     def __init__(self, stores: Stores, kind: str) -> None:
         self._fresh = stores.fresh(kind)

@@ -108,7 +108,7 @@ async def measured(opened: Stores, turns: list[tuple[int, str, str]], share: flo
             try:
                 async for line in session(opened, kind, peer, share):
                     run.add(kind, peer, line)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
+            except Exception as error:  # noqa: BLE001 - reported, and the rest goes on
                 run.add(kind, peer, {"failed": f"{type(error).__name__} {error}"})
             progress.advance(task)
     return run

@@ -84,7 +84,7 @@ class Session:
     async def _case(self, name: str, case: Callable[[], Awaitable[float | dict[str, float] | None]]) -> None:
         try:
             found = await asyncio.wait_for(case(), 3 * STUCK)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the next is tried
+        except Exception as error:  # noqa: BLE001 - reported, and the next peer is tried
             _tell({"failed": f"{name}: {type(error).__name__} {error}"[:200]})
             return
         if isinstance(found, dict):
