@@ -1,0 +1,208 @@
+"""Reserve: new items take their ids and idempotency keys, and cycles are refused. No item exists yet.
+
+Each reservation is undone if a later step fails. A crash may leave a StoredItem that no GroupRecord lists.
+Such an item does not exist. It blocks its id only for a root with the same id, and submitting that root
+completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from treadle import rules
+from treadle.item import DEFAULT_TENANT, Item, Ref, Rejected
+
+from .compare_and_set import Snapshot
+from .dependencies import PortsDependencies
+from .records import Records, encode
+from .stored import StoredItem
+
+
+class KeyRef(NamedTuple):
+    tenant: str
+    type: str
+    key: str
+
+
+class ReservePlan:
+    """Which items are new, and which earlier items answer for the others."""
+
+    __slots__ = ("answers", "keys", "new")
+
+    def __init__(self) -> None:
+        self.new: dict[Ref, Item] = {}
+        self.answers: list[tuple[Ref, bool]] = []
+        """For each submitted item, in order: the item that answers, and whether that is an earlier one."""
+        self.keys: dict[KeyRef, tuple[Ref, Snapshot]] = {}
+        """Keys to take: for which item, and what was stored there before."""
+
+
+class Reservation:
+    """Items and keys that are reserved. Undo it, or add the items to a GroupRecord."""
+
+    __slots__ = ("answers", "items", "taken_keys")
+
+    def __init__(self, answers: Sequence[tuple[Ref, bool]]) -> None:
+        self.answers = answers
+        self.items: dict[Ref, StoredItem] = {}
+        self.taken_keys: list[tuple[str, str, str | None]] = []
+        """The key, its new owner, and its owner before."""
+
+
+class Reserver:
+    def __init__(self, records: Records, dependencies: PortsDependencies) -> None:
+        self._records = records
+        self._dependencies = dependencies
+
+    async def reserve(
+        self, items: Sequence[Item], now: float, *, queued_by: int = 0, group_id: str | None = None
+    ) -> Reservation | Rejected:
+        """Reserve roots, or children that the settlement `queued_by` adds to a group."""
+        while True:
+            plan = await self._plan(items, now)
+            if isinstance(plan, Rejected):
+                return plan
+            reservation = Reservation(plan.answers)
+            rejected = await self._reserve_ids(plan, reservation, now, queued_by, group_id)
+            rejected = rejected or await self._dependencies.find_cycle(reservation.items)
+            if rejected is None and await self._take_keys(plan, reservation):
+                return reservation
+            await self.undo(reservation)
+            if rejected is not None and not await self._resume(plan, rejected):
+                return rejected
+            # Another item owns a key now: plan again.
+
+    async def undo(self, reservation: Reservation) -> None:
+        records = self._records
+        for key, owner, before in reversed(reservation.taken_keys):
+            seen = await records.texts.read(key)
+            if seen.text == owner:
+                await records.texts.replace(key, seen, before)
+        for ref in reservation.items:
+            await records.ports.delete(records.keys.item(ref))
+
+    # -- keys ------------------------------------------------------------------------------------------
+
+    async def _plan(self, items: Sequence[Item], now: float) -> ReservePlan | Rejected:
+        plan = ReservePlan()
+        renamed: dict[Ref, str] = {}
+        twice: dict[str, None] = {}
+        for item in items:
+            ref = (item.tenant, item.id)
+            earlier = None if item.key is None else await self._find_owner(plan, item, item.key, now)
+            if earlier is not None:
+                renamed[ref] = earlier[1]
+            elif ref in plan.new:
+                twice[item.id] = None
+            else:
+                plan.new[ref] = item
+            plan.answers.append((earlier or ref, earlier is not None))
+        if twice:
+            return Rejected("duplicate_id", tuple(twice))
+        for ref, item in plan.new.items():
+            after = tuple(renamed.get((item.tenant, id), id) for id in item.after)
+            plan.new[ref] = replace(item, after=after)
+        return plan
+
+    async def _find_owner(self, plan: ReservePlan, item: Item, key: str, now: float) -> Ref | None:
+        """The earlier item that answers for this one. None: this item takes the key."""
+        wanted = KeyRef(item.tenant, item.type, key)
+        if wanted in plan.keys:
+            return plan.keys[wanted][0]
+        seen = await self._records.texts.read(self._records.keys.idempotency_key(*wanted))
+        if seen.text is not None:
+            earlier = (item.tenant, seen.text)
+            if await self._answers(earlier, item, now):
+                return earlier
+        plan.keys[wanted] = ((item.tenant, item.id), seen)
+        return None
+
+    async def _answers(self, earlier: Ref, item: Item, now: float) -> bool:
+        stored = await self._records.item(earlier)
+        if stored is None:
+            return False
+        record = await self._records.group(stored.group)
+        if stored.queued_by and (record is None or not record.has(stored.item.id)):
+            return False
+        is_open = record is None or record.ended_at is None
+        return rules.key_answers(item.key_scope, group_open=is_open, age=now - stored.queued_at)
+
+    async def _take_keys(self, plan: ReservePlan, reservation: Reservation) -> bool:
+        """All processes take keys in the same order, so that no two block each other."""
+        texts = self._records.texts
+        for wanted, (ref, seen) in sorted(plan.keys.items(), key=lambda pair: pair[0]):
+            key = self._records.keys.idempotency_key(*wanted)
+            if not await texts.replace(key, seen, ref[1]):
+                return False
+            reservation.taken_keys.append((key, ref[1], seen.text))
+        return True
+
+    async def _resume(self, plan: ReservePlan, rejected: Rejected) -> bool:
+        """A submission that crashed may have reserved an id and not taken the key of that item. Take the
+        key for it, so that it answers for the new item. Return whether there was one."""
+        resumed = False
+        records = self._records
+        for wanted, (ref, seen) in plan.keys.items():
+            stored = await records.item(ref) if ref[1] in rejected.ids else None
+            if stored is None or stored.queued_by:
+                continue
+            same_key = (stored.item.type, stored.item.key) == (wanted.type, wanted.key)
+            if same_key and await records.group(stored.group) is None:
+                await records.texts.replace(records.keys.idempotency_key(*wanted), seen, ref[1])
+                resumed = True
+        return resumed
+
+    # -- ids -------------------------------------------------------------------------------------------
+
+    async def _reserve_ids(
+        self, plan: ReservePlan, reservation: Reservation, now: float, queued_by: int, group_id: str | None
+    ) -> Rejected | None:
+        taken: list[str] = []
+        for ref, item in plan.new.items():
+            stored = StoredItem(
+                item,
+                item.id if group_id is None else group_id,
+                now,
+                rules.due_at(item, now),
+                rules.deadline_at(item, now),
+                queued_by,
+            )
+            if await self._reserve_id(stored):
+                reservation.items[ref] = stored
+            else:
+                taken.append(item.id)
+        return Rejected("duplicate_id", tuple(taken)) if taken else None
+
+    async def _reserve_id(self, stored: StoredItem) -> bool:
+        records, key = self._records, self._records.keys.item(stored.ref)
+        while not await records.ports.set_if_absent(key, encode(stored)):
+            present = await records.item(stored.ref)
+            if present is None:
+                continue
+            if stored.queued_by and present.queued_by == stored.queued_by:
+                return True  # this settlement reserved it before, and did not finish
+            if not present.queued_by or not await self._is_void(present):
+                return False
+            await records.ports.delete(key)
+        await self._record_tenant(stored)
+        return True
+
+    async def _is_void(self, stored: StoredItem) -> bool:
+        """Whether a child was reserved by a settlement that was never applied, and never will be."""
+        record = await self._records.group(stored.group)
+        if record is None:
+            return True
+        token = stored.queued_by
+        return not record.has(stored.item.id) and all(one.token != token for one in record.open.values())
+
+    async def _record_tenant(self, stored: StoredItem) -> None:
+        """Write which tenant used the id first."""
+        tenant, id = stored.ref
+        if tenant == DEFAULT_TENANT:
+            return
+        records = self._records
+        first = tenant if await records.item((DEFAULT_TENANT, id)) is None else DEFAULT_TENANT
+        await records.ports.set_if_absent(records.keys.first_tenant(id), first)
