@@ -59,7 +59,7 @@ class Cycles:
         ends: list[Status | None] = [await self._gates.ended(ref) for ref in refs]
         pending = [ref for ref, end in zip(refs, ends, strict=True) if end is None]
         met = sum(rules.counts(item.counting, end) for end in ends if end is not None)
-        return pending if rules.gate(item.need, met, len(pending)) == "waiting" else []
+        return pending if rules.dependency_state(item.need, met, len(pending)) == "waiting" else []
 
     async def _stored(self, ref: Ref) -> list[Ref]:
         header = await self._archive.header(ref)

@@ -102,7 +102,7 @@ def count(ledger: Ledger, id: str, prerequisite: str, ended: Status, now: float)
 def _stand(member: Member, now: float) -> str | None:
     if member.status != "blocked" or member.doomed is not None:
         return None
-    match rules.gate(member.need, member.met, len(member.waits)):
+    match rules.dependency_state(member.need, member.met, len(member.waits)):
         case "released":
             _wait(member, now)
             return "released"

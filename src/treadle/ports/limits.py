@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.item import Limit, PermitReply, PermitRequest
-from treadle.rules import LimitState, grant, idle_at
+from treadle.rules import LimitState, idle_at, permit
 
 from .archive import UNCHANGED, Archive, Form, Unchanged
 
@@ -76,7 +76,7 @@ def _key(limit: Limit) -> str:
 def _granted(permits: Permits, take: PermitRequest, worker: str | None, now: float) -> PermitReply:
     if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
         return PermitReply(0)
-    given, gauges = grant(take, _gauges(permits, take, now), now)
+    given, gauges = permit(take, _gauges(permits, take, now), now)
     for limit, gauge in gauges.items():
         if limit.algorithm != "slots":
             permits.meters[_key(limit)] = Meter(limit, gauge)
