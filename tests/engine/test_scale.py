@@ -121,7 +121,7 @@ NOT_OURS = (
     # What an item consists of: the store keeps it, whoever made it.
     "*/treadle/minted.py",
     "*/treadle/ids.py",
-    "*/treadle/rules.py",
+    "*/treadle/rules/*.py",
     "*/treadle/engine/itemize.py",
     "*/treadle/codec/*",
     # asyncio's table of all tasks: as large as it ever was.

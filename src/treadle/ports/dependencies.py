@@ -133,11 +133,10 @@ class PortsDependencies:
 
     async def _new_edges(self, item: Item) -> list[Ref]:
         """What a new item will wait for. None, if the prerequisites that have ended release or doom it."""
-        refs = [(item.tenant, id) for id in item.after]
-        ends: list[Status | None] = [await self._ended(ref) for ref in refs]
-        pending = [ref for ref, end in zip(refs, ends, strict=True) if end is None]
-        met = sum(rules.counts(item.counting, end) for end in ends if end is not None)
-        return pending if rules.gate(item.need, met, len(pending)) == "waiting" else []
+        ended: dict[str, Status | None]
+        ended = {id: await self._ended((item.tenant, id)) for id in item.after}
+        found = rules.count_dependencies(item, ended.get)
+        return [(item.tenant, id) for id in found.pending] if found.state == "waiting" else []
 
     async def _stored_edges(self, ref: Ref) -> list[Ref]:
         stored = await self._records.item(ref)

@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
 from treadle import rules
-from treadle.item import Contribution, EndedGroup, Loss, Ref, Settlement, Status, Verdict
+from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
-
-HISTORY = 10
 
 
 class GroupChange:
@@ -46,11 +44,12 @@ def token_state(record: GroupRecord | None, id: str, token: int) -> TokenState:
     if (member := record.open.get(id)) is not None:
         if member.token == token:
             return "in force"
-        return "settled" if token in member.settled_tokens else "taken"
+        return rules.loss_of(token, member.settled_tokens, None) or "settled"
     ended = record.ended.get(id)
     if ended is None:
         return "not_found"
-    return "settled" if ended.token == token else "cancelled" if ended.status == "cancelled" else "taken"
+    cancelled = ended.status == "cancelled"
+    return rules.loss_of(token, (ended.token,), ended.status, by_operator=cancelled) or "settled"
 
 
 def verdict_on(member: OpenMember, now: float) -> Verdict | None:
@@ -120,7 +119,7 @@ def count_prerequisite(
 def _release_or_doom(member: OpenMember, now: float) -> str | None:
     if member.status != "blocked" or member.doomed is not None:
         return None
-    match rules.gate(member.need, member.met, len(member.waits_for)):
+    match rules.dependency_state(member.need, member.met, len(member.waits_for)):
         case "released":
             _make_due(member, now)
             return "released"
@@ -132,7 +131,7 @@ def _release_or_doom(member: OpenMember, now: float) -> str | None:
 
 
 def _make_due(member: OpenMember, now: float) -> None:
-    member.status = "scheduled" if member.due > now else "ready"
+    member.status = rules.waiting_status(member.due, now)
     member.ready_since = now
 
 
@@ -151,12 +150,16 @@ def free(member: OpenMember, now: float) -> None:
     token = _end_lease(member)
     if member.status != "running":
         return
-    member.losses += 1
     _add_failure(member, token)
-    member.due = now + rules.loss_delay(member.losses)
-    _make_due(member, now)
-    if rules.budget_spent(member.attempt, member.attempts):
-        member.doomed = "lease_lost"
+    again = rules.after_loss(
+        now,
+        attempt=member.attempt,
+        attempts=member.attempts,
+        losses=member.losses,
+        due=member.due,
+        deadline=member.deadline,
+    )
+    _wait_again(member, again, now)
 
 
 def _end_lease(member: OpenMember) -> int:
@@ -165,7 +168,12 @@ def _end_lease(member: OpenMember) -> int:
 
 
 def _add_failure(member: OpenMember, token: int) -> None:
-    member.failed_tokens = [*member.failed_tokens, token][-HISTORY:]
+    member.failed_tokens = [*member.failed_tokens, token][-rules.KEPT_ATTEMPTS :]
+
+
+def _wait_again(member: OpenMember, again: rules.WaitingAgain, now: float) -> None:
+    member.status, member.due, member.attempt, member.losses = again[:4]
+    member.doomed, member.ready_since = again.verdict, now
 
 
 # ------------------------------------------------------------------------------------------------ settlements
@@ -176,24 +184,13 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
     member = record.open[settlement.lease.id]
     verdict = member.verdict
     token = _end_lease(member)
-    member.settled_tokens = [*member.settled_tokens, token][-HISTORY:]
+    member.settled_tokens = [*member.settled_tokens, token][-rules.KEPT_ATTEMPTS :]
     if verdict is not None:
         return
-    if settlement.kind != "retry":
-        member.attempt -= 1
-    elif settlement.failure is not None:
+    if rules.recorded_failure(settlement, verdict) is not None:
         _add_failure(member, token)
-    member.losses = 0
-    if settlement.kind != "release" or settlement.delay or settlement.run_at is not None:
-        member.due = rules.due_at(settlement, now)
-    _make_due(member, now)
-
-
-def contribute(record: GroupRecord, contribution: Contribution, token: int) -> None:
-    """Set the group's value, unless it is final."""
-    if not record.final:
-        record.value_token, record.final = token, contribution.final
-        record.version += 1
+    again = rules.put_back(settlement, now, attempt=member.attempt, due=member.due, deadline=member.deadline)
+    _wait_again(member, again, now)
 
 
 def end_by_settlement(
@@ -204,8 +201,9 @@ def end_by_settlement(
     ids = [child.item.id for child in children]
     for child in children:
         record.open[child.item.id] = new_member(child, lease.id)
-    if status == "success" and settlement.contribution is not None:
-        contribute(record, settlement.contribution, lease.token)
+    if status == "success" and settlement.contribution is not None and not record.final:
+        value = rules.contributed(settlement.contribution, settlement.result, record.version)
+        record.value_token, record.version, record.final = lease.token, value.version, value.final
     _end(record, lease.id, status, lease.token, now, change)
     for id in ids:
         unblock(record, id, now)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.item import Limit, PermitReply, PermitRequest
-from treadle.rules import LimitState, grant, idle_at
+from treadle.rules import LimitState, idle_at, permit
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
 
@@ -34,7 +34,6 @@ class PortsLimits:
     async def take_permits(
         self, requests: Sequence[PermitRequest], worker: str, alive: bool
     ) -> list[PermitReply]:
-        """A worker that is not alive gets no permits of `slots`, because they would never be returned."""
         now = self._records.now()
 
         def step(record: LimitsRecord | None) -> tuple[list[PermitReply], LimitsRecord]:
@@ -70,9 +69,7 @@ class PortsLimits:
 
 
 def _take(record: LimitsRecord, request: PermitRequest, worker: str | None, now: float) -> PermitReply:
-    if worker is None and any(limit.algorithm == "slots" for limit in request.limits):
-        return PermitReply(0)
-    reply, states = grant(request, _states(record, request, now), now)
+    reply, states = permit(request, _states(record, request, now), now, alive=worker is not None)
     for limit, state in states.items():
         if limit.algorithm != "slots":
             record.limits[_key(limit)] = StoredLimit(limit, state)

@@ -8,12 +8,10 @@ completes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from treadle import rules
 from treadle.item import DEFAULT_TENANT, Item, Ref, Rejected
+from treadle.rules import KeyHolder, KeyRef, SubmitPlan
 
 from .compare_and_set import Snapshot
 from .dependencies import PortsDependencies
@@ -21,32 +19,13 @@ from .records import Records, encode
 from .stored import StoredItem
 
 
-class KeyRef(NamedTuple):
-    tenant: str
-    type: str
-    key: str
-
-
-class ReservePlan:
-    """Which items are new, and which earlier items answer for the others."""
-
-    __slots__ = ("answers", "keys", "new")
-
-    def __init__(self) -> None:
-        self.new: dict[Ref, Item] = {}
-        self.answers: list[tuple[Ref, bool]] = []
-        """For each submitted item, in order: the item that answers, and whether that is an earlier one."""
-        self.keys: dict[KeyRef, tuple[Ref, Snapshot]] = {}
-        """Keys to take: for which item, and what was stored there before."""
-
-
 class Reservation:
     """Items and keys that are reserved. Undo it, or add the items to a GroupRecord."""
 
-    __slots__ = ("answers", "items", "taken_keys")
+    __slots__ = ("items", "plan", "taken_keys")
 
-    def __init__(self, answers: Sequence[tuple[Ref, bool]]) -> None:
-        self.answers = answers
+    def __init__(self, plan: SubmitPlan) -> None:
+        self.plan = plan
         self.items: dict[Ref, StoredItem] = {}
         self.taken_keys: list[tuple[str, str, str | None]] = []
         """The key, its new owner, and its owner before."""
@@ -62,16 +41,19 @@ class Reserver:
     ) -> Reservation | Rejected:
         """Reserve roots, or children that the settlement `queued_by` adds to a group."""
         while True:
-            plan = await self._plan(items, now)
+            keys = await self._read_keys(items)
+            owners = {key: await self._owner(key[0], seen) for key, seen in keys.items()}
+            # An id that is taken shows when it is reserved.
+            plan = rules.plan_submission(items, now, owners.__getitem__, lambda _: False)
             if isinstance(plan, Rejected):
                 return plan
-            reservation = Reservation(plan.answers)
-            rejected = await self._reserve_ids(plan, reservation, now, queued_by, group_id)
+            reservation = Reservation(plan)
+            rejected = await self._reserve_ids(reservation, now, queued_by, group_id)
             rejected = rejected or await self._dependencies.find_cycle(reservation.items)
-            if rejected is None and await self._take_keys(plan, reservation):
+            if rejected is None and await self._take_keys(reservation, keys):
                 return reservation
             await self.undo(reservation)
-            if rejected is not None and not await self._resume(plan, rejected):
+            if rejected is not None and not await self._resume(plan, keys, rejected):
                 return rejected
             # Another item owns a key now: plan again.
 
@@ -86,82 +68,53 @@ class Reserver:
 
     # -- keys ------------------------------------------------------------------------------------------
 
-    async def _plan(self, items: Sequence[Item], now: float) -> ReservePlan | Rejected:
-        plan = ReservePlan()
-        renamed: dict[Ref, str] = {}
-        twice: dict[str, None] = {}
-        for item in items:
-            ref = (item.tenant, item.id)
-            earlier = None if item.key is None else await self._find_owner(plan, item, item.key, now)
-            if earlier is not None:
-                renamed[ref] = earlier[1]
-            elif ref in plan.new:
-                twice[item.id] = None
-            else:
-                plan.new[ref] = item
-            plan.answers.append((earlier or ref, earlier is not None))
-        if twice:
-            return Rejected("duplicate_id", tuple(twice))
-        for ref, item in plan.new.items():
-            after = tuple(renamed.get((item.tenant, id), id) for id in item.after)
-            plan.new[ref] = replace(item, after=after)
-        return plan
+    async def _read_keys(self, items: Sequence[Item]) -> dict[KeyRef, Snapshot]:
+        keys = {(item.tenant, item.type, item.key): None for item in items if item.key is not None}
+        records = self._records
+        return {key: await records.texts.read(records.keys.idempotency_key(*key)) for key in keys}
 
-    async def _find_owner(self, plan: ReservePlan, item: Item, key: str, now: float) -> Ref | None:
-        """The earlier item that answers for this one. None: this item takes the key."""
-        wanted = KeyRef(item.tenant, item.type, key)
-        if wanted in plan.keys:
-            return plan.keys[wanted][0]
-        seen = await self._records.texts.read(self._records.keys.idempotency_key(*wanted))
-        if seen.text is not None:
-            earlier = (item.tenant, seen.text)
-            if await self._answers(earlier, item, now):
-                return earlier
-        plan.keys[wanted] = ((item.tenant, item.id), seen)
-        return None
-
-    async def _answers(self, earlier: Ref, item: Item, now: float) -> bool:
-        stored = await self._records.item(earlier)
+    async def _owner(self, tenant: str, seen: Snapshot) -> KeyHolder | None:
+        """The item that owns a key. None: there is none, or it was reserved and never became a member."""
+        stored = None if seen.text is None else await self._records.item((tenant, seen.text))
         if stored is None:
-            return False
+            return None
         record = await self._records.group(stored.group)
         if stored.queued_by and (record is None or not record.has(stored.item.id)):
-            return False
-        is_open = record is None or record.ended_at is None
-        return rules.key_answers(item.key_scope, group_open=is_open, age=now - stored.queued_at)
+            return None
+        return KeyHolder(stored.item.id, record is None or record.ended_at is None, stored.queued_at)
 
-    async def _take_keys(self, plan: ReservePlan, reservation: Reservation) -> bool:
+    async def _take_keys(self, reservation: Reservation, keys: dict[KeyRef, Snapshot]) -> bool:
         """All processes take keys in the same order, so that no two block each other."""
         texts = self._records.texts
-        for wanted, (ref, seen) in sorted(plan.keys.items(), key=lambda pair: pair[0]):
-            key = self._records.keys.idempotency_key(*wanted)
+        for key_ref, ref in sorted(reservation.plan.keys.items()):
+            key, seen = self._records.keys.idempotency_key(*key_ref), keys[key_ref]
             if not await texts.replace(key, seen, ref[1]):
                 return False
             reservation.taken_keys.append((key, ref[1], seen.text))
         return True
 
-    async def _resume(self, plan: ReservePlan, rejected: Rejected) -> bool:
-        """A submission that crashed may have reserved an id and not taken the key of that item. Take the
-        key for it, so that it answers for the new item. Return whether there was one."""
+    async def _resume(self, plan: SubmitPlan, keys: dict[KeyRef, Snapshot], rejected: Rejected) -> bool:
+        """A submission that crashed may have reserved an id and not taken the key of that item. Take the key
+        for it, so that it answers for the new item. Return whether there was one."""
         resumed = False
         records = self._records
-        for wanted, (ref, seen) in plan.keys.items():
+        for key_ref, ref in plan.keys.items():
             stored = await records.item(ref) if ref[1] in rejected.ids else None
             if stored is None or stored.queued_by:
                 continue
-            same_key = (stored.item.type, stored.item.key) == (wanted.type, wanted.key)
+            same_key = (stored.item.type, stored.item.key) == key_ref[1:]
             if same_key and await records.group(stored.group) is None:
-                await records.texts.replace(records.keys.idempotency_key(*wanted), seen, ref[1])
+                await records.texts.replace(records.keys.idempotency_key(*key_ref), keys[key_ref], ref[1])
                 resumed = True
         return resumed
 
     # -- ids -------------------------------------------------------------------------------------------
 
     async def _reserve_ids(
-        self, plan: ReservePlan, reservation: Reservation, now: float, queued_by: int, group_id: str | None
+        self, reservation: Reservation, now: float, queued_by: int, group_id: str | None
     ) -> Rejected | None:
         taken: list[str] = []
-        for ref, item in plan.new.items():
+        for ref, item in reservation.plan.new.items():
             stored = StoredItem(
                 item,
                 item.id if group_id is None else group_id,

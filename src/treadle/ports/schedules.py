@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from treadle import rules
 from treadle.item import Fire, Item, Rejected, Schedule, Submitted
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
@@ -36,14 +37,16 @@ class PortsSchedules:
         now = self._records.now()
 
         def step(record: SchedulesRecord) -> tuple[Schedule, SchedulesRecord | Unchanged]:
-            known = record.get(schedule.name)
-            if known is not None and known.schedule.spec == schedule.spec:
-                known.schedule = replace(known.schedule, seen_at=now)
-                return known.schedule, record
-            if schedule.next_at is None:
-                return known.schedule if known is not None else schedule, UNCHANGED
-            record[schedule.name] = StoredSchedule(replace(schedule, seen_at=now))
-            return record[schedule.name].schedule, record
+            stored = record.get(schedule.name)
+            known = None if stored is None else stored.schedule
+            put = rules.put_schedule(known, schedule, now)
+            if put is None:
+                return known or schedule, UNCHANGED
+            if stored is not None and stored.schedule.spec == put.spec:
+                stored.schedule = put
+            else:
+                record[schedule.name] = StoredSchedule(put)
+            return put, record
 
         return await self._change(step)
 
@@ -86,14 +89,14 @@ class PortsSchedules:
             draft = await self._records.draft(self._records.keys.schedules, SCHEDULES)
             record = draft.record or {}
             stored = record.get(fire.name)
-            if stored is None or stored.schedule.paused or stored.schedule.next_at != fire.at:
+            advanced = None if stored is None else rules.fired(stored.schedule, fire)
+            if stored is None or advanced is None:
                 return None
             if stored.firing is not None:
                 await self._resume(fire.name, stored)
                 continue
             before = stored.schedule
-            stored.schedule = replace(before, next_at=fire.next_at, last_at=fire.at)
-            stored.firing = fire.items
+            stored.schedule, stored.firing = advanced, fire.items
             if await self._records.replace(self._records.keys.schedules, draft, record):
                 return before
 

@@ -18,7 +18,6 @@ from treadle import rules
 from treadle.item import (
     Attempt,
     ErrorInfo,
-    Item,
     Outcome,
     Ref,
     Rejected,
@@ -30,7 +29,7 @@ from treadle.item import (
 from . import groups
 from .dependencies import PortsDependencies
 from .effects import PortsEffects
-from .groups import HISTORY, EffectTotals, GroupChange, TokenState
+from .groups import EffectTotals, GroupChange, TokenState
 from .pointers import Pointers
 from .records import GROUP, Records, back_off
 from .reserve import Reservation, Reserver
@@ -40,7 +39,7 @@ from .workers import PortsWorkers
 ENDS: dict[str, Status] = {"success": "success", "dead": "dead", "cancelled": "cancelled"}
 """The kinds of settlement that end an item, and its status afterwards."""
 ALREADY_APPLIED = Outcome(verb="applied", again=True)
-NO_CHILDREN = Reservation(())
+NO_CHILDREN = Reservation(rules.SubmitPlan())
 
 
 class SettleCall:
@@ -104,7 +103,7 @@ class PortsSettle:
         reservation = await self._reserve_children(run[0])
         group = _group(run[0])
         if isinstance(reservation, Rejected):
-            if _is_fold(run[0]):
+            if rules.is_fold(run[0]):
                 call.refused.add(group)
             return [Outcome(verb="rejected", rejected=reservation)]
         key = self._records.keys.group(group)
@@ -135,7 +134,7 @@ class PortsSettle:
         record = await self._records.group(group)
         if record is None or groups.token_state(record, lease.id, lease.token) != "in force":
             return NO_CHILDREN
-        children = [_child(settlement, item) for item in settlement.children]
+        children = [rules.as_child(item, lease.tenant, lease.id) for item in settlement.children]
         now = self._records.now()
         reservation = await self._reserver.reserve(
             children, now, queued_by=lease.token, group_id=lease.group_id
@@ -155,7 +154,7 @@ class PortsSettle:
         lease = settlement.lease
         state = groups.token_state(record, lease.id, lease.token)
         if state != "in force" or record is None:
-            if _is_fold(settlement) and state != "settled":
+            if rules.is_fold(settlement) and state != "settled":
                 refused.add(_group(settlement))
             return SettleStep(settlement, _refusal(state))
         if settlement.kind not in ENDS:
@@ -166,9 +165,9 @@ class PortsSettle:
     async def _put_back(self, settlement: Settlement, record: GroupRecord) -> SettleStep:
         member, now = record.open[settlement.lease.id], self._records.now()
         step = SettleStep(settlement, Outcome(verb="applied"), member.worker)
-        if settlement.kind == "retry" and settlement.failure is not None:
+        if (failure := rules.recorded_failure(settlement, member.verdict)) is not None:
             key = self._records.keys.failed_attempt(_ref(settlement), settlement.lease.token)
-            await self._records.write(key, _attempt(settlement.failure, member, now))
+            await self._records.write(key, _attempt(failure, member, now))
         groups.put_back(record, settlement, now)
         step.due = groups.look_at(member) or 0.0
         return step
@@ -178,9 +177,13 @@ class PortsSettle:
     ) -> SettleStep | None:
         """Refuse a fold that was computed from another value than the group's."""
         contribution, group = settlement.contribution, _group(settlement)
-        if contribution is None or contribution.version is None:
-            return None
-        if contribution.version == record.version and group not in refused:
+        if (
+            contribution is None
+            or rules.contribution_state(
+                contribution, record.version, final=record.final, refused=group in refused
+            )
+            != "moved"
+        ):
             return None
         refused.add(group)
         value = await self._records.group_value(group, record)
@@ -194,9 +197,7 @@ class PortsSettle:
         change = groups.end_by_settlement(
             record, settlement, ENDS[settlement.kind], reservation.items.values(), now
         )
-        pairs = zip(settlement.children, reservation.answers, strict=True)
-        existing = {child.id: ref[1] for child, (ref, is_existing) in pairs if is_existing}
-        outcome = Outcome(verb="applied", existing=existing or None)
+        outcome = Outcome(verb="applied", existing=reservation.plan.existing or None)
         if _contributes(settlement):
             value = _contributed(settlement)
             if was_final:
@@ -210,19 +211,18 @@ class PortsSettle:
         """Write the end of an item and its contribution, each under the token of the settlement."""
         records, ref, token = self._records, _ref(settlement), settlement.lease.token
         history = await records.history(ref, member.failed_tokens)
-        if settlement.kind == "dead" and settlement.failure is not None:
-            history += (_attempt(settlement.failure, member, now),)
-        reason = settlement.reason or member.verdict or "aborted"
+        if (failure := rules.recorded_failure(settlement, member.verdict)) is not None:
+            history += (_attempt(failure, member, now),)
         end = ItemEnd(
             ENDS[settlement.kind],
             now,
-            reason if settlement.kind == "dead" else None,
+            rules.death_reason(settlement, member.verdict) if settlement.kind == "dead" else None,
             settlement.result if settlement.kind == "success" else None,
             member.attempt,
             member.due,
             member.started or None,
             member.worker,
-            history[-HISTORY:],
+            history[-rules.KEPT_ATTEMPTS :],
         )
         await records.write(records.keys.item_end(ref, token), end)
         if _contributes(settlement):
@@ -296,15 +296,6 @@ def _ref(settlement: Settlement) -> Ref:
 
 def _group(settlement: Settlement) -> Ref:
     return (settlement.lease.tenant, settlement.lease.group_id)
-
-
-def _child(settlement: Settlement, item: Item) -> Item:
-    lease = settlement.lease
-    return replace(item, tenant=lease.tenant, parent=lease.id if item.parent is None else item.parent)
-
-
-def _is_fold(settlement: Settlement) -> bool:
-    return settlement.contribution is not None and settlement.contribution.version is not None
 
 
 def _refusal(state: TokenState) -> Outcome:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from treadle import rules
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
 
 from . import groups
@@ -55,7 +56,7 @@ class PortsSubmit:
         tokens = await self._lease(new.values(), now)
         submitted = {ref: await self._create_group(stored, tokens.get(ref, 0)) for ref, stored in new.items()}
         answers: list[Submitted] = []
-        for ref, existing in reservation.answers:
+        for ref, existing in reservation.plan.answers:
             answers.append(await self._existing(ref) if existing else submitted[ref])
         return tuple(answers)
 
@@ -93,7 +94,7 @@ class PortsSubmit:
         member = await self._write_group(stored, record)
         status: Status = member.status
         if member.waits_for and await self._dependencies.count_ended(stored, member.waits_for) == "released":
-            status = "scheduled" if member.due > now else "ready"
+            status = rules.waiting_status(member.due, now)
         leased = token and member.token == token
         return Submitted(id, False, status, lease_of(stored, member) if leased else None, id)
 
