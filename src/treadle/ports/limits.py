@@ -39,7 +39,9 @@ class PortsLimits:
         def step(record: LimitsRecord | None) -> tuple[list[PermitReply], LimitsRecord]:
             record = record or LimitsRecord({}, {})
             _remove_idle(record, now)
-            return [_take(record, request, worker if alive else None, now) for request in requests], record
+            return [
+                _take_permits(record, request, worker if alive else None, now) for request in requests
+            ], record
 
         return await self._records.change(self._records.keys.limits, LIMITS, step)
 
@@ -50,7 +52,7 @@ class PortsLimits:
             for request in requests:
                 for limit in request.limits:
                     if limit.algorithm == "slots":
-                        _return(record, limit.name, worker, request.count)
+                        _return_permits(record, limit.name, worker, request.count)
             return None, record
 
         await self._records.change(self._records.keys.limits, LIMITS, step)
@@ -62,13 +64,15 @@ class PortsLimits:
             if record is None or not any(worker in users for users in record.slots.values()):
                 return None, UNCHANGED
             for name in list(record.slots):
-                _return(record, name, worker, record.slots[name].get(worker, 0))
+                _return_permits(record, name, worker, record.slots[name].get(worker, 0))
             return None, record
 
         await self._records.change(self._records.keys.limits, LIMITS, step)
 
 
-def _take(record: LimitsRecord, request: PermitRequest, worker: str | None, now: float) -> PermitReply:
+def _take_permits(
+    record: LimitsRecord, request: PermitRequest, worker: str | None, now: float
+) -> PermitReply:
     reply, states = permit(request, _states(record, request, now), now, alive=worker is not None)
     for limit, state in states.items():
         if limit.algorithm != "slots":
@@ -93,7 +97,7 @@ def _key(limit: Limit) -> str:
     return f"{limit.algorithm}:{limit.name}"
 
 
-def _return(record: LimitsRecord, name: str, worker: str, count: int) -> None:
+def _return_permits(record: LimitsRecord, name: str, worker: str, count: int) -> None:
     users = record.slots.get(name, {})
     left = users.get(worker, 0) - count
     if left > 0:

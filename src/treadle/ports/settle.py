@@ -177,13 +177,12 @@ class PortsSettle:
     ) -> SettleStep | None:
         """Refuse a fold that was computed from another value than the group's."""
         contribution, group = settlement.contribution, _group(settlement)
-        if (
-            contribution is None
-            or rules.contribution_state(
-                contribution, record.version, final=record.final, refused=group in refused
-            )
-            != "moved"
-        ):
+        if contribution is None:
+            return None
+        state = rules.contribution_state(
+            contribution, record.version, final=record.final, refused=group in refused
+        )
+        if state != "moved":
             return None
         refused.add(group)
         value = await self._records.group_value(group, record)
