@@ -90,7 +90,7 @@ class PortsBackend:
         self._schedules = PortsSchedules(records, self._submit)
         self._wakeups = PortsWakeups(ports)
 
-    # -- lifetime ------------------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Ports connect on their own."""
