@@ -74,7 +74,7 @@ class PortsBackend:
         prefix: str = "treadle",
         clock: Clock | None = None,
     ) -> None:
-        ports = self.ports = AsyncPorts(queue, pubsub, store)
+        ports = self._ports = AsyncPorts(queue, pubsub, store)
         records = self._records = Records(ports, StoreKeys(prefix), clock or SystemClock())
         pointers = Pointers(ports)
         dependencies = PortsDependencies(records, pointers)
@@ -99,7 +99,7 @@ class PortsBackend:
         self._wakeups.close()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        return PortsHeartbeatConnection(self)
+        return PortsHeartbeatConnection(self._ports, self._workers)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -188,8 +188,8 @@ class PortsBackend:
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         name = self._records.keys.claimed_key(tenant, key)
-        while not await self.ports.set_if_absent(name, owner, ttl):
-            current = await self.ports.get(name)
+        while not await self._ports.set_if_absent(name, owner, ttl):
+            current = await self._ports.get(name)
             if current is not None:
                 return current == owner
         return True
@@ -239,17 +239,18 @@ class PortsHeartbeatConnection:
     """Sends heartbeats through the same ports, from another thread. Async ports belong to the event loop
     that is blocked, so they cannot."""
 
-    def __init__(self, backend: PortsBackend) -> None:
-        self._backend = backend
+    def __init__(self, ports: AsyncPorts, workers: PortsWorkers) -> None:
+        self._ports = ports
+        self._workers = workers
 
     async def open(self) -> None:
-        if not self._backend.ports.is_sync:
+        if not self._ports.is_sync:
             raise UnsupportedError(
                 "heartbeats from a thread while the event loop is blocked", "an async port"
             )
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        return await self._backend.beat(beat)
+        return await self._workers.beat(beat)
 
     async def close(self) -> None:
         await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""Effects: what the end of an item causes outside its GroupRecord. They may be repeated until they are
-complete.
+"""Effects: what the end of an item causes outside its GroupRecord.
 
-The GroupRecord lists the pending effects before any of them is applied, and the pointer to the ended item
-stays in the queue until all are applied. So a crash in between leaves a pointer that leads back here.
+They may be applied more than once. The GroupRecord lists them as pending before any is applied, and the
+pointer to the ended item stays in the queue until all are. So a crash in between leaves a pointer that
+leads back here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Groups: how a GroupRecord changes. Pure functions: each changes a record that was read, and nothing
-else."""
+"""Groups: pure functions that change a GroupRecord which was read."""
 
 from __future__ import annotations
 
@@ -146,7 +145,7 @@ def lease(member: OpenMember, token: int, worker: str, verdict: Verdict | None, 
 
 
 def free(member: OpenMember, now: float) -> None:
-    """The worker that leased the item is dead."""
+    """End the lease of a worker that is dead. The lost attempt counts."""
     token = _end_lease(member)
     if member.status != "running":
         return

@@ -1,8 +1,7 @@
 """Reserve: new items take their ids and idempotency keys, and cycles are refused. No item exists yet.
 
 Each reservation is undone if a later step fails. A crash may leave a StoredItem that no GroupRecord lists.
-Such an item does not exist. It blocks its id only for a root with the same id, and submitting that root
-completes it.
+That item does not exist. It blocks only a root with the same id, and submitting that root completes it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Reserver:
         while True:
             keys = await self._read_keys(items)
             owners = {key: await self._owner(key[0], seen) for key, seen in keys.items()}
-            # An id that is taken shows when it is reserved.
+            # Whether an id is taken is decided when it is reserved.
             plan = rules.plan_submission(items, now, owners.__getitem__, lambda _: False)
             if isinstance(plan, Rejected):
                 return plan
