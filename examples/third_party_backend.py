@@ -1,7 +1,7 @@
-"""A backend of one's own, and the proof that it is one: it passes both contracts.
+"""A backend of your own that passes both contracts.
 
-This one keeps items where another does, and writes down what is changed.
-Prove it: pytest examples/third_party_backend.py
+It stores items in another backend and logs every change.
+Run the contracts: pytest examples/third_party_backend.py
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from treadle import Backend, MemoryBackend, Treadle, work
+from treadle import MemoryBackend, Treadle, work
+from treadle.backend import Backend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.testing import BackendContract, ManualClock, WorkerContract, WrappedBackend
 
@@ -20,7 +21,7 @@ AUDITED = {"submit", "settle", "settle_within", "cancel", "complete", "requeue",
 
 
 class AuditedBackend(WrappedBackend):
-    """Does what `inner` does, and tells `write` of every change that was asked for."""
+    """Calls `inner`, and writes a line for every change."""
 
     def __init__(self, inner: Backend, write: Callable[[str], object]) -> None:
         super().__init__(inner)
@@ -30,7 +31,7 @@ class AuditedBackend(WrappedBackend):
         outcome = "ok"
         try:
             return await call()
-        except BaseException as error:  # cancelled, or unavailable: perhaps it was done
+        except BaseException as error:  # cancelled, or unavailable: the change may have happened
             outcome = type(error).__name__
             raise
         finally:
@@ -39,7 +40,7 @@ class AuditedBackend(WrappedBackend):
 
 
 class AuditedSubject:
-    """An empty store, this case's own, and its clock."""
+    """An empty store for one test case, and its clock."""
 
     def __init__(self) -> None:
         self.clock, self.log = ManualClock(), list[str]()
@@ -58,10 +59,10 @@ def subject() -> AuditedSubject:
     return AuditedSubject()
 
 
-class TestAuditedBackend(BackendContract): ...  # each verb does what it promises
+class TestAuditedBackend(BackendContract): ...  # each verb does what its docstring says
 
 
-class TestAuditedWorkers(WorkerContract): ...  # the engine works on it, from end to end
+class TestAuditedWorkers(WorkerContract): ...  # the engine works on it
 
 
 async def main() -> None:

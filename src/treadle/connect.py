@@ -1,4 +1,4 @@
-"""From a URL to a backend. Drivers are imported here and only when they are asked for."""
+"""Make a backend from a URL. A driver is imported only when a URL needs it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from treadle.errors import InputError
 
 
 def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
-    """The backend that a URL names. Nothing is opened yet.
+    """Return the backend that a URL names. It is not opened.
 
-    memory://                          in this process, gone with it; always a fresh one
-    sqlite:///work.db                  one file; sqlite:////var/lib/work.db for an absolute path;
+    memory://                          a new store in this process
+    sqlite:///work.db                  a file; sqlite:////var/lib/work.db for an absolute path;
                                        sqlite:///work.db?durability=normal
-    postgresql://user@host/database    a server, for a fleet
+    postgresql://user@host/database    a server, for many processes
     """
     if notify not in (True, False, None):
-        raise InputError.of("notify", notify, "must be True or False: only the store itself can wake others")
+        raise InputError.of("notify", notify, "must be True or False: only the store can wake others")
     scheme = urlsplit(url).scheme
     match scheme:
         case "memory":
@@ -32,7 +32,7 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
             return _postgres(url, prefix, notify)
         case _:
             raise InputError(
-                f"{url!r} names no backend: use memory://, sqlite:///file.db or postgresql://...",
+                f"{url!r} is not a backend URL: use memory://, sqlite:///file.db or postgresql://...",
                 parameters=("backend",),
             )
 
@@ -42,12 +42,12 @@ def _sqlite(url: str, clock: Clock) -> Backend:
 
     path, _, query = url.removeprefix("sqlite://").removeprefix("/").partition("?")
     if not path:
-        raise InputError(f"{url!r} names no file: write sqlite:///work.db", parameters=("backend",))
+        raise InputError(f"{url!r} has no file name: write sqlite:///work.db", parameters=("backend",))
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     durability = options.pop("durability", "full")
     if options:
         raise InputError(
-            f"{url!r}: only durability= may follow the file; for {', '.join(options)} use SqliteBackend(...)",
+            f"{url!r}: a URL can set only durability=. For {', '.join(options)} use SqliteBackend(...)",
             parameters=("backend",),
         )
     return SqliteBackend(path, clock=clock, durability=durability)

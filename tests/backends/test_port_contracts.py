@@ -1,4 +1,4 @@
-"""The contract of each port: on the ports in memory, and on the queue that the documentation shows."""
+"""The ports in memory, and the queue of docs/ports.md, pass the contracts of the ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "ports.md"
 
 
 class Manual:
-    """Time that is not waited for."""
+    """A clock that the tests move."""
 
     tick = 1.0
     clock: ManualClock
@@ -44,7 +44,7 @@ class TestMemoryQueue(Manual, QueueContract):
 
 
 class TestAsyncQueue(Manual, QueueContract):
-    """The same, with methods that are coroutines."""
+    """The same queue with async methods."""
 
     @pytest.fixture
     def queue(self) -> Any:
@@ -64,29 +64,29 @@ class TestMemoryStore(Manual, StoreContract):
 
 
 class TestDirectoryQueue(QueueContract):
-    """The example of docs/ports.md, as it stands there."""
+    """The example of docs/ports.md."""
 
     tick = 0.05
 
     @pytest.fixture
     def queue(self, tmp_path: Path) -> Queue:
         names: dict[str, Any] = {"__name__": "docs_ports"}
-        exec(shown(), names)
+        exec(example(), names)
         made: Queue = names["DirectoryQueue"](tmp_path / "queue")
         return made
 
 
-def shown() -> str:
+def example() -> str:
     blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if "class DirectoryQueue" in block]
     return block
 
 
 def test_the_queue_of_the_documentation_is_short() -> None:
-    assert len(shown().splitlines()) < 100
+    assert len(example().splitlines()) < 100
 
 
-# -------------------------------------------------------------------------------- what is memory's own
+# ------------------------------------------------------------------------------------ the ports in memory
 
 
 def test_dead_letters_are_kept() -> None:
@@ -95,8 +95,8 @@ def test_dead_letters_are_kept() -> None:
     assert [(letter.body, letter.error) for letter in queue.dead] == [("body", "why")]
 
 
-def test_a_dedupe_key_drops_what_comes_after() -> None:
-    """While any body holds it, leased or not."""
+def test_a_dedupe_key_drops_later_bodies() -> None:
+    """As long as a body with the key is in the queue, leased or not."""
     queue = memory_queue()
     queue.push("a", dedupe_key="k")
     (pulled,) = queue.pop(1, 10)
@@ -107,7 +107,7 @@ def test_a_dedupe_key_drops_what_comes_after() -> None:
     assert [pulled.body for pulled in queue.pop(9, 10)] == ["c"]
 
 
-def test_failed_without_a_delay_it_keeps_its_place() -> None:
+def test_a_failed_body_without_a_delay_keeps_its_place() -> None:
     queue = memory_queue()
     queue.push("a")
     queue.push("b")
@@ -116,7 +116,7 @@ def test_failed_without_a_delay_it_keeps_its_place() -> None:
     assert [pulled.body for pulled in queue.pop(9, 10)] == ["a", "b"]
 
 
-def test_what_is_not_the_queues_own_changes_nothing() -> None:
+def test_an_unknown_handle_changes_nothing() -> None:
     queue = memory_queue()
     queue.push("a")
     for handle in (None, (), (1, 2), "x"):
@@ -124,20 +124,20 @@ def test_what_is_not_the_queues_own_changes_nothing() -> None:
     assert queue.size() == 1
 
 
-def test_a_receiver_that_raises_changes_nothing() -> None:
+def test_a_subscriber_that_raises_does_not_affect_others() -> None:
     def broken(message: str) -> None:
         raise ValueError(message)
 
     pubsub = memory_pubsub()
-    heard: list[str] = []
+    received: list[str] = []
     pubsub.subscribe(broken)
-    pubsub.subscribe(heard.append)
+    pubsub.subscribe(received.append)
     pubsub.publish("x")
-    assert heard == ["x"]
+    assert received == ["x"]
 
 
-def test_what_has_ended_takes_no_room() -> None:
-    """Also what nobody asks for again."""
+def test_expired_keys_take_no_room() -> None:
+    """Even if they are never read again."""
     clock = ManualClock()
     store = memory_store(clock)
     for n in range(100):

@@ -1,4 +1,4 @@
-"""PortsBackend: the contract cases of its capabilities, on the ports in memory; with `swap` and without."""
+"""PortsBackend passes the contract cases of its capabilities, with `swap` and without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlainStore:
 
 
 class Yielding:
-    """A port whose methods are async, and let others run before each step, and so between any two."""
+    """A port whose methods are async and let other tasks run before each call."""
 
     def __init__(self, port: Any) -> None:
         self._port = port
@@ -63,15 +63,15 @@ class TestContract(BackendContract):
 
 
 class TestContractOnAsyncPorts(BackendContract):
-    """Without `swap`; and every call of a port is a moment at which others may come between."""
+    """Without `swap`. Other tasks may run between any two calls of a port."""
 
     @pytest.fixture
     def subject(self) -> PortsSubject:
         return PortsSubject(swap=False, yielding=True)
 
 
-async def test_what_is_over_takes_no_room() -> None:
-    """Everything about an item has its time in the store, and goes with it."""
+async def test_ended_items_leave_nothing_in_the_store() -> None:
+    """Every record of an item has a time to live."""
     clock = ManualClock()
     store = memory_store(clock)
     queue = memory_queue(clock)
@@ -90,7 +90,7 @@ async def test_what_is_over_takes_no_room() -> None:
     assert len(store) > before + 60
     clock.advance(86400)
     await backend.remove_worker("w")
-    # What is left is about the fleet: the last token, and the roster.
+    # The last token and the roster are left.
     assert len(store) <= 2
 
 

@@ -1,7 +1,7 @@
-"""PortsBackend: a process that dies at any call of any port loses nothing; what it began, others finish.
+"""PortsBackend: a process that dies at any call of any port loses nothing. Other processes complete its work.
 
-A small flow is run once for each call of a port that it makes, twice: dying just before that call happens,
-and just after. Then another process takes over. A submission that nobody answered is made again.
+A small flow makes some hundred calls of ports. It runs twice for each of them: the process dies just before
+the call, and just after. Then another process takes over. Submissions without an answer are repeated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MEMBERS = ("root", "a", "b", "then", "comp", "outside", "late", "skipped", "doom
 
 
 class Died(BaseException):
-    """Not an error that anybody handles."""
+    """Not an Exception, so that no code handles it."""
 
 
 class Mortal:
-    """A port of a process that dies at a call: before it happens, or after."""
+    """A port of a process that dies before or after a call."""
 
     def __init__(self, port: Any, life: Life) -> None:
         self._port = port
@@ -69,7 +69,7 @@ class Life:
 
 
 class World:
-    """Ports that outlive processes."""
+    """Ports that survive the processes."""
 
     def __init__(self, swap: bool) -> None:
         self.clock = ManualClock()
@@ -100,7 +100,7 @@ SUBMISSIONS = (
 
 
 def settlement(lease: Lease) -> Settlement:
-    """What the handlers of the flow do."""
+    """The settlements of the flow."""
     if lease.id == "b" or lease.verdict is not None:
         failure, children = ErrorInfo("Oops", "dead"), (item("comp"),) if lease.id == "b" else ()
         reason = lease.verdict or "exhausted"
@@ -115,14 +115,14 @@ def settlement(lease: Lease) -> Settlement:
             return Settlement(lease=lease, kind="success", result=b"1", contribution=Contribution(b"1"))
 
 
-async def submitted(backend: PortsBackend) -> None:
+async def submit_all(backend: PortsBackend) -> None:
     for submission in SUBMISSIONS:
         (answer,) = await backend.submit([submission])
         assert not isinstance(answer, Rejected) or answer.why == "duplicate_id"
 
 
 async def work(world: World, backend: PortsBackend, worker: str, runs: Counter[str]) -> None:
-    """Claim and settle until nothing is left to do, however often nothing was found on the way."""
+    """Claim and settle often enough for the whole flow. Some claims find nothing."""
     for _ in range(12):
         await backend.beat(Heartbeat(worker=worker, lease=LEASE))
         claim = await backend.claim(Demand(worker=worker, limit=3))
@@ -137,29 +137,29 @@ async def work(world: World, backend: PortsBackend, worker: str, runs: Counter[s
         world.clock.advance(1.5)
 
 
-async def lived(world: World, life: Life, worker: str, runs: Counter[str]) -> bool:
-    """One process, from its beginning to its end. Whether it died."""
+async def run_process(world: World, life: Life, worker: str, runs: Counter[str]) -> bool:
+    """Run one process. Return whether it died."""
     backend = world.process(life)
     try:
         await backend.beat(Heartbeat(worker=worker, lease=LEASE))
-        await submitted(backend)
+        await submit_all(backend)
         await work(world, backend, worker, runs)
     except Died:
         return True
     return False
 
 
-async def outlived(calls: int, after: bool, swap: bool) -> tuple[bool, World, Counter[str]]:
-    """A process that dies at a call, and one that comes after it, when its lease is over."""
+async def run_until_call(calls: int, after: bool, swap: bool) -> tuple[bool, World, Counter[str]]:
+    """Run a process that dies at a call, and another one when its lease is over."""
     world, runs = World(swap), Counter[str]()
-    died = await lived(world, Life(calls, after=after), "first", runs)
+    died = await run_process(world, Life(calls, after=after), "first", runs)
     if died:
         world.clock.advance(LEASE + 1)
-        assert not await lived(world, Life(), "second", runs)
+        assert not await run_process(world, Life(), "second", runs)
     return died, world, runs
 
 
-async def assert_whole(world: World, runs: Counter[str]) -> None:
+async def assert_complete(world: World, runs: Counter[str]) -> None:
     backend = world.process(Life())
     states = dict(zip(MEMBERS, await backend.get(MEMBERS), strict=True))
     statuses = {id: state and state.status for id, state in states.items()}
@@ -177,17 +177,17 @@ async def assert_whole(world: World, runs: Counter[str]) -> None:
 
 @pytest.mark.parametrize(("swap", "stride"), [(True, 1), (False, 4)], ids=["swap", "no swap"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_dying_at_any_call(swap: bool, stride: int, after: bool) -> None:
-    """Whatever it had begun: every item ends as it should, each group once, and the queue is empty then."""
+async def test_a_process_may_die_at_any_call(swap: bool, stride: int, after: bool) -> None:
+    """Every item ends as it should, each group ends once, and the queue is empty at the end."""
     world, life = World(swap), Life()
     runs = Counter[str]()
-    assert not await lived(world, life, "first", runs)
-    await assert_whole(world, runs)
+    assert not await run_process(world, life, "first", runs)
+    await assert_complete(world, runs)
     assert life.calls > 200
     for calls in range(1, life.calls + 1, stride):
-        died, world, runs = await outlived(calls, after, swap)
+        died, world, runs = await run_until_call(calls, after, swap)
         assert died
         try:
-            await assert_whole(world, runs)
+            await assert_complete(world, runs)
         except AssertionError as error:
             raise AssertionError(f"died {'after' if after else 'before'} call {calls}") from error

@@ -1,7 +1,7 @@
-"""An app on three ports: what breaks other engines when a port fails, and what only queues do.
+"""An app on three ports: ports that fail, and what only queues do.
 
-The numbers are those of the cases that this design set out to pass; `test_adversarial.py` has them on stores
-that do all in one step. Here a step is many calls of ports, and each may fail alone.
+The numbers are those of the adversarial cases. `test_adversarial.py` runs them on stores that do each step at
+once. Here a step is many calls of ports, and each call may fail alone.
 """
 
 from __future__ import annotations
@@ -15,26 +15,14 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Errors, Gate, MakeApp, Seen, failure, until, until_status
-from treadle import (
-    Context,
-    PortsBackend,
-    Result,
-    Retry,
-    SystemClock,
-    Treadle,
-    UnsupportedError,
-    memory_pubsub,
-    memory_queue,
-    memory_store,
-    work,
-)
+from treadle import Context, Result, Retry, SystemClock, Treadle, UnsupportedError, work
 from treadle.events import Dead, GroupDone, Succeeded
 from treadle.item import Demand, Heartbeat, Item, Submission
-from treadle.ports import MemoryQueue
+from treadle.ports import MemoryQueue, PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import Faults, FaultyPort, ManualClock
 
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
-"""The request is lost; it is carried out, and the answer is lost."""
+"""Before: the request is lost. After: it is carried out, and the answer is lost."""
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
@@ -59,15 +47,15 @@ def queue() -> MemoryQueue:
 
 @pytest.fixture(params=["swap", "no swap"])
 def store(request: pytest.FixtureRequest, queue: MemoryQueue, faults: Faults) -> Callable[[], PortsBackend]:
-    """Makes backends on the same three ports, which meet `faults`."""
-    remembering: Any = memory_store() if request.param == "swap" else Plain(memory_store(), "swap")
+    """Make backends on the same three ports. The ports fail as `faults` says."""
+    plain: Any = memory_store() if request.param == "swap" else Plain(memory_store(), "swap")
     pubsub = memory_pubsub()
-    return lambda: PortsBackend(*(FaultyPort(port, faults) for port in (queue, pubsub, remembering)))
+    return lambda: PortsBackend(*(FaultyPort(port, faults) for port in (queue, pubsub, plain)))
 
 
 @pytest.fixture
 async def make_app(store: Callable[[], PortsBackend], faults: Faults) -> AsyncGenerator[MakeApp]:
-    """Makes apps on those ports, and stops them at the end."""
+    """Make apps on these ports, and stop them at the end."""
     apps: list[Treadle] = []
 
     def make(*types: Any, **settings: Any) -> Treadle:
@@ -80,8 +68,8 @@ async def make_app(store: Callable[[], PortsBackend], faults: Faults) -> AsyncGe
         await app.stop(drain=0)
 
 
-def about(word: str) -> Callable[..., bool]:
-    """A call whose first argument names this."""
+def names(word: str) -> Callable[..., bool]:
+    """Match a call whose first argument contains the word."""
     return lambda first, *_: word in str(first)
 
 
@@ -90,7 +78,7 @@ def about(word: str) -> Callable[..., bool]:
 
 @WHEN
 async def test_a1_push_fails_while_a_retry_is_settled(make_app: MakeApp, faults: Faults, when: Any) -> None:
-    """It is retried, once; nothing is lost."""
+    """The retry runs once."""
     calls: list[int] = []
 
     @work(name="flaky", retry=AT_ONCE)
@@ -100,7 +88,7 @@ async def test_a1_push_fails_while_a_retry_is_settled(make_app: MakeApp, faults:
             raise ValueError("once")
         return "done"
 
-    fault = faults.fail("push", when=when, skip=1)  # the first is the submission's
+    fault = faults.fail("push", when=when, skip=1)  # the first push is the submission's
     errors = Errors()
     async with make_app(flaky, on_error=errors) as app:
         handle = await app.enqueue(flaky())
@@ -110,8 +98,8 @@ async def test_a1_push_fails_while_a_retry_is_settled(make_app: MakeApp, faults:
 
 
 @WHEN
-async def test_a2_push_fails_when_a_gate_opens(make_app: MakeApp, faults: Faults, when: Any) -> None:
-    """The dependents run exactly once."""
+async def test_a2_push_fails_when_a_dependency_is_met(make_app: MakeApp, faults: Faults, when: Any) -> None:
+    """The dependent runs exactly once."""
     ran: Counter[str] = Counter()
 
     @work(name="step")
@@ -125,14 +113,14 @@ async def test_a2_push_fails_when_a_gate_opens(make_app: MakeApp, faults: Faults
     async def root(ctx: Context) -> Result[None, str]:
         return ctx.queue(step("a"), step("b")).next(end)
 
-    fault = faults.fail("push", when=when, match=about(end.id))
+    fault = faults.fail("push", when=when, match=names(end.id))
     async with make_app(root, step) as app:
         assert await app.enqueue(root()).group(PATIENCE) == "end"
     assert (ran, fault.hits) == ({"a": 1, "b": 1, "end": 1}, 1)
 
 
-async def test_a3_a_gate_that_cannot_open_ends_at_once(make_app: MakeApp) -> None:
-    """A dead child: what waits for its success is dead, and the group is done."""
+async def test_a3_a_dependency_that_cannot_be_met_ends_at_once(make_app: MakeApp) -> None:
+    """If a child is dead, the item that waits for its success ends, and so does the group."""
 
     @work(name="bad", retry=Retry(attempts=1))
     async def bad() -> None:
@@ -141,20 +129,20 @@ async def test_a3_a_gate_that_cannot_open_ends_at_once(make_app: MakeApp) -> Non
     @work(name="then")
     async def then() -> None: ...
 
-    gated = then()
+    blocked = then()
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, None]:
-        return ctx.queue(bad()).next(gated)
+        return ctx.queue(bad()).next(blocked)
 
     async with make_app(root, bad, then) as app:
         await failure(app.enqueue(root()).group(PATIENCE))
-        assert (await failure(app.handle(gated.id).result(PATIENCE))).reason == "unsatisfiable"
+        assert (await failure(app.handle(blocked.id).result(PATIENCE))).reason == "unsatisfiable"
 
 
 @WHEN
 async def test_a4_the_third_child_cannot_be_pushed(make_app: MakeApp, faults: Faults, when: Any) -> None:
-    """The parent ran once, its three children once each."""
+    """The parent and its three children run once each."""
     ran: Counter[str] = Counter()
 
     @work(name="child")
@@ -177,7 +165,7 @@ async def test_a4_the_third_child_cannot_be_pushed(make_app: MakeApp, faults: Fa
 async def test_a5_two_workers_finish_the_same_item(
     make_app: MakeApp, store: Callable[[], PortsBackend]
 ) -> None:
-    """The first was taken for dead: what it says is refused, and the group is done once."""
+    """The first worker was removed: its settlement is refused, and the group ends once."""
     first, second, seen = Gate(), Gate(), Seen()
 
     @work(name="slow")
@@ -195,7 +183,7 @@ async def test_a5_two_workers_finish_the_same_item(
     await store().remove_worker("one")
     await second.reached()
     first.go.set()
-    await asyncio.sleep(0.1)  # that nothing comes of it can only be waited for
+    await asyncio.sleep(0.1)  # nothing must happen, and there is no event to wait for
     assert (await two.handle(handle.id).state()).status == "running"
     second.go.set()
     assert await two.handle(handle.id).group(PATIENCE) == "attempt 2"
@@ -206,7 +194,7 @@ async def test_a5_two_workers_finish_the_same_item(
 async def test_a6_a_worker_that_dies_each_time_spends_the_budget(
     make_app: MakeApp, store: Callable[[], PortsBackend]
 ) -> None:
-    """Two attempts, two deaths: dead, and no third run."""
+    """Two attempts, two workers that die: the item is dead and does not run a third time."""
     backend = store()
     await backend.submit([Submission((Item(id="a", type="killer", input=b"{}", attempts=2),))])
     for n in range(2):
@@ -226,7 +214,7 @@ async def test_a6_a_worker_that_dies_each_time_spends_the_budget(
 
 
 async def test_a7_the_result_cannot_be_written(make_app: MakeApp, faults: Faults) -> None:
-    """The handler ran once, however long it takes; when the store is back, its result is there."""
+    """The handler runs once. Its result is stored when the store is back."""
     runs: list[int] = []
     errors = Errors()
 
@@ -235,7 +223,7 @@ async def test_a7_the_result_cannot_be_written(make_app: MakeApp, faults: Faults
         runs.append(1)
         return "here"
 
-    fault = faults.fail("set", times=None, match=about(":end:"))
+    fault = faults.fail("set", times=None, match=names(":end:"))
     async with make_app(once, on_error=errors) as app:
         handle = await app.enqueue(once())
         await errors.until("settle")
@@ -246,7 +234,7 @@ async def test_a7_the_result_cannot_be_written(make_app: MakeApp, faults: Faults
 
 
 async def test_a8_an_unknown_type_is_left_alone_until_its_grace_is_over(make_app: MakeApp) -> None:
-    """It burns no attempts while it waits, and does not wait for ever if told so."""
+    """It uses no attempts while it waits, and ends when the grace is over."""
 
     @work(name="known")
     async def known() -> str:
@@ -264,10 +252,10 @@ async def test_a8_an_unknown_type_is_left_alone_until_its_grace_is_over(make_app
     ("verb", "word", "phase"),
     [("heartbeat", "", "renew"), ("get", ":worker:", "claim"), ("pop", "", "claim")],
 )
-async def test_a9_what_fails_in_the_background_is_reported(
+async def test_a9_background_failures_are_reported(
     make_app: MakeApp, faults: Faults, verb: str, word: str, phase: str
 ) -> None:
-    """The process lives, and so does the work."""
+    """The process and the item survive."""
     gate, errors = Gate(), Errors()
 
     @work(name="slow")
@@ -278,14 +266,14 @@ async def test_a9_what_fails_in_the_background_is_reported(
     async with make_app(slow, on_error=errors, lease=1.0) as app:
         handle = await app.enqueue(slow())
         await gate.reached()
-        faults.fail(verb, times=2, match=about(word) if word else None)
+        faults.fail(verb, times=2, match=names(word) if word else None)
         await errors.until(phase)
         gate.go.set()
         assert await handle.result(PATIENCE) == "done"
 
 
-async def test_signals_that_are_lost_cost_time_only(make_app: MakeApp, faults: Faults) -> None:
-    """Nobody hears of anything, and everything happens."""
+async def test_lost_wakeups_cost_only_time(make_app: MakeApp, faults: Faults) -> None:
+    """No wake-up arrives, and the item runs."""
 
     @work(name="add")
     async def add(a: int, b: int) -> int:
@@ -299,8 +287,10 @@ async def test_signals_that_are_lost_cost_time_only(make_app: MakeApp, faults: F
 
 @WHEN
 @pytest.mark.parametrize("verb", ["push", "set_if_absent", "increment", "pop", "ack", "set", "get"])
-async def test_one_failure_of_any_call(make_app: MakeApp, faults: Faults, verb: str, when: Any) -> None:
-    """At whatever moment: a small flow ends as it should, each of its works run once."""
+async def test_any_call_of_a_port_may_fail_once(
+    make_app: MakeApp, faults: Faults, verb: str, when: Any
+) -> None:
+    """A small flow ends as it should, and each item runs once."""
     ran: Counter[str] = Counter()
 
     @work(name="child")
@@ -325,8 +315,8 @@ async def test_one_failure_of_any_call(make_app: MakeApp, faults: Faults, verb: 
 # ------------------------------------------------------------------------------------------- what queues do
 
 
-async def test_a_dead_item_is_a_dead_letter(make_app: MakeApp, queue: MemoryQueue) -> None:
-    """For the record that the queue keeps; nothing is left in it."""
+async def test_a_dead_item_becomes_a_dead_letter(make_app: MakeApp, queue: MemoryQueue) -> None:
+    """The queue gets a dead letter, and its body is acked."""
 
     @work(name="bad", retry=Retry(attempts=1))
     async def bad(n: int) -> None:
@@ -342,8 +332,10 @@ async def test_a_dead_item_is_a_dead_letter(make_app: MakeApp, queue: MemoryQueu
     assert "always" in letter.error
 
 
-async def test_skipping_the_queue(make_app: MakeApp, queue: MemoryQueue) -> None:
-    """T34: the first attempt needs no queue; the second comes by it."""
+async def test_skip_queue_runs_the_first_attempt_without_the_queue(
+    make_app: MakeApp, queue: MemoryQueue
+) -> None:
+    """T34: the second attempt comes from the queue."""
     attempts: list[int] = []
     pushed: list[str] = []
 
@@ -360,8 +352,8 @@ async def test_skipping_the_queue(make_app: MakeApp, queue: MemoryQueue) -> None
     assert (attempts, pushed) == ([1, 2], ["0", "1"])
 
 
-async def test_what_is_not_ours_is_dropped(make_app: MakeApp, queue: MemoryQueue) -> None:
-    """T40: it is recorded, and stands in nobody's way."""
+async def test_foreign_bodies_are_dropped(make_app: MakeApp, queue: MemoryQueue) -> None:
+    """T40: they become dead letters and do not delay items."""
 
     @work(name="add")
     async def add(a: int, b: int) -> int:
@@ -376,7 +368,7 @@ async def test_what_is_not_ours_is_dropped(make_app: MakeApp, queue: MemoryQueue
 
 
 async def test_two_systems_share_the_ports(make_app: MakeApp) -> None:
-    """T41: each accepts its own; whoever waits hears of both."""
+    """T41: each app accepts its own items, and a waiter gets both results."""
 
     @work(name="who")
     async def who(ctx: Context, name: str) -> str:
@@ -397,7 +389,7 @@ async def test_two_systems_share_the_ports(make_app: MakeApp) -> None:
 
 
 class CappedQueue(MemoryQueue):
-    """Holds nothing back for longer than 50 ms, and counts."""
+    """Delays no body for longer than 50 ms, and counts calls."""
 
     def __init__(self, clock: Any) -> None:
         super().__init__(clock)
@@ -419,8 +411,8 @@ class CappedQueue(MemoryQueue):
         return super().pop(max, lease)
 
 
-async def test_what_arrives_early_is_put_back_until_it_is_due() -> None:
-    """T44: a queue whose delays are capped serves far-off items too, and no attempt is spent on the way."""
+async def test_early_arrivals_are_pushed_again_until_they_are_due() -> None:
+    """T44: a queue with a maximum delay serves far-off items, and they use no attempt."""
     clock = ManualClock()
     queue = CappedQueue(clock)
     backend = PortsBackend(queue, memory_pubsub(), memory_store(clock), clock=clock)
@@ -436,7 +428,7 @@ async def test_what_arrives_early_is_put_back_until_it_is_due() -> None:
 
 
 async def test_early_arrivals_do_not_keep_a_worker_busy() -> None:
-    """T45: what is not due is looked at when the queue shows it, not in circles; and runs when it is due."""
+    """T45: an item that is not due is looked at only when the queue delivers it, and runs when it is due."""
     ran: list[float] = []
     clock = SystemClock()
     queue = CappedQueue(clock)
@@ -456,11 +448,11 @@ async def test_early_arrivals_do_not_keep_a_worker_busy() -> None:
     assert queue.pops < 100
 
 
-# ------------------------------------------------------------------------------------- what ports do not do
+# ------------------------------------------------------------------------------------- what ports cannot do
 
 
-async def test_what_ports_cannot_do_they_say(make_app: MakeApp) -> None:
-    """`UnsupportedError`, naming it."""
+async def test_unsupported_operations_raise(make_app: MakeApp) -> None:
+    """The UnsupportedError names the backend."""
 
     @work(name="add")
     async def add(a: int, b: int) -> int:
@@ -475,7 +467,7 @@ async def test_what_ports_cannot_do_they_say(make_app: MakeApp) -> None:
 
 
 async def test_a_schedule_on_ports(make_app: MakeApp) -> None:
-    """Fired again and again, each occurrence once."""
+    """Each occurrence fires once."""
     seen = Seen()
 
     @work(name="tick")

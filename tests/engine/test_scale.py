@@ -122,7 +122,7 @@ NOT_OURS = (
     "*/treadle/work.py",
     "*/treadle/work_type.py",
     "*/treadle/ids.py",
-    "*/treadle/rules.py",
+    "*/treadle/rules/*.py",
     "*/treadle/engine/submit/build_item.py",
     "*/treadle/codec/*",
     # asyncio's table of all tasks: as large as it ever was.

@@ -25,6 +25,7 @@ from treadle.backends.memory import (
     workers,
 )
 from treadle.item import Contribution, Rejected
+from treadle.rules import settlement, submission
 
 # ---------------------------------------------------------------------------------------------------- fencing
 
@@ -127,12 +128,12 @@ def release_burns(patch: Patch) -> None:
 
 @mutant("the budget is not looked at when a worker dies")
 def no_budget(patch: Patch) -> None:
-    patch(moves, "budget_spent", lambda attempt, attempts: False)
+    patch(settlement, "budget_spent", lambda attempt, attempts: False)
 
 
 @mutant("an item whose workers keep dying is not backed off")
 def no_backoff(patch: Patch) -> None:
-    patch(moves, "loss_delay", lambda losses: 0.0)
+    patch(settlement, "loss_delay", lambda losses: 0.0)
 
 
 @mutant("requeue keeps the old attempts")
@@ -193,8 +194,7 @@ def not_reopened(patch: Patch) -> None:
 
 
 def _gate(patch: Patch, rule: Callable[[int, int, int], str]) -> None:
-    patch(gates, "gate", rule)
-    patch(submit, "standing", rule)
+    patch(submission, "dependency_state", rule)
 
 
 @mutant("a gate opens one too early")
@@ -221,12 +221,12 @@ def silent_release(patch: Patch) -> None:
 
 @mutant("a failure counts as a success for whoever waits")
 def failure_counts(patch: Patch) -> None:
-    patch(gates, "counts", lambda counting, status: True)
+    patch(submission, "counts", lambda counting, status: True)
 
 
 @mutant("the version of a fold is not looked at")
 def version_ignored(patch: Patch) -> None:
-    patch(settle, "_moved", lambda call, row, version: None)
+    patch(settle, "_moved", lambda call, row, contribution: None)
 
 
 @mutant("a final value is not final")
@@ -258,10 +258,13 @@ def promotion_skips(patch: Patch) -> None:
 
 @mutant("what is due later is handed out now")
 def claimed_before_due(patch: Patch) -> None:
-    def wait(store: Any, row: Any, now: float) -> None:
-        moves.make_ready(store, row, now)
+    def wait_again(store: Any, row: Any, again: Any, now: float) -> None:
+        moves.wait_again(store, row, again, now)
+        if row.status == "scheduled":
+            moves.leave_pile(row)
+            moves.make_ready(store, row, now)
 
-    patch(settle, "wait", wait)
+    patch(settle, "wait_again", wait_again)
 
 
 @mutant("a deadline that passes while an item waits is not noticed")
@@ -274,7 +277,7 @@ def no_expiry(patch: Patch) -> None:
 
 @mutant("the scope of a key is not looked at")
 def key_scope_ignored(patch: Patch) -> None:
-    patch(submit, "key_answers", lambda scope, group_open, age: True)
+    patch(submission, "key_answers", lambda scope, group_open, age: True)
 
 
 @mutant("items are pruned too early")

@@ -39,7 +39,7 @@ class Store:
         return grants
 
     def _take(self, take: PermitRequest, worker: str) -> PermitReply:
-        grant, gauges = rules.grant(take, self.gauges, self._clock.now())
+        grant, gauges = rules.permit(take, self.gauges, self._clock.now())
         self.gauges |= gauges
         for limit in take.limits:
             if limit.algorithm == "slots":

@@ -1,4 +1,4 @@
-"""Backends around a backend: what they make of its calls."""
+"""Wrapped backends: faults and counts."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def backend() -> FaultyBackend:
 
 
 def test_every_verb_is_wrapped() -> None:
-    """One that is not would answer None."""
+    """A verb that is not wrapped would return None."""
     steps = {"begin", "settle_within", "commit"}
     assert vars(WrappedBackend).keys() >= VERBS - steps
     assert len(VERBS) > 30
 
 
-def test_a_verb_that_no_backend_has() -> None:
+def test_an_unknown_verb_is_refused() -> None:
     with pytest.raises(ValueError, match="setle"):
         Faults().fail("setle")
 
 
-async def test_before_it_happened(backend: FaultyBackend) -> None:
+async def test_fail_before_a_call(backend: FaultyBackend) -> None:
     fault = backend.faults.fail("submit")
     with pytest.raises(StoreUnavailable):
         await backend.submit([submission("a")])
@@ -49,14 +49,14 @@ async def test_before_it_happened(backend: FaultyBackend) -> None:
     assert (await stored(backend), fault.hits) == (["a"], 1)
 
 
-async def test_after_it_happened(backend: FaultyBackend) -> None:
+async def test_fail_after_a_call(backend: FaultyBackend) -> None:
     backend.faults.fail("submit", when="after")
     with pytest.raises(StoreUnavailable):
         await backend.submit([submission("a")])
     assert await stored(backend) == ["a"]
 
 
-async def test_later(backend: FaultyBackend) -> None:
+async def test_fail_now_and_carry_out_later(backend: FaultyBackend) -> None:
     fault = backend.faults.fail("submit", when="later")
     with pytest.raises(StoreUnavailable):
         await backend.submit([submission("a")])
@@ -66,8 +66,8 @@ async def test_later(backend: FaultyBackend) -> None:
     assert await stored(backend) == ["a"]
 
 
-async def test_which_calls(backend: FaultyBackend) -> None:
-    """An error of one's own, the second call on, and only those that match."""
+async def test_error_times_skip_and_match(backend: FaultyBackend) -> None:
+    """The fault raises the given error, from the second matching call on."""
     fault = backend.faults.fail(
         "submit",
         times=None,
@@ -86,7 +86,7 @@ async def test_which_calls(backend: FaultyBackend) -> None:
 
 
 @pytest.mark.parametrize(("when", "there"), [("before", []), ("after", ["a"])])
-async def test_hold(backend: FaultyBackend, when: str, there: list[str]) -> None:
+async def test_hold_calls_back(backend: FaultyBackend, when: str, there: list[str]) -> None:
     fault = backend.faults.hold("submit", when=when)  # type: ignore[arg-type]
     call = asyncio.ensure_future(backend.submit([submission("a")]))
     await fault.reached()
@@ -97,26 +97,26 @@ async def test_hold(backend: FaultyBackend, when: str, there: list[str]) -> None
     assert await stored(backend) == ["a"]
 
 
-async def test_repeat(backend: FaultyBackend) -> None:
+async def test_repeat_a_call(backend: FaultyBackend) -> None:
     counting = CountingBackend(backend.inner)
     backend = FaultyBackend(counting)
     backend.faults.repeat("beat")
-    pulse = await backend.beat(Heartbeat(worker="w", lease=10))
-    assert (pulse.fresh, counting.calls["beat"]) == (False, 2)
+    reply = await backend.beat(Heartbeat(worker="w", lease=10))
+    assert (reply.fresh, counting.calls["beat"]) == (False, 2)
 
 
-async def test_signals_are_dropped(backend: FaultyBackend) -> None:
-    heard: list[Wake] = []
-    await backend.subscribe(heard.append)
+async def test_wakeups_are_dropped(backend: FaultyBackend) -> None:
+    received: list[Wake] = []
+    await backend.subscribe(received.append)
     backend.faults.drop(times=1)
     await backend.publish(Wake(sender="lost"))
     await backend.publish(Wake(sender="kept"))
     await asyncio.sleep(0)
-    assert [wake.sender for wake in heard] == ["kept"]
+    assert [wake.sender for wake in received] == ["kept"]
 
 
-async def test_outage(backend: FaultyBackend) -> None:
-    """It comes before every other fault, and it ends."""
+async def test_outage_strikes_every_call(backend: FaultyBackend) -> None:
+    """It comes before other faults, and it ends with the block."""
     other = backend.faults.fail("now", error=lambda: BackendError("other"))
     with backend.faults.outage() as outage, pytest.raises(StoreUnavailable):
         await backend.now()
@@ -125,7 +125,7 @@ async def test_outage(backend: FaultyBackend) -> None:
     await backend.now()
 
 
-async def test_counts() -> None:
+async def test_calls_and_sizes_are_counted() -> None:
     backend = CountingBackend(MemoryBackend())
     await backend.beat(Heartbeat(worker="w", lease=10))
     await backend.submit([submission("a"), submission("b")])

@@ -1,27 +1,70 @@
-"""Rules: the arithmetic of storage."""
+"""Rules: the storage rules that the Python backends share."""
 
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from treadle.item import Algorithm, Item, Limit, PermitReply, PermitRequest
-from treadle.rules import LimitState, due_at, find_cycle, gate, grant, idle_at, key_answers, loss_delay
+from treadle.item import (
+    Algorithm,
+    Contribution,
+    ErrorInfo,
+    Fire,
+    Item,
+    Lease,
+    Limit,
+    PermitReply,
+    PermitRequest,
+    Rejected,
+    Schedule,
+    Settlement,
+    SettlementKind,
+    Status,
+)
+from treadle.rules import (
+    Dependencies,
+    GroupValue,
+    KeyHolder,
+    LimitState,
+    SubmitPlan,
+    WaitingAgain,
+    after_loss,
+    as_child,
+    contributed,
+    contribution_state,
+    count_dependencies,
+    dependency_cycle,
+    dependency_state,
+    due_at,
+    find_cycle,
+    fired,
+    idle_at,
+    key_answers,
+    loss_delay,
+    loss_of,
+    permit,
+    plan_submission,
+    put_back,
+    put_schedule,
+    recorded_failure,
+    redrive,
+)
 
 EPOCH = 1_700_000_000.0
 
 
-class Ledger:
-    """Gauges, kept between takes the way a store does."""
+class Limits:
+    """The states of some limits, kept between requests as a store does."""
 
     def __init__(self, *limits: Limit) -> None:
         self.limits = limits
-        self.gauges: dict[Limit, LimitState] = {}
+        self.states: dict[Limit, LimitState] = {}
 
     def take(self, count: int, now: float) -> PermitReply:
-        given, gauges = grant(PermitRequest(self.limits, count), self.gauges, now)
-        self.gauges.update(gauges)
+        given, states = permit(PermitRequest(self.limits, count), self.states, now)
+        self.states.update(states)
         return given
 
 
@@ -35,12 +78,177 @@ def test_losses_in_a_row_wait_longer_and_longer() -> None:
     assert loss_delay(100_000) == 60
 
 
+# --------------------------------------------------------------------------------------- attempts and history
+
+
+def settled(kind: SettlementKind, delay: float = 0.0, run_at: float | None = None) -> Settlement:
+    return Settlement(lease=Lease("a", "t", 1, "x", b"", 1, "a"), kind=kind, delay=delay, run_at=run_at)
+
+
+def test_a_retry_counts_the_attempt_and_goes_to_the_end() -> None:
+    found = put_back(settled("retry", delay=5), 100.0, attempt=2, due=90.0, deadline=None)
+    assert found == WaitingAgain("scheduled", 105.0, 2, 0, False, None)
+
+
+def test_a_deferral_gives_the_attempt_back() -> None:
+    found = put_back(settled("defer"), 100.0, attempt=2, due=90.0, deadline=101.0)
+    assert found == WaitingAgain("ready", 100.0, 1, 0, False, None)
+
+
+def test_a_release_keeps_its_place_and_its_due_time() -> None:
+    found = put_back(settled("release"), 100.0, attempt=1, due=90.0, deadline=None)
+    assert found == WaitingAgain("ready", 90.0, 0, 0, True, None)
+    later = put_back(settled("release", run_at=120.0), 100.0, attempt=1, due=90.0, deadline=None)
+    assert later == WaitingAgain("scheduled", 120.0, 0, 0, True, None)
+
+
+def test_what_is_put_back_after_its_deadline_is_doomed() -> None:
+    found = put_back(settled("retry", delay=5), 100.0, attempt=1, due=90.0, deadline=100.0)
+    assert (found.status, found.verdict) == ("scheduled", "expired")
+
+
+def test_a_lost_item_is_ready_at_once_then_backs_off_then_is_doomed() -> None:
+    first = after_loss(100.0, attempt=1, attempts=3, losses=0, due=90.0, deadline=None)
+    assert first == WaitingAgain("ready", 90.0, 1, 1, True, None)
+    second = after_loss(100.0, attempt=2, attempts=3, losses=1, due=90.0, deadline=100.0)
+    assert second == WaitingAgain("scheduled", 101.0, 2, 2, False, "expired")
+    last = after_loss(100.0, attempt=3, attempts=3, losses=2, due=90.0, deadline=None)
+    assert last == WaitingAgain("ready", 90.0, 3, 3, True, "lease_lost")
+
+
+def test_an_operator_starts_the_count_of_redrives_anew() -> None:
+    assert redrive(3, None, 10.0) == (0, 0.0)
+    assert redrive(3, 5, 10.0) == (4, 80.0)
+
+
+def test_which_failures_are_recorded() -> None:
+    failure = ErrorInfo("E", "boom", "")
+    lease = Lease("a", "t", 1, "x", b"", 1, "a")
+    recorded = {
+        (kind, verdict): recorded_failure(Settlement(lease=lease, kind=kind, failure=failure), verdict)
+        for kind in ("retry", "defer", "dead")
+        for verdict in (None, "expired")
+    }
+    assert {key for key, found in recorded.items() if found} == {
+        ("retry", None),
+        ("dead", None),
+        ("dead", "expired"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settled", "ended", "by_operator", "expected"),
+    [
+        ((7,), "dead", False, None),
+        ((), None, False, "taken"),
+        ((), "success", False, "taken"),
+        ((), "success", True, "completed"),
+        ((), "cancelled", True, "cancelled"),
+    ],
+)
+def test_why_a_token_is_worth_nothing(
+    settled: tuple[int, ...], ended: Status | None, by_operator: bool, expected: str | None
+) -> None:
+    assert loss_of(7, settled, ended, by_operator=by_operator) == expected
+
+
+def test_a_fold_moves_and_a_final_value_stays() -> None:
+    plain, fold = Contribution(), Contribution(b"v", final=True, version=2)
+    assert contribution_state(fold, 2, final=False, refused=False) == "applies"
+    assert contribution_state(fold, 3, final=True, refused=False) == "moved"
+    assert contribution_state(fold, 2, final=False, refused=True) == "moved"
+    assert contribution_state(plain, 2, final=False, refused=True) == "applies"
+    assert contribution_state(plain, 2, final=True, refused=False) == "ignored"
+    assert contributed(fold, b"r", 2) == GroupValue(3, b"v", True)
+    assert contributed(plain, b"r", 0) == GroupValue(1, b"r", False)
+
+
+# ------------------------------------------------------------------------------------------------- submission
+
+
+def item(id: str, *after: str, key: str | None = None, tenant: str = "t", need: int | None = None) -> Item:
+    need = len(after) if need is None else need
+    return Item(id=id, type="x", input=b"", tenant=tenant, after=after, need=need, key=key)
+
+
+def planned(
+    *items: Item, stored: frozenset[str] = frozenset(), holds: str | None = None
+) -> SubmitPlan | Rejected:
+    holder = None if holds is None else KeyHolder(holds, True, 90.0)
+    return plan_submission(items, 100.0, lambda key: holder, lambda ref: ref[1] in stored)
+
+
+def test_a_key_answers_and_the_dependents_are_renamed() -> None:
+    plan = planned(item("a", key="k"), item("b", "a", "c"), holds="old")
+    assert isinstance(plan, SubmitPlan)
+    assert plan.answers == [(("t", "old"), True), (("t", "b"), False)]
+    assert plan.existing == {"a": "old"}
+    assert [(new.id, new.after) for new in plan.new.values()] == [("b", ("old", "c"))]
+
+
+def test_the_first_of_a_submission_with_a_key_answers_for_the_others() -> None:
+    plan = planned(item("a", key="k"), item("b", key="k"), item("c", "b"))
+    assert isinstance(plan, SubmitPlan)
+    assert plan.answers == [(("t", "a"), False), (("t", "a"), True), (("t", "c"), False)]
+    assert plan.keys == {("t", "x", "k"): ("t", "a")}
+    assert plan.new["t", "c"].after == ("a",)
+
+
+def test_ids_that_are_stored_or_come_twice_are_refused() -> None:
+    found = planned(item("a"), item("b"), item("b"), stored=frozenset({"a"}))
+    assert found == Rejected("duplicate_id", ("a", "b"))
+
+
+def test_the_tenant_of_a_plan_can_be_given() -> None:
+    plan = plan_submission([item("a")], 100.0, lambda key: None, lambda ref: False, tenant="u")
+    assert isinstance(plan, SubmitPlan)
+    assert list(plan.new) == [("u", "a")]
+
+
+def test_a_child_gets_its_tenant_and_parent() -> None:
+    child = as_child(item("a"), "u", "p")
+    assert (child.tenant, child.parent) == ("u", "p")
+    assert as_child(child, "u", "other") is child
+
+
+def test_a_name_that_stands_twice_counts_twice() -> None:
+    found = count_dependencies(item("a", "b", "b", "c"), {"c": "success"}.get)  # type: ignore[arg-type]
+    assert (found.met, found.open, found.pending, found.state) == (1, 2, {"b": 2}, "waiting")
+    assert found.count("b", "success", "success")
+    assert (found.met, found.open, found.state) == (3, 0, "released")
+    assert not found.count("b", "success", "success")
+
+
+def test_a_prerequisite_that_fails_dooms() -> None:
+    found = Dependencies(1)
+    found.pending, found.open = {"b": 1}, 1
+    assert found.count("b", "success", "dead")
+    assert found.state == "doomed"
+
+
+def test_a_cycle_leads_through_new_and_stored_items() -> None:
+    new = {("t", "a"): item("a", "b")}
+    waits = {("t", "b"): [("t", "a")]}
+
+    def cycle(is_awaited: bool, ended: Status | None = None) -> tuple[str, ...] | None:
+        return dependency_cycle(
+            new, lambda ref: ended, lambda ref: is_awaited, lambda ref: waits.get(ref, [])
+        )
+
+    assert cycle(True) == ("a", "b")
+    assert cycle(False) is None
+    assert cycle(True, ended="success") is None
+    together = {("t", "a"): item("a", "b"), ("t", "b"): item("b", "a")}
+    found = dependency_cycle(together, lambda ref: None, lambda ref: False, lambda ref: [])
+    assert found == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("need", "met", "open", "expected"),
     [(2, 2, 0, "released"), (2, 1, 1, "waiting"), (2, 1, 0, "doomed"), (0, 0, 3, "released")],
 )
-def test_a_gate_is_released_doomed_or_waiting(need: int, met: int, open: int, expected: str) -> None:
-    assert gate(need, met, open) == expected
+def test_dependencies_are_released_doomed_or_waiting(need: int, met: int, open: int, expected: str) -> None:
+    assert dependency_state(need, met, open) == expected
 
 
 def test_a_cycle_is_found_from_outside_of_it() -> None:
@@ -61,8 +269,34 @@ def test_whose_key_answers() -> None:
     assert not key_answers(8.0, group_open=True, age=9)
 
 
+# --------------------------------------------------------------------------------------- schedules and limits
+
+
+def test_a_schedule_is_stored_anew_only_if_its_spec_changed() -> None:
+    known = Schedule(name="s", next_at=10.0, spec=b"old", paused=True)
+    new = Schedule(name="s", next_at=20.0, spec=b"new")
+    assert put_schedule(known, replace(new, spec=b"old"), 5.0) == replace(known, seen_at=5.0)
+    assert put_schedule(known, new, 5.0) == replace(new, seen_at=5.0)
+    assert put_schedule(known, replace(new, next_at=None), 5.0) is None
+
+
+def test_only_the_next_occurrence_fires() -> None:
+    known = Schedule(name="s", next_at=10.0)
+    fire = Fire(name="s", at=10.0, next_at=20.0)
+    assert fired(known, fire) == Schedule(name="s", next_at=20.0, last_at=10.0)
+    assert fired(known, replace(fire, at=9.0)) is None
+    assert fired(replace(known, paused=True), fire) is None
+    assert fired(None, fire) is None
+
+
+def test_a_worker_that_is_not_alive_gets_no_slots() -> None:
+    slots, rate = Limit("a", 3, algorithm="slots"), Limit("b", 3)
+    assert permit(PermitRequest((slots, rate), 1), {}, EPOCH, alive=False) == (PermitReply(0), {})
+    assert permit(PermitRequest((rate,), 1), {}, EPOCH, alive=False)[0].count == 1
+
+
 def test_a_bucket_starts_full_and_refills_evenly() -> None:
-    bucket = Ledger(Limit("a", 10, 5.0))
+    bucket = Limits(Limit("a", 10, 5.0))
     assert bucket.take(12, EPOCH) == PermitReply(10, 0.5)
     assert bucket.take(1, EPOCH + 0.25) == PermitReply(0, 0.25)
     assert bucket.take(1, EPOCH + 0.5).count == 1
@@ -70,7 +304,7 @@ def test_a_bucket_starts_full_and_refills_evenly() -> None:
 
 
 def test_a_fixed_window_begins_with_its_first_permit() -> None:
-    window = Ledger(Limit("a", 2, 10.0, "fixed_window"))
+    window = Limits(Limit("a", 2, 10.0, "fixed_window"))
     assert window.take(1, EPOCH + 3) == PermitReply(1, 0.0)
     assert window.take(5, EPOCH + 12) == PermitReply(1, 1.0)
     assert window.take(5, EPOCH + 20) == PermitReply(2, 10.0)
@@ -78,7 +312,7 @@ def test_a_fixed_window_begins_with_its_first_permit() -> None:
 
 def test_a_sliding_window_remembers_the_previous_one() -> None:
     start = math.floor(EPOCH / 10) * 10.0
-    window = Ledger(Limit("a", 10, 10.0, "sliding_window"))
+    window = Limits(Limit("a", 10, 10.0, "sliding_window"))
     assert window.take(10, start + 9).count == 10
     assert window.take(10, start + 10).count == 0
     assert window.take(10, start + 15).count == 5
@@ -86,27 +320,27 @@ def test_a_sliding_window_remembers_the_previous_one() -> None:
 
 
 def test_slots_are_held_not_timed() -> None:
-    slots = Ledger(Limit("a", 3, algorithm="slots"))
+    slots = Limits(Limit("a", 3, algorithm="slots"))
     assert slots.take(2, EPOCH) == PermitReply(2, 0.0)
     assert slots.take(2, EPOCH + 1e6) == PermitReply(1, 0.0)
 
 
 def test_a_limit_is_not_charged_for_what_another_denied() -> None:
     wide, narrow = Limit("wide", 10), Limit("narrow", 2, 60.0)
-    both = Ledger(wide, narrow)
+    both = Limits(wide, narrow)
     assert both.take(5, EPOCH) == PermitReply(2, 30.0)
-    assert both.gauges[wide].used == 2
+    assert both.states[wide].used == 2
 
 
 def test_a_limit_of_nothing_never_gives() -> None:
-    assert Ledger(Limit("a", 0)).take(1, EPOCH) == PermitReply(0, math.inf)
+    assert Limits(Limit("a", 0)).take(1, EPOCH) == PermitReply(0, math.inf)
 
 
 def test_a_clock_that_goes_back_gives_nothing_extra() -> None:
     for algorithm in ("token_bucket", "fixed_window", "sliding_window"):
-        ledger = Ledger(Limit("a", 5, 10.0, algorithm))
-        assert ledger.take(5, EPOCH).count == 5
-        assert ledger.take(5, EPOCH - 3600).count == 0
+        limits = Limits(Limit("a", 5, 10.0, algorithm))
+        assert limits.take(5, EPOCH).count == 5
+        assert limits.take(5, EPOCH - 3600).count == 0
 
 
 TIMED: list[Algorithm] = ["token_bucket", "fixed_window", "sliding_window"]
@@ -122,14 +356,14 @@ def test_after_the_wait_there_is_one_and_idle_is_like_new(
     algorithm: Algorithm, most: int, window: float, takes: list[tuple[float, int]]
 ) -> None:
     limit = Limit("a", most, window, algorithm)
-    ledger, now = Ledger(limit), EPOCH
+    limits, now = Limits(limit), EPOCH
     for pause, count in takes:
         now += pause
-        given = ledger.take(count, now)
+        given = limits.take(count, now)
         assert 0 <= given.count <= min(count, most)
         if given.count < count:
             assert given.retry_after > 0
         now += given.retry_after
-        assert ledger.take(1, now).count == 1
-    idle = idle_at(limit, ledger.gauges[limit]) + 1e-3
-    assert ledger.take(most, max(now, idle)).count == most
+        assert limits.take(1, now).count == 1
+    idle = idle_at(limit, limits.states[limit]) + 1e-3
+    assert limits.take(most, max(now, idle)).count == most

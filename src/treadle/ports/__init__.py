@@ -1,9 +1,10 @@
-"""Ports: the small contract for bringing another engine, and the three ports in memory.
+"""Run treadle on an engine of your own: a queue, publish/subscribe and a key-value store.
 
     Treadle(PortsBackend(queue, pubsub, store), work=[...])
 
-`protocols` says what each port has to do. `treadle.testing` has a contract suite for each. docs/ports.md
-shows a queue of your own. `PortsBackend` makes a backend of any three.
+`Queue`, `PubSub` and `Store` are protocols. Their docstrings say what each method has to do.
+`memory_queue()`, `memory_pubsub()` and `memory_store()` are the reference implementations.
+`treadle.testing` has a contract suite for each protocol. docs/ports.md shows a complete queue.
 """
 
 from .backend import PortsBackend

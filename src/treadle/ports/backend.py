@@ -1,4 +1,4 @@
-"""PortsBackend: a Backend out of a queue, a pubsub and a store."""
+"""PortsBackend: a Backend made of a queue, a pubsub and a store."""
 
 from __future__ import annotations
 
@@ -37,32 +37,30 @@ from treadle.item import (
     WorkerState,
 )
 
-from .admit import Admitter
-from .archive import Archive
-from .calls import Ports
-from .cancel import Cancelling
-from .claim import Claiming
-from .follow import Following
-from .gates import Gates
-from .hands import Hands
-from .leases import Leases
-from .limits import Limits
-from .names import Names
+from .async_ports import AsyncPorts
+from .claim import PortsClaim
+from .dependencies import PortsDependencies
+from .effects import PortsEffects
+from .keys import StoreKeys
+from .limits import PortsLimits
+from .operate import PortsOperate
+from .pointers import Pointers
 from .protocols import PubSub, Queue, Store
-from .read import Reading
-from .records import records
-from .schedules import Scheduling
-from .settle import Settling
-from .signals import Signals
-from .submit import Submitting
-from .workers import Workers
+from .read import PortsRead
+from .records import Records
+from .reserve import Reserver
+from .schedules import PortsSchedules
+from .settle import PortsSettle
+from .submit import PortsSubmit
+from .wakeups import PortsWakeups
+from .workers import PortsWorkers
 
 
 class PortsBackend:
-    """What three small ports can promise, on any three: see docs/ports.md.
+    """A Backend on any three ports. docs/ports.md says what it promises.
 
-    prefix: before every key in the store, so that several may share one.
-    clock: whose time decides what is due and what has lapsed; those of a fleet should agree.
+    prefix: the prefix of every key in the store, so that several backends can share one store.
+    clock: decides what is due and which leases have lapsed. The clocks of a fleet should agree.
     """
 
     capabilities = frozenset({"fencing", "folds", "limits", "schedules"})
@@ -76,34 +74,32 @@ class PortsBackend:
         prefix: str = "treadle",
         clock: Clock | None = None,
     ) -> None:
-        ports = self.ports = Ports(queue, pubsub, store)
-        archive = self._archive = Archive(ports, records(ports), Names(prefix), clock or SystemClock())
-        gates = Gates(archive)
-        following = Following(archive, gates)
-        self._hands = hands = Hands(archive)
-        self._workers = workers = Workers(archive, hands, following)
-        admitter = Admitter(archive, gates)
-        self._submitting = Submitting(archive, admitter, gates, workers)
-        self._claiming = Claiming(archive, workers, hands, following, self._submitting, gates)
-        self._settling = Settling(archive, admitter, gates, following, hands, workers)
-        self._reading = Reading(archive)
-        self._cancelling = Cancelling(archive, self._reading, following, workers)
-        self._leases = Leases(archive, workers)
-        self._limits = Limits(archive)
-        self._scheduling = Scheduling(archive, self._submitting)
-        self._signals = Signals(ports)
-        workers.on_bury = self._limits.give_all
+        ports = self._ports = AsyncPorts(queue, pubsub, store)
+        records = self._records = Records(ports, StoreKeys(prefix), clock or SystemClock())
+        pointers = Pointers(ports)
+        dependencies = PortsDependencies(records, pointers)
+        effects = PortsEffects(records, pointers, dependencies)
+        reserver = Reserver(records, dependencies)
+        self._limits = PortsLimits(records)
+        self._workers = workers = PortsWorkers(records, pointers, effects, self._limits)
+        self._submit = PortsSubmit(records, pointers, reserver, dependencies, workers)
+        self._claim = PortsClaim(records, pointers, workers, effects, self._submit, dependencies)
+        self._settle = PortsSettle(records, pointers, reserver, dependencies, effects, workers)
+        self._read = PortsRead(records)
+        self._operate = PortsOperate(records, self._read, effects, workers)
+        self._schedules = PortsSchedules(records, self._submit)
+        self._wakeups = PortsWakeups(ports)
 
-    # -- life ------------------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Ports connect by themselves."""
+        """Ports connect on their own."""
 
     async def close(self) -> None:
-        self._signals.close()
+        self._wakeups.close()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        return PortsHeartbeatConnection(self)
+        return PortsHeartbeatConnection(self._ports, self._workers)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -112,36 +108,33 @@ class PortsBackend:
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         if tx is not None:
             _unsupported("transactions")
-        return await self._submitting.submit(submissions)
+        return await self._submit.submit(submissions)
 
     async def claim(self, demand: Demand) -> Claim:
-        return await self._claiming.claim(demand)
+        return await self._claim.claim(demand)
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        fresh, known = await self._workers.beat(beat)
-        for pulled in self._hands.of(beat.worker):
-            await self.ports.heartbeat(pulled, beat.lease)
-        return HeartbeatReply(fresh, await self._leases.lost(beat.held, known))
+        return await self._workers.beat(beat)
 
     async def remove_worker(self, worker: str) -> int:
         return await self._workers.remove_worker(worker)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._settling.settle(settlements)
+        return await self._settle.settle(settlements)
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._leases.unknown_leases(worker, frozenset(known))
+        return await self._workers.unknown_leases(worker, frozenset(known))
 
     # -- reads -----------------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self._reading.get(ids, tenant)
+        return await self._read.get(ids, tenant)
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        return await self._reading.group(ids, tenant)
+        return await self._read.group(ids, tenant)
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return await self._reading.ended(items, groups)
+        return await self._read.ended(items, groups)
 
     async def list(
         self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
@@ -157,7 +150,7 @@ class PortsBackend:
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._cancelling.cancel(ids, tenant)
+        return await self._operate.cancel(ids, tenant)
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
         _unsupported("operating")
@@ -188,73 +181,76 @@ class PortsBackend:
         return ()
 
     async def prune(self, limit: int = 1000) -> int:
-        """What is stored of an ended group has its time to live in the store: nothing is left to prune."""
+        """The records of an ended group have a time to live in the store, so there is nothing to prune."""
         return 0
 
     # -- coordination ----------------------------------------------------------------------------------
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        name = self._archive.names.claimed(tenant, key)
-        while not await self.ports.set_if_absent(name, owner, ttl):
-            holder = await self.ports.get(name)
-            if holder is not None:
-                return holder == owner
+        name = self._records.keys.claimed_key(tenant, key)
+        while not await self._ports.set_if_absent(name, owner, ttl):
+            current = await self._ports.get(name)
+            if current is not None:
+                return current == owner
         return True
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
         found = await self._workers.get(worker) if worker else None
-        return await self._limits.take_permits(requests, worker, found is not None and not found.dying)
+        return await self._limits.take_permits(requests, worker, found is not None and not found.removing)
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         await self._limits.return_permits(requests, worker)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._scheduling.put(schedule)
+        return await self._schedules.put(schedule)
 
     async def schedules(self) -> Sequence[Schedule]:
-        return await self._scheduling.all()
+        return await self._schedules.all()
 
     async def drop_schedule(self, name: str) -> bool:
-        return await self._scheduling.drop(name)
+        return await self._schedules.drop(name)
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self._scheduling.pause(name, paused)
+        return await self._schedules.pause(name, paused)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
-        return await self._scheduling.fire(fire)
+        return await self._schedules.fire(fire)
 
     # -- transactions ----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         _unsupported("transactions")
 
-    # -- signals ---------------------------------------------------------------------------------------
+    # -- wake-ups ---------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
-        await self._signals.publish(wake)
+        await self._wakeups.publish(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return await self._signals.subscribe(receive)
+        return await self._wakeups.subscribe(receive)
 
     async def now(self) -> float:
-        return self._archive.now()
+        return self._records.now()
 
 
 class PortsHeartbeatConnection:
-    """Beats through the same ports, from another thread. Ports that are async belong to the loop that is
-    blocked: with those, nobody can."""
+    """Sends heartbeats through the same ports, from another thread. Async ports belong to the event loop
+    that is blocked, so they cannot."""
 
-    def __init__(self, backend: PortsBackend) -> None:
-        self._backend = backend
+    def __init__(self, ports: AsyncPorts, workers: PortsWorkers) -> None:
+        self._ports = ports
+        self._workers = workers
 
     async def open(self) -> None:
-        if not self._backend.ports.is_sync:
-            raise UnsupportedError("beats from a thread while the event loop is blocked", "an async port")
+        if not self._ports.is_sync:
+            raise UnsupportedError(
+                "heartbeats from a thread while the event loop is blocked", "an async port"
+            )
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        return await self._backend.beat(beat)
+        return await self._workers.beat(beat)
 
     async def close(self) -> None:
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Claim: pop notes, look at what they name, and lease what is wanted.
+"""Claim: pop pointers, look at the items that they name, and lease the items that the worker wants.
 
-A note says no more than "look at this item": what it finds may be to be run, to be ended, not wanted here,
-not yet due, being run, or long done. Only what is done is acked.
+A pointer only says "look at this item". The item may be ready to run, doomed, unwanted by this worker, not
+yet due, leased, or ended. A pointer is acked only if nothing is left to do about it.
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ from collections.abc import Mapping, Sequence
 
 from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
 
-from . import ledger as moves
-from .archive import LEDGER, UNCHANGED, Archive, Unchanged
-from .follow import Following
-from .gates import Gates
-from .hands import Hands
-from .names import read_note
-from .papers import Header, Held, Ledger, Member, Worker
+from . import groups
+from .dependencies import PortsDependencies
+from .effects import PortsEffects
+from .pointers import Pointers, read_pointer
 from .protocols import Pulled
 from .read import lease_of
-from .submit import Submitting
-from .workers import LOOK, Workers
+from .records import GROUP, UNCHANGED, Records, Unchanged
+from .stored import GroupRecord, LeasedItem, OpenMember, StoredItem, WorkerRecord
+from .submit import PortsSubmit
+from .workers import CHECK_INTERVAL, PortsWorkers
 
 log = logging.getLogger("treadle")
 
-PORTION = 100
-"""The most to pop at once, and the most verdicts of one claim."""
-SCAN = 1000
-"""The most notes to look at in one claim."""
-AWAY = 1.0
-"""Where many notes are not wanted here, they are put back for so long, and others come to light."""
+POP_LIMIT = 100
+"""The most pointers of one pop, and the most verdicts of one claim."""
+SCAN_LIMIT = 1000
+"""The most pointers that one claim looks at."""
+UNWANTED_DELAY = 1.0
+"""If a claim scanned SCAN_LIMIT pointers in vain, they are put back for so many seconds, so that the next
+claim sees others."""
 
 
-class Room:
-    """What a demand has room for, as it fills."""
+class DemandRoom:
+    """How many more items a demand has room for."""
 
     def __init__(self, demand: Demand) -> None:
         self._demand = demand
         self._types = None if demand.types is None else dict(demand.types)
         self.left = demand.limit
-        self.verdicts = PORTION
+        self.verdicts = POP_LIMIT
 
-    def concerns(self, item: Item) -> bool:
-        """It is of the demanded queues and tenants."""
+    def covers(self, item: Item) -> bool:
+        """Whether the item is in the demanded queues and tenants."""
         queues, tenants = self._demand.queues, self._demand.tenants
         return (queues is None or item.queue in queues) and (tenants is None or item.tenant in tenants)
 
-    def knows(self, type: str) -> bool:
+    def has_type(self, type: str) -> bool:
         return self._types is None or type in self._types
 
-    def take(self, item: Item) -> bool:
-        """Whether there is room for it, which it fills then."""
+    def add(self, item: Item) -> bool:
+        """Use room for an item. False: there is none."""
         types, type = self._types, item.type
         avoided = (item.tenant, item.lane) in self._demand.avoid
-        if self.left <= 0 or avoided or not self.concerns(item):
+        if self.left <= 0 or avoided or not self.covers(item):
             return False
         if types is not None:
             if types.get(type, 0) <= 0:
@@ -65,252 +65,255 @@ class Room:
         return True
 
 
-class Pick:
-    """A note whose item is to be leased."""
+class PickedItem:
+    """An item to be leased, and the pointer that named it."""
 
-    __slots__ = ("header", "pulled", "verdict")
+    __slots__ = ("pulled", "stored", "verdict")
 
-    def __init__(self, pulled: Pulled, header: Header, verdict: Verdict | None) -> None:
+    def __init__(self, pulled: Pulled, stored: StoredItem, verdict: Verdict | None) -> None:
         self.pulled = pulled
-        self.header = header
+        self.stored = stored
         self.verdict: Verdict | None = verdict
 
 
-class Look:
-    """One claim: what was picked, and what is to be put back."""
+class ClaimScan:
+    """The state of one claim: the items it picked, and the pointers it has to put back."""
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
-        self.room = Room(demand)
+        self.room = DemandRoom(demand)
         self.seen: set[Ref] = set()
-        self.picked: list[Pick] = []
-        self._popped: dict[int, Pulled] = {}
-        self._ledgers: dict[Ref, Ledger | None] = {}
+        self.picked: list[PickedItem] = []
         self.scanned = 0
-
-    async def ledger(self, archive: Archive, group: Ref) -> Ledger | None:
-        """As it was when this claim first met it: leasing looks again."""
-        if group not in self._ledgers:
-            self._ledgers[group] = await archive.ledger(group)
-        return self._ledgers[group]
-
-    def popped(self, popped: Sequence[Pulled]) -> None:
-        self.scanned += len(popped)
-        self._popped.update({id(pulled): pulled for pulled in popped})
-
-    def dealt_with(self, pulled: Pulled) -> None:
-        """It is not to be put back."""
-        del self._popped[id(pulled)]
-
-    def unwanted(self) -> list[Pulled]:
-        return list(self._popped.values())
+        self._to_put_back: dict[int, Pulled] = {}
+        self._groups: dict[Ref, GroupRecord | None] = {}
 
     @property
     def most(self) -> int:
-        """How many notes to look at, at the most: for verdicts alone, not many."""
-        return SCAN if self.demand.limit else 2 * PORTION
+        """How many pointers to look at. A claim for verdicts alone looks at few."""
+        return SCAN_LIMIT if self.demand.limit else 2 * POP_LIMIT
 
-    def pick(self, pulled: Pulled, header: Header, verdict: Verdict | None) -> None:
-        self.seen.add(header.ref)
-        self.picked.append(Pick(pulled, header, verdict))
+    def add_popped(self, popped: Sequence[Pulled]) -> None:
+        self.scanned += len(popped)
+        self._to_put_back.update({id(pulled): pulled for pulled in popped})
+
+    def remove(self, pulled: Pulled) -> None:
+        """Do not put this pointer back."""
+        del self._to_put_back[id(pulled)]
+
+    def to_put_back(self) -> list[Pulled]:
+        return list(self._to_put_back.values())
+
+    async def group(self, records: Records, group: Ref) -> GroupRecord | None:
+        """A group as this claim first read it. Leasing reads it again."""
+        if group not in self._groups:
+            self._groups[group] = await records.group(group)
+        return self._groups[group]
+
+    def pick(self, pulled: Pulled, stored: StoredItem, verdict: Verdict | None) -> None:
+        self.seen.add(stored.ref)
+        self.picked.append(PickedItem(pulled, stored, verdict))
 
 
-class Claiming:
+class PortsClaim:
     def __init__(
         self,
-        archive: Archive,
-        workers: Workers,
-        hands: Hands,
-        following: Following,
-        submitting: Submitting,
-        gates: Gates,
+        records: Records,
+        pointers: Pointers,
+        workers: PortsWorkers,
+        effects: PortsEffects,
+        submit: PortsSubmit,
+        dependencies: PortsDependencies,
     ) -> None:
-        self._archive = archive
+        self._records = records
+        self._pointers = pointers
         self._workers = workers
-        self._hands = hands
-        self._following = following
-        self._submitting = submitting
-        self._gates = gates
-        self._in_vain: tuple[float, int, Demand | None] = (-math.inf, 0, None)
-        """Who last looked for verdicts alone and found none: when, with how many notes pushed from here."""
+        self._effects = effects
+        self._submit = submit
+        self._dependencies = dependencies
+        self._last_empty: tuple[float, int, Demand | None] = (-math.inf, 0, None)
+        """The last claim for verdicts alone that found none: its time, the number of pointers pushed until
+        then, and its demand."""
 
     async def claim(self, demand: Demand) -> Claim:
-        archive = self._archive
+        records, pointers = self._records, self._pointers
         worker = await self._workers.get(demand.worker)
-        if worker is None or worker.dying or worker.until <= archive.now():
+        if worker is None or not worker.is_alive(records.now()):
             await self._workers.remove_worker(demand.worker)
             return Claim(alive=False)
-        await self._workers.bury_lapsed()
-        if demand.limit == 0 and not self._worth_a_look(demand):
+        await self._workers.remove_lapsed()
+        if demand.limit == 0 and not self._is_worth_a_scan(demand):
             return Claim()
-        look = Look(demand)
+        scan = ClaimScan(demand)
         try:
-            await self._pop(look, worker)
-            leases = await self._lease(look)
+            await self._pop(scan, worker)
+            leases = await self._lease(scan)
         finally:
-            await self._put_back(look)
+            await self._put_back(scan)
         if leases is None:
             return Claim(alive=False)
         if demand.limit == 0 and not leases:
-            self._in_vain = (archive.now(), archive.pushed, demand)
-        return Claim(tuple(leases), next_due=archive.next_due(archive.now()))
+            self._last_empty = (records.now(), pointers.pushed, demand)
+        return Claim(tuple(leases), next_due=pointers.next_due(records.now()))
 
-    def _worth_a_look(self, demand: Demand) -> bool:
-        at, pushed, asked = self._in_vain
-        return self._archive.now() - at >= LOOK or self._archive.pushed != pushed or demand != asked
+    def _is_worth_a_scan(self, demand: Demand) -> bool:
+        at, pushed, last_demand = self._last_empty
+        waited = self._records.now() - at >= CHECK_INTERVAL
+        return waited or self._pointers.pushed != pushed or demand != last_demand
 
-    # -- popping ---------------------------------------------------------------------------------------
+    # -- looking at pointers ---------------------------------------------------------------------------
 
-    async def _pop(self, look: Look, worker: Worker) -> None:
-        while look.scanned < look.most and (look.room.left > 0 or look.demand.limit == 0):
-            asked = min(PORTION, look.room.left or PORTION)
-            popped = await self._archive.ports.pop(asked, worker.lease)
-            look.popped(popped)
+    async def _pop(self, scan: ClaimScan, worker: WorkerRecord) -> None:
+        while scan.scanned < scan.most and (scan.room.left > 0 or scan.demand.limit == 0):
+            asked = min(POP_LIMIT, scan.room.left or POP_LIMIT)
+            popped = await self._records.ports.pop(asked, worker.lease)
+            scan.add_popped(popped)
             for pulled in popped:
-                await self._look(pulled, look)
-            if not popped or (look.picked and len(popped) < asked):
+                await self._look(pulled, scan)
+            if not popped or (scan.picked and len(popped) < asked):
                 return
 
-    async def _look(self, pulled: Pulled, look: Look) -> None:
-        """Decide what becomes of a note. Until then it is one to be put back."""
-        archive = self._archive
-        note = read_note(pulled.body)
-        if note is None:
-            log.warning("what is not ours was found in the queue, and dropped: %.200s", pulled.body)
-            await archive.ports.dead_letter(pulled.body, "unreadable")
-            await self._done(pulled, look)
+    async def _look(self, pulled: Pulled, scan: ClaimScan) -> None:
+        """Decide about a pointer. A pointer without a decision is put back."""
+        records = self._records
+        pointer = read_pointer(pulled.body)
+        if pointer is None:
+            log.warning("dropped a body that treadle did not push from the queue: %.200s", pulled.body)
+            await records.ports.dead_letter(pulled.body, "unreadable")
+            await self._ack(pulled, scan)
             return
-        header = await archive.header(note)
-        ledger = None if header is None else await look.ledger(archive, header.group)
-        member = None if ledger is None else ledger.open.get(note.id)
-        if header is None or member is None:
-            await self._gone(note, header, ledger)
-            await self._done(pulled, look)
+        stored = await records.item(pointer)
+        record = None if stored is None else await scan.group(records, stored.group)
+        member = None if record is None else record.open.get(pointer.id)
+        if stored is None or member is None:
+            await self._resume(pointer, stored, record)
+            await self._ack(pulled, scan)
         elif member.token:
-            await self._leased(pulled, header, member, look)
-        elif header.ref not in look.seen:
-            await self._free(pulled, header, member, look)
+            await self._look_at_leased(pulled, stored, member, scan)
+        elif stored.ref not in scan.seen:
+            await self._look_at_free(pulled, stored, member, scan)
 
-    async def _gone(self, ref: Ref, header: Header | None, ledger: Ledger | None) -> None:
-        """There is nothing to be leased, but perhaps something to be finished."""
-        if header is not None and ledger is not None:
-            await self._following.finish(ref, header.group, ledger)
-        elif header is not None and not header.by:
-            await self._submitting.finish(header)
+    async def _resume(self, ref: Ref, stored: StoredItem | None, record: GroupRecord | None) -> None:
+        """The item cannot be leased. Complete what a crash has interrupted: its effects, or its
+        submission."""
+        if stored is not None and record is not None:
+            await self._effects.resume(ref, stored.group, record)
+        elif stored is not None and not stored.queued_by:
+            await self._submit.resume(stored)
 
-    async def _done(self, pulled: Pulled, look: Look) -> None:
-        await self._archive.ports.ack(pulled)
-        look.dealt_with(pulled)
+    async def _ack(self, pulled: Pulled, scan: ClaimScan) -> None:
+        await self._records.ports.ack(pulled)
+        scan.remove(pulled)
 
-    async def _leased(self, pulled: Pulled, header: Header, member: Member, look: Look) -> None:
-        """Somebody has it. It is looked at again when that one's lease is over, and freed if that is now."""
-        now = self._archive.now()
+    async def _look_at_leased(
+        self, pulled: Pulled, stored: StoredItem, member: OpenMember, scan: ClaimScan
+    ) -> None:
+        """Free the item if its lease is over. Otherwise look again when it will be."""
+        now = self._records.now()
         worker = await self._workers.get(member.worker)
-        if worker is not None and worker.until > now and not worker.dying and member.token in worker.held:
-            await self._archive.ports.fail(pulled, worker.until - now)
+        if worker is not None and worker.is_alive(now) and member.token in worker.items:
+            await self._records.ports.fail(pulled, worker.until - now)
         else:
-            held = Held(*header.ref, header.group_id)
-            await self._workers.free(member.worker, member.token, held)
-            await self._archive.ports.ack(pulled)
-        look.dealt_with(pulled)
+            item = LeasedItem(*stored.ref, stored.group_id)
+            await self._workers.free(member.worker, member.token, item)
+            await self._records.ports.ack(pulled)
+        scan.remove(pulled)
 
-    async def _free(self, pulled: Pulled, header: Header, member: Member, look: Look) -> None:
-        """Nobody has it."""
-        now, room = self._archive.now(), look.room
-        verdict = moves.verdict_on(member, now) or await self._unknown(header.item, member, look, now)
+    async def _look_at_free(
+        self, pulled: Pulled, stored: StoredItem, member: OpenMember, scan: ClaimScan
+    ) -> None:
+        now, room, item = self._records.now(), scan.room, stored.item
+        verdict = groups.verdict_on(member, now) or await self._unknown_type(item, member, scan, now)
         if verdict is not None:
-            if (
-                room.verdicts > 0
-                and room.concerns(header.item)
-                and await self._may_judge(header.item.type, room)
-            ):
+            if room.verdicts > 0 and room.covers(item) and await self._may_end(item.type, room):
                 room.verdicts -= 1
-                look.pick(pulled, header, verdict)
+                scan.pick(pulled, stored, verdict)
         elif member.status == "blocked" or member.due > now:
-            await self._too_early(header, member, now)
-            await self._done(pulled, look)
-        elif room.take(header.item):
-            look.pick(pulled, header, None)
+            await self._postpone(stored, member, now)
+            await self._ack(pulled, scan)
+        elif room.add(item):
+            scan.pick(pulled, stored, None)
 
-    async def _too_early(self, header: Header, member: Member, now: float) -> None:
-        """It is looked at again when it is due. What is blocked may be so because nobody has looked."""
-        counted = None
+    async def _postpone(self, stored: StoredItem, member: OpenMember, now: float) -> None:
+        """Look at the item again when it is due. Count the prerequisites of a blocked item: its submission
+        may not have come that far."""
+        decided = None
         if member.status == "blocked":
-            counted = await self._gates.look(header, member.waits)
-        due = moves.look_at(member)
-        if counted is None and due is not None:
-            await self._archive.notify(header.ref, due, now)
+            decided = await self._dependencies.count_ended(stored, member.waits_for)
+        due = groups.look_at(member)
+        if decided is None and due is not None:
+            await self._pointers.push(stored.ref, due, now)
 
-    async def _may_judge(self, type: str, room: Room) -> bool:
-        """A worker that has the type, or any if nobody has it."""
-        return room.knows(type) or not await self._workers.has_type(type)
+    async def _may_end(self, type: str, room: DemandRoom) -> bool:
+        """Whether this worker may end a doomed item: it has the type, or no live worker has."""
+        return room.has_type(type) or not await self._workers.has_type(type)
 
-    async def _unknown(self, item: Item, member: Member, look: Look, now: float) -> Verdict | None:
-        """Nobody has had its type for too long."""
-        grace = look.demand.unknown_grace
-        if grace is None or look.room.knows(item.type) or member.status == "blocked":
+    async def _unknown_type(
+        self, item: Item, member: OpenMember, scan: ClaimScan, now: float
+    ) -> Verdict | None:
+        """The verdict `unknown_type` if no worker has had the type for longer than the grace."""
+        grace = scan.demand.unknown_grace
+        if grace is None or scan.room.has_type(item.type) or member.status == "blocked":
             return None
-        since = max(member.since, member.due)
+        since = max(member.ready_since, member.due)
         if now - since <= grace or await self._workers.has_type(item.type):
             return None
-        gone = await self._workers.gone_since(item.type)
+        gone = await self._workers.type_gone_since(item.type)
         return "unknown_type" if now - max(since, gone) > grace else None
 
-    async def _put_back(self, look: Look) -> None:
-        delay = AWAY if look.scanned >= SCAN and not look.picked else 0.0
-        for pulled in look.unwanted():
-            await self._archive.ports.fail(pulled, delay)
+    async def _put_back(self, scan: ClaimScan) -> None:
+        delay = UNWANTED_DELAY if scan.scanned >= SCAN_LIMIT and not scan.picked else 0.0
+        for pulled in scan.to_put_back():
+            await self._records.ports.fail(pulled, delay)
 
     # -- leasing ---------------------------------------------------------------------------------------
 
-    async def _lease(self, look: Look) -> list[Lease] | None:
+    async def _lease(self, scan: ClaimScan) -> list[Lease] | None:
         """None: the worker is no longer alive."""
-        if not look.picked:
+        if not scan.picked:
             return []
-        worker, picked = look.demand.worker, dict(zip(await self._tokens(look), look.picked, strict=True))
-        held = {token: Held(*pick.header.ref, pick.header.group_id) for token, pick in picked.items()}
-        if not await self._workers.hold(worker, held):
+        tokens = await self._records.new_tokens(len(scan.picked))
+        worker, picked = scan.demand.worker, dict(zip(tokens, scan.picked, strict=True))
+        items = {token: LeasedItem(*pick.stored.ref, pick.stored.group_id) for token, pick in picked.items()}
+        if not await self._workers.add_leases(worker, items):
             return None
-        groups: dict[Ref, dict[int, Pick]] = {}
+        by_group: dict[Ref, dict[int, PickedItem]] = {}
         for token, pick in picked.items():
-            groups.setdefault(pick.header.group, {})[token] = pick
-        members: dict[int, Member] = {}
-        for group, some in groups.items():
-            members.update(await self._leased_to(worker, group, some))
-            self._take(look, worker, {token: pick for token, pick in some.items() if token in members})
+            by_group.setdefault(pick.stored.group, {})[token] = pick
+        members: dict[int, OpenMember] = {}
+        for group, picks in by_group.items():
+            leased = await self._lease_members(worker, group, picks)
+            members.update(leased)
+            for token in leased:
+                scan.remove(picks[token].pulled)
+                self._pointers.keep(token, worker, picks[token].pulled)
         await self._workers.drop(worker, picked.keys() - members.keys())
-        return [lease_of(picked[token].header, members[token]) for token in picked if token in members]
+        return [lease_of(picked[token].stored, members[token]) for token in picked if token in members]
 
-    async def _tokens(self, look: Look) -> range:
-        return await self._archive.tokens(len(look.picked))
+    async def _lease_members(
+        self, worker: str, group: Ref, picks: Mapping[int, PickedItem]
+    ) -> dict[int, OpenMember]:
+        """Lease members of a group in one step, except those that another process has changed."""
+        records, now = self._records, self._records.now()
 
-    def _take(self, look: Look, worker: str, picked: Mapping[int, Pick]) -> None:
-        for token, pick in picked.items():
-            look.dealt_with(pick.pulled)
-            self._hands.take(token, worker, pick.pulled)
-
-    async def _leased_to(self, worker: str, group: Ref, picked: Mapping[int, Pick]) -> dict[int, Member]:
-        """Lease these members of a group, in one step, but for those that somebody else was faster for."""
-        archive, now = self._archive, self._archive.now()
-
-        def step(ledger: Ledger | None) -> tuple[dict[int, Member], Ledger | Unchanged]:
-            if ledger is None:
+        def step(record: GroupRecord | None) -> tuple[dict[int, OpenMember], GroupRecord | Unchanged]:
+            if record is None:
                 return {}, UNCHANGED
-            leased: dict[int, Member] = {}
-            for token, pick in picked.items():
-                member = ledger.open.get(pick.header.item.id)
-                if member is not None and _is_free(member, pick.verdict, now):
-                    moves.lease(member, token, worker, pick.verdict, now)
+            leased: dict[int, OpenMember] = {}
+            for token, pick in picks.items():
+                member = record.open.get(pick.stored.item.id)
+                if member is not None and _can_be_leased(member, pick.verdict, now):
+                    groups.lease(member, token, worker, pick.verdict, now)
                     leased[token] = member
-            self._following.paid(group, ledger)
-            return leased, ledger if leased else UNCHANGED
+            self._effects.clear_applied(group, record)
+            return leased, record if leased else UNCHANGED
 
-        return await archive.change(archive.names.group(group), LEDGER, step)
+        return await records.change(records.keys.group(group), GROUP, step)
 
 
-def _is_free(member: Member, verdict: Verdict | None, now: float) -> bool:
+def _can_be_leased(member: OpenMember, verdict: Verdict | None, now: float) -> bool:
     if member.token:
         return False
     if verdict is not None:
-        return verdict == "unknown_type" or moves.verdict_on(member, now) == verdict
+        return verdict == "unknown_type" or groups.verdict_on(member, now) == verdict
     return member.status == "ready" or (member.status == "scheduled" and member.due <= now)

@@ -1,4 +1,4 @@
-"""Limits: permits that the fleet shares. All of them are one record, since a take may be under several."""
+"""Limits: permits that the fleet shares. All limits are one record, because one request may name several."""
 
 from __future__ import annotations
 
@@ -7,108 +7,109 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.item import Limit, PermitReply, PermitRequest
-from treadle.rules import LimitState, grant, idle_at
+from treadle.rules import LimitState, idle_at, permit
 
-from .archive import UNCHANGED, Archive, Form, Unchanged
+from .records import UNCHANGED, Records, RecordType, Unchanged
 
 
-class Meter(msgspec.Struct, array_like=True):
+class StoredLimit(msgspec.Struct, array_like=True):
     limit: Limit
-    gauge: LimitState
+    state: LimitState
 
 
-class Permits(msgspec.Struct):
-    meters: dict[str, Meter]
-    """Where limits stand, by algorithm and name."""
+class LimitsRecord(msgspec.Struct):
+    limits: dict[str, StoredLimit]
+    """By algorithm and name, except `slots`."""
     slots: dict[str, dict[str, int]]
-    """Slots that are held: how many of a name, by worker."""
+    """The permits in use under each limit of the algorithm `slots`: by limit name and worker."""
 
 
-PERMITS = Form(Permits)
+LIMITS = RecordType(LimitsRecord)
 
 
-class Limits:
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
+class PortsLimits:
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], worker: str, alive: bool
     ) -> list[PermitReply]:
-        """A worker that is not known to be alive holds no slots: nobody would ever give them back."""
-        now = self._archive.now()
+        now = self._records.now()
 
-        def step(permits: Permits | None) -> tuple[list[PermitReply], Permits]:
-            permits = permits or Permits({}, {})
-            _forget(permits, now)
-            return [_granted(permits, take, worker if alive else None, now) for take in requests], permits
+        def step(record: LimitsRecord | None) -> tuple[list[PermitReply], LimitsRecord]:
+            record = record or LimitsRecord({}, {})
+            _remove_idle(record, now)
+            return [
+                _take_permits(record, request, worker if alive else None, now) for request in requests
+            ], record
 
-        return await self._archive.change(self._archive.names.limits, PERMITS, step)
+        return await self._records.change(self._records.keys.limits, LIMITS, step)
 
     async def return_permits(self, requests: Sequence[PermitRequest], worker: str) -> None:
-        def step(permits: Permits | None) -> tuple[None, Permits | Unchanged]:
-            if permits is None:
+        def step(record: LimitsRecord | None) -> tuple[None, LimitsRecord | Unchanged]:
+            if record is None:
                 return None, UNCHANGED
-            for take in requests:
-                for limit in take.limits:
+            for request in requests:
+                for limit in request.limits:
                     if limit.algorithm == "slots":
-                        _give_back(permits, limit.name, worker, take.count)
-            return None, permits
+                        _return_permits(record, limit.name, worker, request.count)
+            return None, record
 
-        await self._archive.change(self._archive.names.limits, PERMITS, step)
+        await self._records.change(self._records.keys.limits, LIMITS, step)
 
-    async def give_all(self, worker: str) -> None:
-        """The worker is dead."""
+    async def return_all(self, worker: str) -> None:
+        """Return the permits of a worker that is dead."""
 
-        def step(permits: Permits | None) -> tuple[None, Permits | Unchanged]:
-            if permits is None or not any(worker in holders for holders in permits.slots.values()):
+        def step(record: LimitsRecord | None) -> tuple[None, LimitsRecord | Unchanged]:
+            if record is None or not any(worker in users for users in record.slots.values()):
                 return None, UNCHANGED
-            for name in list(permits.slots):
-                _give_back(permits, name, worker, permits.slots[name].get(worker, 0))
-            return None, permits
+            for name in list(record.slots):
+                _return_permits(record, name, worker, record.slots[name].get(worker, 0))
+            return None, record
 
-        await self._archive.change(self._archive.names.limits, PERMITS, step)
+        await self._records.change(self._records.keys.limits, LIMITS, step)
+
+
+def _take_permits(
+    record: LimitsRecord, request: PermitRequest, worker: str | None, now: float
+) -> PermitReply:
+    reply, states = permit(request, _states(record, request, now), now, alive=worker is not None)
+    for limit, state in states.items():
+        if limit.algorithm != "slots":
+            record.limits[_key(limit)] = StoredLimit(limit, state)
+        elif worker is not None and reply.count:
+            users = record.slots.setdefault(limit.name, {})
+            users[worker] = users.get(worker, 0) + reply.count
+    return reply
+
+
+def _states(record: LimitsRecord, request: PermitRequest, now: float) -> dict[Limit, LimitState]:
+    states: dict[Limit, LimitState] = {}
+    for limit in request.limits:
+        if limit.algorithm == "slots":
+            states[limit] = LimitState(now, sum(record.slots.get(limit.name, {}).values()))
+        elif (stored := record.limits.get(_key(limit))) is not None:
+            states[limit] = stored.state
+    return states
 
 
 def _key(limit: Limit) -> str:
     return f"{limit.algorithm}:{limit.name}"
 
 
-def _granted(permits: Permits, take: PermitRequest, worker: str | None, now: float) -> PermitReply:
-    if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
-        return PermitReply(0)
-    given, gauges = grant(take, _gauges(permits, take, now), now)
-    for limit, gauge in gauges.items():
-        if limit.algorithm != "slots":
-            permits.meters[_key(limit)] = Meter(limit, gauge)
-        elif worker is not None and given.count:
-            holders = permits.slots.setdefault(limit.name, {})
-            holders[worker] = holders.get(worker, 0) + given.count
-    return given
-
-
-def _gauges(permits: Permits, take: PermitRequest, now: float) -> dict[Limit, LimitState]:
-    gauges: dict[Limit, LimitState] = {}
-    for limit in take.limits:
-        if limit.algorithm == "slots":
-            gauges[limit] = LimitState(now, sum(permits.slots.get(limit.name, {}).values()))
-        elif (meter := permits.meters.get(_key(limit))) is not None:
-            gauges[limit] = meter.gauge
-    return gauges
-
-
-def _give_back(permits: Permits, name: str, worker: str, count: int) -> None:
-    holders = permits.slots.get(name, {})
-    left = holders.get(worker, 0) - count
+def _return_permits(record: LimitsRecord, name: str, worker: str, count: int) -> None:
+    users = record.slots.get(name, {})
+    left = users.get(worker, 0) - count
     if left > 0:
-        holders[worker] = left
+        users[worker] = left
     else:
-        holders.pop(worker, None)
-    if not holders:
-        permits.slots.pop(name, None)
+        users.pop(worker, None)
+    if not users:
+        record.slots.pop(name, None)
 
 
-def _forget(permits: Permits, now: float) -> None:
-    """What is like new need not be stored."""
-    for key, meter in list(permits.meters.items()):
-        if idle_at(meter.limit, meter.gauge) <= now:
-            del permits.meters[key]
+def _remove_idle(record: LimitsRecord, now: float) -> None:
+    """Remove limits whose state is that of an unused limit."""
+    for key, stored in list(record.limits.items()):
+        if idle_at(stored.limit, stored.state) <= now:
+            del record.limits[key]

@@ -1,6 +1,6 @@
-"""The three ports in memory: the reference, a fleet in one process, and what tests are made of.
+"""The three ports in memory: the reference implementations, for tests and for a fleet in one process.
 
-Safe to use from several threads; time comes from a clock.
+They can be used from several threads. Time comes from a clock.
 """
 
 from __future__ import annotations
@@ -21,38 +21,40 @@ log = logging.getLogger("treadle")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
+    """The arguments of one call of `dead_letter`."""
+
     body: str
     error: str
 
 
-class _Entry:
+class _QueuedBody:
     __slots__ = ("attempt", "body", "dedupe_key", "lease", "place", "until")
 
     def __init__(self, body: str, place: tuple[float, int], dedupe_key: str | None) -> None:
         self.body = body
         self.place = place
-        """When it became visible, and its number: the order of the queue."""
+        """When it becomes visible, and its number: the order of the queue."""
         self.dedupe_key = dedupe_key
         self.attempt = 1
         self.lease = 0
-        """Which lease is in force; 0: none."""
+        """The number of the lease in force; 0: none."""
         self.until = 0.0
 
 
 class MemoryQueue:
-    """See `Queue`. Without a delay, `fail` gives back the old place."""
+    """A `Queue`. Without a delay, `fail` gives a body its old place back."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = count(1)
         self._lock = threading.Lock()
-        self._waiting: list[tuple[tuple[float, int], _Entry]] = []
-        self._leases: list[tuple[float, int, _Entry]] = []
-        """What may have lapsed, and when: as often as it was leased or renewed."""
+        self._waiting: list[tuple[tuple[float, int], _QueuedBody]] = []
+        self._leases: list[tuple[float, int, _QueuedBody]] = []
+        """Every lease that was given or extended, by its end. Outdated ones are skipped."""
         self._keys: set[str] = set()
         self._size = 0
         self.dead: list[DeadLetter] = []
-        """What `dead_letter` was told."""
+        """The calls of `dead_letter`."""
 
     def size(self) -> int:
         return self._size
@@ -64,7 +66,7 @@ class MemoryQueue:
                     return
                 self._keys.add(dedupe_key)
             self._size += 1
-            self._wait(_Entry(body, (self._clock.now() + delay, next(self._numbers)), dedupe_key))
+            self._add(_QueuedBody(body, (self._clock.now() + delay, next(self._numbers)), dedupe_key))
 
     def pop(self, max: int, lease: float, /) -> list[Pulled]:
         now = self._clock.now()
@@ -72,70 +74,71 @@ class MemoryQueue:
             self._reclaim(now)
             popped: list[Pulled] = []
             while len(popped) < max and self._waiting and self._waiting[0][0][0] <= now:
-                popped.append(self._leased(heapq.heappop(self._waiting)[1], now + lease))
+                popped.append(self._lease(heapq.heappop(self._waiting)[1], now + lease))
             return popped
 
     def heartbeat(self, pulled: Pulled, lease: float, /) -> None:
         with self._lock:
-            if (entry := self._held(pulled)) is not None:
-                self._watch(entry, self._clock.now() + lease)
+            if (queued := self._find(pulled)) is not None:
+                self._set_end(queued, self._clock.now() + lease)
 
     def ack(self, pulled: Pulled, /) -> None:
         with self._lock:
-            if (entry := self._held(pulled)) is not None:
-                entry.lease = 0
+            if (queued := self._find(pulled)) is not None:
+                queued.lease = 0
                 self._size -= 1
-                self._keys.discard(entry.dedupe_key or "")
+                self._keys.discard(queued.dedupe_key or "")
 
     def fail(self, pulled: Pulled, delay: float = 0, /) -> None:
         with self._lock:
-            if (entry := self._held(pulled)) is not None:
-                entry.attempt = pulled.attempt
+            if (queued := self._find(pulled)) is not None:
+                queued.attempt = pulled.attempt
                 if delay > 0:
-                    entry.place = (self._clock.now() + delay, next(self._numbers))
-                self._wait(entry)
+                    queued.place = (self._clock.now() + delay, next(self._numbers))
+                self._add(queued)
 
     def dead_letter(self, body: str, error: str, /) -> None:
         self.dead.append(DeadLetter(body, error))
 
     # -- with the lock held ----------------------------------------------------------------------------
 
-    def _wait(self, entry: _Entry) -> None:
-        entry.lease = 0
-        heapq.heappush(self._waiting, (entry.place, entry))
+    def _add(self, queued: _QueuedBody) -> None:
+        queued.lease = 0
+        heapq.heappush(self._waiting, (queued.place, queued))
 
-    def _leased(self, entry: _Entry, until: float) -> Pulled:
-        entry.lease = next(self._numbers)
-        self._watch(entry, until)
-        return Pulled(entry.body, (entry, entry.lease), entry.attempt)
+    def _lease(self, queued: _QueuedBody, until: float) -> Pulled:
+        queued.lease = next(self._numbers)
+        self._set_end(queued, until)
+        return Pulled(queued.body, (queued, queued.lease), queued.attempt)
 
-    def _watch(self, entry: _Entry, until: float) -> None:
-        entry.until = until
-        heapq.heappush(self._leases, (until, next(self._numbers), entry))
+    def _set_end(self, queued: _QueuedBody, until: float) -> None:
+        queued.until = until
+        heapq.heappush(self._leases, (until, next(self._numbers), queued))
 
-    def _held(self, pulled: Pulled) -> _Entry | None:
+    def _find(self, pulled: Pulled) -> _QueuedBody | None:
+        """None: the lease is no longer in force."""
         match pulled.handle:
-            case (_Entry() as entry, int() as lease) if entry.lease == lease:
-                return entry
+            case (_QueuedBody() as queued, int() as lease) if queued.lease == lease:
+                return queued
             case _:
                 return None
 
     def _reclaim(self, now: float) -> None:
         while self._leases and self._leases[0][0] <= now:
-            until, _, entry = heapq.heappop(self._leases)
-            if entry.lease and entry.until == until:
-                entry.attempt += 1
-                self._wait(entry)
+            until, _, queued = heapq.heappop(self._leases)
+            if queued.lease and queued.until == until:
+                queued.attempt += 1
+                self._add(queued)
 
 
 class MemoryStore:
-    """See `Store`; it has `swap`."""
+    """A `Store` with `swap`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._values: dict[str, tuple[str, float | None]] = {}
-        self._ends: list[tuple[float, str]] = []
+        self._expiries: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
         with self._lock:
@@ -187,20 +190,20 @@ class MemoryStore:
         until = None if ttl is None else self._clock.now() + ttl
         self._values[key] = (value, until)
         if until is not None:
-            heapq.heappush(self._ends, (until, key))
+            heapq.heappush(self._expiries, (until, key))
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget what has ended, so that what nobody asks for again does not pile up."""
+        """Remove expired keys, so that keys that are never read again do not pile up."""
         now = self._clock.now()
-        while self._ends and self._ends[0][0] <= now:
-            until, key = heapq.heappop(self._ends)
+        while self._expiries and self._expiries[0][0] <= now:
+            until, key = heapq.heappop(self._expiries)
             if self._values.get(key, (None, None))[1] == until:
                 del self._values[key]
 
 
 class MemoryPubSub:
-    """See `PubSub`."""
+    """A `PubSub` in one process."""
 
     def __init__(self) -> None:
         self._receivers: dict[object, Callable[[str], None]] = {}
@@ -210,7 +213,7 @@ class MemoryPubSub:
             try:
                 receive(message)
             except Exception:
-                log.exception("a receiver of messages failed")
+                log.exception("a subscriber of MemoryPubSub failed")
 
     def subscribe(self, receive: Callable[[str], None], /) -> Callable[[], None]:
         key = object()

@@ -1,4 +1,4 @@
-"""Read: items and groups as they stand."""
+"""Read: items and groups as they are now."""
 
 from __future__ import annotations
 
@@ -6,53 +6,120 @@ from collections.abc import Sequence
 
 from treadle.item import Attempt, Ended, GroupState, ItemState, Lease, Ref
 
-from .archive import Archive
-from .papers import Ending, Header, Ledger, Member
+from .records import Records
+from .stored import GroupRecord, ItemEnd, OpenMember, StoredItem
 
 
-def lease_of(header: Header, member: Member) -> Lease:
-    item = header.item
-    return Lease(
-        id=item.id,
-        tenant=item.tenant,
-        token=member.token,
-        type=item.type,
-        input=item.input,
-        attempt=member.attempt,
-        group_id=header.group_id,
-        queue=item.queue,
-        lane=item.lane,
-        priority=item.priority,
-        attempts=item.attempts,
-        parent=item.parent,
-        workflow=item.workflow,
-        workflow_type=item.workflow_type,
-        after=item.after,
-        options=item.options,
-        queued_at=header.queued_at,
-        due_at=member.due,
-        claimed_at=member.started,
-        deadline=header.deadline,
-        verdict=member.verdict,
-    )
+class PortsRead:
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def get(self, ids: Sequence[str], tenant: str | None) -> list[ItemState | None]:
+        return [await self._item(await self._records.find_item(id, tenant)) for id in ids]
+
+    async def group(self, ids: Sequence[str], tenant: str | None) -> list[GroupState | None]:
+        return [await self._group(await self._records.find_item(id, tenant)) for id in ids]
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        ended_items: dict[Ref, ItemState] = {}
+        ended_groups: dict[Ref, GroupState] = {}
+        missing: set[Ref] = set()
+        for ref in items:
+            item = await self._item(await self._records.item(ref))
+            if item is None:
+                missing.add(ref)
+            elif item.ended_at is not None:
+                ended_items[ref] = item
+        for ref in groups:
+            group = await self._group(await self._records.item(ref))
+            if group is None:
+                missing.add(ref)
+            elif group.ended_at is not None:
+                ended_groups[ref] = group
+        return Ended(ended_items, ended_groups, frozenset(missing))
+
+    async def _item(self, stored: StoredItem | None) -> ItemState | None:
+        record = None if stored is None else await self._records.group(stored.group)
+        if stored is None or record is None:
+            return None
+        return await self.state(stored, record)
+
+    async def state(self, stored: StoredItem, record: GroupRecord) -> ItemState | None:
+        """None: the group does not have it."""
+        records, (tenant, id) = self._records, stored.ref
+        if (member := record.open.get(id)) is not None:
+            state = _open_state(stored, member, await records.history(stored.ref, member.failed_tokens))
+            if member.status == "blocked":
+                present = [await records.item((tenant, each)) for each in member.waits_for]
+                pairs = zip(member.waits_for, present, strict=True)
+                state.waiting_for = tuple(each for each, found in pairs if found is None)
+            return state
+        ended = record.ended.get(id)
+        end = None if ended is None else await records.item_end(stored.ref, ended.token)
+        return None if end is None else _ended_state(stored, end)
+
+    async def _group(self, stored: StoredItem | None) -> GroupState | None:
+        if stored is None or stored.queued_by:
+            return None
+        record = await self._records.group(stored.group)
+        if record is None:
+            return None
+        return GroupState(
+            id=stored.group_id,
+            tenant=stored.item.tenant,
+            type=record.type,
+            open=len(record.open),
+            value=await self._records.group_value(stored.group, record),
+            contributed=record.value_token != 0,
+            final=record.final,
+            version=record.version,
+            ended_at=record.ended_at,
+            failed=None if record.ended_at is None else await self._failed(stored.item.tenant, record),
+        )
+
+    async def _failed(self, tenant: str, record: GroupRecord) -> ItemState | None:
+        """A member that is dead, else one that was cancelled."""
+        for status in ("dead", "cancelled"):
+            for id, ended in record.ended.items():
+                if ended.status == status:
+                    stored = await self._records.item((tenant, id))
+                    return None if stored is None else await self.state(stored, record)
+        return None
 
 
-def _submitted(header: Header) -> ItemState:
-    """All that a header says of an item."""
-    item = header.item
+def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, ...]) -> ItemState:
+    state = _new_state(stored)
+    state.status, state.attempt, state.due_at = member.status, member.attempt, member.due
+    if member.status == "running":
+        state.worker = member.worker
+    state.started_at = member.started or None
+    return _with_history(state, history)
+
+
+def _ended_state(stored: StoredItem, end: ItemEnd) -> ItemState:
+    state = _new_state(stored)
+    state.status, state.reason, state.result = end.status, end.reason, end.result
+    state.attempt, state.due_at, state.worker = end.attempt, end.due_at, end.worker
+    state.started_at, state.ended_at = end.started_at, end.ended_at
+    return _with_history(state, end.history)
+
+
+def _new_state(stored: StoredItem) -> ItemState:
+    """The state of an item without what changes after its submission."""
+    item = stored.item
     return ItemState(
         id=item.id,
         type=item.type,
         status="ready",
         tenant=item.tenant,
         attempts=item.attempts,
-        queued_at=header.queued_at,
-        due_at=header.due_at,
-        deadline=header.deadline,
+        queued_at=stored.queued_at,
+        due_at=stored.due_at,
+        deadline=stored.deadline,
         priority=item.priority,
         lane=item.lane,
         queue=item.queue,
-        group_id=header.group_id,
+        group_id=stored.group_id,
         parent=item.parent,
         workflow=item.workflow,
         workflow_type=item.workflow_type,
@@ -72,95 +139,28 @@ def _with_history(state: ItemState, history: tuple[Attempt, ...]) -> ItemState:
     return state
 
 
-def open_state(header: Header, member: Member, history: tuple[Attempt, ...]) -> ItemState:
-    state = _submitted(header)
-    state.status, state.attempt, state.due_at = member.status, member.attempt, member.due
-    if member.status == "running":
-        state.worker = member.worker
-    state.started_at = member.started or None
-    return _with_history(state, history)
-
-
-def ended_state(header: Header, ending: Ending) -> ItemState:
-    state = _submitted(header)
-    state.status, state.reason, state.result = ending.status, ending.reason, ending.result
-    state.attempt, state.due_at, state.worker = ending.attempt, ending.due_at, ending.worker
-    state.started_at, state.ended_at = ending.started_at, ending.ended_at
-    return _with_history(state, ending.history)
-
-
-class Reading:
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-
-    async def get(self, ids: Sequence[str], tenant: str | None) -> list[ItemState | None]:
-        return [await self._item(await self._archive.find(id, tenant)) for id in ids]
-
-    async def group(self, ids: Sequence[str], tenant: str | None) -> list[GroupState | None]:
-        return [await self._group(await self._archive.find(id, tenant)) for id in ids]
-
-    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        ended_items: dict[Ref, ItemState] = {}
-        ended_groups: dict[Ref, GroupState] = {}
-        missing: set[Ref] = set()
-        for ref in items:
-            item = await self._item(await self._archive.header(ref))
-            if item is None:
-                missing.add(ref)
-            elif item.ended_at is not None:
-                ended_items[ref] = item
-        for ref in groups:
-            group = await self._group(await self._archive.header(ref))
-            if group is None:
-                missing.add(ref)
-            elif group.ended_at is not None:
-                ended_groups[ref] = group
-        return Ended(ended_items, ended_groups, frozenset(missing))
-
-    async def _item(self, header: Header | None) -> ItemState | None:
-        ledger = None if header is None else await self._archive.ledger(header.group)
-        if header is None or ledger is None:
-            return None
-        return await self.state(header, ledger)
-
-    async def state(self, header: Header, ledger: Ledger) -> ItemState | None:
-        """None: the ledger does not know it."""
-        archive, (tenant, id) = self._archive, header.ref
-        if (member := ledger.open.get(id)) is not None:
-            state = open_state(header, member, await archive.history(header.ref, member.failed))
-            if member.status == "blocked":
-                there = [await archive.header((tenant, each)) for each in member.waits]
-                names = zip(member.waits, there, strict=True)
-                state.waiting_for = tuple(each for each, found in names if found is None)
-            return state
-        past = ledger.past.get(id)
-        ending = None if past is None else await archive.ending(header.ref, past.token)
-        return None if ending is None else ended_state(header, ending)
-
-    async def _group(self, header: Header | None) -> GroupState | None:
-        if header is None or header.by:
-            return None
-        ledger = await self._archive.ledger(header.group)
-        if ledger is None:
-            return None
-        return GroupState(
-            id=header.group_id,
-            tenant=header.item.tenant,
-            type=ledger.type,
-            open=len(ledger.open),
-            value=await self._archive.value(header.group, ledger),
-            contributed=ledger.value != 0,
-            final=ledger.final,
-            version=ledger.version,
-            ended_at=ledger.ended_at,
-            failed=None if ledger.ended_at is None else await self._failed(header.item.tenant, ledger),
-        )
-
-    async def _failed(self, tenant: str, ledger: Ledger) -> ItemState | None:
-        """A member that is dead, else one that was cancelled."""
-        for status in ("dead", "cancelled"):
-            for id, past in ledger.past.items():
-                if past.status == status:
-                    header = await self._archive.header((tenant, id))
-                    return None if header is None else await self.state(header, ledger)
-        return None
+def lease_of(stored: StoredItem, member: OpenMember) -> Lease:
+    item = stored.item
+    return Lease(
+        id=item.id,
+        tenant=item.tenant,
+        token=member.token,
+        type=item.type,
+        input=item.input,
+        attempt=member.attempt,
+        group_id=stored.group_id,
+        queue=item.queue,
+        lane=item.lane,
+        priority=item.priority,
+        attempts=item.attempts,
+        parent=item.parent,
+        workflow=item.workflow,
+        workflow_type=item.workflow_type,
+        after=item.after,
+        options=item.options,
+        queued_at=stored.queued_at,
+        due_at=member.due,
+        claimed_at=member.started,
+        deadline=stored.deadline,
+        verdict=member.verdict,
+    )

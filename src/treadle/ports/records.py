@@ -1,132 +1,151 @@
-"""Records: texts that are replaced only by whoever has seen the latest one. All that changes is in them.
-
-A store with `swap` does that itself. Without it, each version of a record is a key of its own, and
-`set_if_absent` decides who writes the next:
-
-    <key>        the number of a version that is the latest, or was a moment ago
-    <key>@<n>    version n. Older ones are emptied, and stay for a day in the way of whoever is late
-
-so a process would have to stand still for a day, between reading a record and replacing it, to undo what
-others did meanwhile. An empty text is as good as none.
-"""
+"""Records: structs are read from the store and written to it here."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from .calls import Ports
+import msgspec
 
-LATE = 86400.0
-"""How late, in seconds, a writer may be, and find that it is."""
-AHEAD = 64
-"""How far the noted number of a version may be behind, once the versions between have been forgotten."""
+from treadle.clock import Clock
+from treadle.item import DEFAULT_TENANT, Attempt, Ref
 
+from .async_ports import AsyncPorts
+from .compare_and_set import Snapshot, compare_and_set
+from .keys import StoreKeys
+from .stored import (
+    DependentsRecord,
+    GroupRecord,
+    ItemEnd,
+    StoredItem,
+    StoredValue,
+    WorkerRecord,
+    WorkerRoster,
+)
 
-class Seen(Protocol):
-    """What was read, and what has to be there still when it is replaced."""
+T = TypeVar("T")
+A = TypeVar("A")
 
-    @property
-    def text(self) -> str | None: ...
+Unchanged: TypeAlias = Literal["unchanged"]
+UNCHANGED: Final = "unchanged"
 
-
-class Records(Protocol):
-    async def read(self, key: str) -> Seen: ...
-
-    async def create(self, key: str, text: str) -> bool:
-        """Write the first text. False: there is one."""
-        ...
-
-    async def replace(self, key: str, seen: Seen, text: str | None) -> bool:
-        """Put `text` (None: nothing) in the place of what was seen. False: it is no longer there."""
-        ...
-
-    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
-        """Write a record for the last time: it is forgotten after so many seconds."""
-        ...
-
-
-class _Text:
-    __slots__ = ("text",)
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
+_encoder = msgspec.json.Encoder()
 
 
-class SwappedRecords:
-    def __init__(self, ports: Ports) -> None:
-        self._ports = ports
+class RecordType(Generic[T]):
+    """The decoder of one type of record."""
 
-    async def read(self, key: str) -> Seen:
-        return _Text(await self._ports.get(key))
-
-    async def create(self, key: str, text: str) -> bool:
-        return await self._ports.swap(key, None, text)
-
-    async def replace(self, key: str, seen: Seen, text: str | None) -> bool:
-        return await self._ports.swap(key, seen.text, text)
-
-    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
-        await self._ports.set(key, text, ttl)
+    def __init__(self, type: type[T]) -> None:
+        self.decode = msgspec.json.Decoder(type).decode
 
 
-class _Version:
-    __slots__ = ("number", "text")
-
-    def __init__(self, number: int, text: str | None) -> None:
-        self.number = number
-        self.text = text or None
-
-
-class VersionedRecords:
-    def __init__(self, ports: Ports) -> None:
-        self._ports = ports
-
-    async def read(self, key: str) -> _Version:
-        noted = int(await self._ports.get(key) or 0)
-        latest = await self._latest(key, noted)
-        if latest.number != noted:
-            await self._ports.set(key, str(latest.number))
-        return latest
-
-    async def _latest(self, key: str, noted: int) -> _Version:
-        """Walk on from the noted version to the last one."""
-        number, text = noted, await self._ports.get(f"{key}@{noted}") if noted else None
-        if text is None and noted:
-            return await self._search(key, noted)
-        while (later := await self._ports.get(f"{key}@{number + 1}")) is not None:
-            number, text = number + 1, later
-        return _Version(number, text)
-
-    async def _search(self, key: str, noted: int) -> _Version:
-        """The noted version was forgotten: a later one, if there is any, is not far."""
-        for number in range(noted + 1, noted + AHEAD):
-            if await self._ports.get(f"{key}@{number}") is not None:
-                return await self._latest(key, number)
-        return _Version(noted, None)
-
-    async def create(self, key: str, text: str) -> bool:
-        seen = await self.read(key)
-        return seen.text is None and await self.replace(key, seen, text)
-
-    async def replace(self, key: str, seen: Seen, text: str | None) -> bool:
-        assert isinstance(seen, _Version)
-        number = seen.number + 1
-        ttl = LATE if text is None else None
-        if not await self._ports.set_if_absent(f"{key}@{number}", text or "", ttl):
-            return False
-        await self._ports.set(key, str(number), ttl)
-        old = number - (1 if text is None else 2)
-        if old > 0:
-            await self._ports.set(f"{key}@{old}", "", LATE)
-        return True
-
-    async def expire(self, key: str, seen: Seen, text: str, ttl: float) -> None:
-        assert isinstance(seen, _Version)
-        ttl = max(ttl, LATE)
-        for number in range(max(1, seen.number - 1), seen.number + 1):
-            await self._ports.set(f"{key}@{number}", text, ttl)
-        await self._ports.set(key, str(seen.number), ttl)
+ITEM: Final = RecordType(StoredItem)
+GROUP: Final = RecordType(GroupRecord)
+ITEM_END: Final = RecordType(ItemEnd)
+GROUP_VALUE: Final = RecordType(StoredValue)
+ATTEMPT: Final = RecordType(Attempt)
+WORKER: Final = RecordType(WorkerRecord)
+ROSTER: Final = RecordType(WorkerRoster)
+DEPENDENTS: Final = RecordType(DependentsRecord)
 
 
-def records(ports: Ports) -> Records:
-    return VersionedRecords(ports) if ports.swaps is None else SwappedRecords(ports)
+def encode(record: Any) -> str:
+    return _encoder.encode(record).decode()
+
+
+async def back_off() -> None:
+    """Another process was faster. Wait for a random time, so that the two do not collide for ever."""
+    await asyncio.sleep(random.random() * 0.005)
+
+
+class RecordDraft(Generic[T]):
+    """A record that was read to be changed; None: there is none."""
+
+    __slots__ = ("record", "seen")
+
+    def __init__(self, record: T | None, seen: Snapshot) -> None:
+        self.record = record
+        self.seen = seen
+
+
+class Records:
+    def __init__(self, ports: AsyncPorts, keys: StoreKeys, clock: Clock) -> None:
+        self.ports = ports
+        self.texts = compare_and_set(ports)
+        self.keys = keys
+        self.now = clock.now
+
+    async def new_tokens(self, count: int) -> range:
+        """Numbers that were never given before."""
+        last = await self.ports.increment(self.keys.token, count)
+        return range(last - count + 1, last + 1)
+
+    # -- records that change ---------------------------------------------------------------------------
+
+    async def draft(self, key: str, type: RecordType[T]) -> RecordDraft[T]:
+        seen = await self.texts.read(key)
+        return RecordDraft(None if seen.text is None else type.decode(seen.text), seen)
+
+    async def replace(self, key: str, draft: RecordDraft[T], record: T | None) -> bool:
+        """Replace what was read. False: another process did."""
+        return await self.texts.replace(key, draft.seen, None if record is None else encode(record))
+
+    async def change(
+        self, key: str, type: RecordType[T], step: Callable[[T | None], tuple[A, T | Unchanged | None]]
+    ) -> A:
+        """Read, change, replace; again while another process is faster. `step` returns the answer and the
+        record to write. None removes the record."""
+        while True:
+            draft = await self.draft(key, type)
+            answer, record = step(draft.record)
+            if record == UNCHANGED or await self.replace(key, draft, record):
+                return answer
+            await back_off()
+
+    async def create(self, key: str, record: object) -> bool:
+        """False: there is one already."""
+        return await self.texts.create(key, encode(record))
+
+    async def group(self, group: Ref) -> GroupRecord | None:
+        return (await self.draft(self.keys.group(group), GROUP)).record
+
+    # -- records that are written once -----------------------------------------------------------------
+
+    async def read(self, key: str, type: RecordType[T]) -> T | None:
+        text = await self.ports.get(key)
+        return None if text is None else type.decode(text)
+
+    async def write(self, key: str, record: object, ttl: float | None = None) -> None:
+        await self.ports.set(key, encode(record), ttl)
+
+    async def item(self, ref: Ref) -> StoredItem | None:
+        return await self.read(self.keys.item(ref), ITEM)
+
+    async def items(self, refs: Iterable[Ref]) -> list[StoredItem]:
+        found = [await self.item(ref) for ref in refs]
+        return [stored for stored in found if stored is not None]
+
+    async def find_item(self, id: str, tenant: str | None) -> StoredItem | None:
+        """Without a tenant: the item of the tenant that used the id first."""
+        if tenant is None:
+            tenant = await self.ports.get(self.keys.first_tenant(id)) or DEFAULT_TENANT
+        return await self.item((tenant, id))
+
+    async def item_end(self, ref: Ref, token: int) -> ItemEnd | None:
+        return await self.read(self.keys.item_end(ref, token), ITEM_END)
+
+    async def group_value(self, group: Ref, record: GroupRecord) -> bytes | None:
+        if not record.value_token:
+            return None
+        stored = await self.read(self.keys.group_value(group, record.value_token), GROUP_VALUE)
+        return None if stored is None else stored.value
+
+    async def history(self, ref: Ref, tokens: Sequence[int]) -> tuple[Attempt, ...]:
+        history: list[Attempt] = []
+        for token in tokens:
+            attempt = await self.read(self.keys.failed_attempt(ref, token), ATTEMPT)
+            if attempt is not None:
+                history.append(attempt)
+        return tuple(history)

@@ -1,5 +1,5 @@
-"""Schedules: what recurs, in one record. An occurrence is noted there, with its items, before they are
-submitted: whoever finds it still noted finishes it."""
+"""Schedules: all of them are one record. An occurrence and its items are written there before the items are
+submitted. A process that finds an occurrence there completes its submission."""
 
 from __future__ import annotations
 
@@ -9,117 +9,125 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from treadle import rules
 from treadle.item import Fire, Item, Rejected, Schedule, Submitted
 
-from .archive import UNCHANGED, Archive, Form, Unchanged
-from .submit import Submitting
+from .records import UNCHANGED, Records, RecordType, Unchanged
+from .submit import PortsSubmit
 
 A = TypeVar("A")
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class StoredSchedule(msgspec.Struct, omit_defaults=True):
     schedule: Schedule
     firing: tuple[Item, ...] | None = None
-    """What is being submitted for the last occurrence."""
+    """The items of the last occurrence, while they are being submitted."""
 
 
-Book: TypeAlias = dict[str, Entry]
-BOOK: Form[Book] = Form(dict[str, Entry])
+SchedulesRecord: TypeAlias = dict[str, StoredSchedule]
+SCHEDULES: RecordType[SchedulesRecord] = RecordType(dict[str, StoredSchedule])
 
 
-class Scheduling:
-    def __init__(self, archive: Archive, submitting: Submitting) -> None:
-        self._archive = archive
-        self._submitting = submitting
+class PortsSchedules:
+    def __init__(self, records: Records, submit: PortsSubmit) -> None:
+        self._records = records
+        self._submit = submit
 
     async def put(self, schedule: Schedule) -> Schedule:
-        now = self._archive.now()
+        now = self._records.now()
 
-        def step(book: Book) -> tuple[Schedule, Book | Unchanged]:
-            known = book.get(schedule.name)
-            if known is not None and known.schedule.spec == schedule.spec:
-                known.schedule = replace(known.schedule, seen_at=now)
-                return known.schedule, book
-            if schedule.next_at is None:
-                return known.schedule if known is not None else schedule, UNCHANGED
-            book[schedule.name] = Entry(replace(schedule, seen_at=now))
-            return book[schedule.name].schedule, book
+        def step(record: SchedulesRecord) -> tuple[Schedule, SchedulesRecord | Unchanged]:
+            stored = record.get(schedule.name)
+            known = None if stored is None else stored.schedule
+            put = rules.put_schedule(known, schedule, now)
+            if put is None:
+                return known or schedule, UNCHANGED
+            if stored is not None and stored.schedule.spec == put.spec:
+                stored.schedule = put
+            else:
+                record[schedule.name] = StoredSchedule(put)
+            return put, record
 
         return await self._change(step)
 
     async def all(self) -> list[Schedule]:
-        book = (await self._archive.draft(self._archive.names.schedules, BOOK)).paper or {}
-        for name, entry in book.items():
-            if entry.firing is not None:
-                await self._finish(name, entry)
-        return [book[name].schedule for name in sorted(book)]
+        record = (await self._records.draft(self._records.keys.schedules, SCHEDULES)).record or {}
+        for name, stored in record.items():
+            if stored.firing is not None:
+                await self._resume(name, stored)
+        return [record[name].schedule for name in sorted(record)]
 
     async def drop(self, name: str) -> bool:
-        def step(book: Book) -> tuple[bool, Book | Unchanged]:
-            return (True, book) if book.pop(name, None) is not None else (False, UNCHANGED)
+        def step(record: SchedulesRecord) -> tuple[bool, SchedulesRecord | Unchanged]:
+            return (True, record) if record.pop(name, None) is not None else (False, UNCHANGED)
 
         return await self._change(step)
 
     async def pause(self, name: str, paused: bool) -> bool:
-        def step(book: Book) -> tuple[bool, Book | Unchanged]:
-            if name not in book:
+        def step(record: SchedulesRecord) -> tuple[bool, SchedulesRecord | Unchanged]:
+            if name not in record:
                 return False, UNCHANGED
-            book[name].schedule = replace(book[name].schedule, paused=paused)
-            return True, book
+            record[name].schedule = replace(record[name].schedule, paused=paused)
+            return True, record
 
         return await self._change(step)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
-        before = await self._noted(fire)
+        before = await self._begin_fire(fire)
         if before is None:
             return None
-        answer = await self._submitting.together(fire.items)
+        answer = await self._submit.submit_together(fire.items)
         if isinstance(answer, Rejected):
-            await self._change(lambda book: _undone(book, fire, before))
+            await self._change(lambda record: _undo_fire(record, fire, before))
         else:
-            await self._change(lambda book: _fired(book, fire.name, fire.items))
+            await self._change(lambda record: _complete_fire(record, fire.name, fire.items))
         return answer
 
-    async def _noted(self, fire: Fire) -> Schedule | None:
-        """Move on, and note what is to be submitted. None: it is not the one that is due."""
+    async def _begin_fire(self, fire: Fire) -> Schedule | None:
+        """Advance the schedule and write the items to be submitted. None: this occurrence is not due."""
         while True:
-            draft = await self._archive.draft(self._archive.names.schedules, BOOK)
-            book = draft.paper or {}
-            entry = book.get(fire.name)
-            if entry is None or entry.schedule.paused or entry.schedule.next_at != fire.at:
+            draft = await self._records.draft(self._records.keys.schedules, SCHEDULES)
+            record = draft.record or {}
+            stored = record.get(fire.name)
+            advanced = None if stored is None else rules.fired(stored.schedule, fire)
+            if stored is None or advanced is None:
                 return None
-            if entry.firing is not None:
-                await self._finish(fire.name, entry)
+            if stored.firing is not None:
+                await self._resume(fire.name, stored)
                 continue
-            before = entry.schedule
-            entry.schedule = replace(before, next_at=fire.next_at, last_at=fire.at)
-            entry.firing = fire.items
-            if await self._archive.put(self._archive.names.schedules, draft, book):
+            before = stored.schedule
+            stored.schedule, stored.firing = advanced, fire.items
+            if await self._records.replace(self._records.keys.schedules, draft, record):
                 return before
 
-    async def _finish(self, name: str, entry: Entry) -> None:
-        """Submit what somebody was submitting. If he has, that is refused, and fine."""
-        items = entry.firing or ()
-        await self._submitting.together(items)
-        await self._change(lambda book: _fired(book, name, items))
+    async def _resume(self, name: str, stored: StoredSchedule) -> None:
+        """Submit the items of an interrupted occurrence. If they were submitted, this is rejected and
+        harmless."""
+        items = stored.firing or ()
+        await self._submit.submit_together(items)
+        await self._change(lambda record: _complete_fire(record, name, items))
 
-    async def _change(self, step: Callable[[Book], tuple[A, Book | Unchanged]]) -> A:
-        return await self._archive.change(
-            self._archive.names.schedules, BOOK, lambda book: step({} if book is None else book)
+    async def _change(self, step: Callable[[SchedulesRecord], tuple[A, SchedulesRecord | Unchanged]]) -> A:
+        return await self._records.change(
+            self._records.keys.schedules, SCHEDULES, lambda record: step({} if record is None else record)
         )
 
 
-def _fired(book: Book, name: str, items: tuple[Item, ...]) -> tuple[None, Book | Unchanged]:
-    entry = book.get(name)
-    if entry is None or entry.firing != items:
+def _complete_fire(
+    record: SchedulesRecord, name: str, items: tuple[Item, ...]
+) -> tuple[None, SchedulesRecord | Unchanged]:
+    stored = record.get(name)
+    if stored is None or stored.firing != items:
         return None, UNCHANGED
-    entry.firing = None
-    return None, book
+    stored.firing = None
+    return None, record
 
 
-def _undone(book: Book, fire: Fire, before: Schedule) -> tuple[None, Book | Unchanged]:
-    entry = book.get(fire.name)
-    if entry is None or entry.firing != fire.items:
+def _undo_fire(
+    record: SchedulesRecord, fire: Fire, before: Schedule
+) -> tuple[None, SchedulesRecord | Unchanged]:
+    stored = record.get(fire.name)
+    if stored is None or stored.firing != fire.items:
         return None, UNCHANGED
-    book[fire.name] = Entry(before)
-    return None, book
+    record[fire.name] = StoredSchedule(before)
+    return None, record

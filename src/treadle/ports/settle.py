@@ -1,10 +1,10 @@
 """Settle: attempts end.
 
-    children are reserved, results written -> the ledger is replaced, in one step -> what follows from it
-    -> the note is acked -> the worker's record lets go
+    reserve the children, write the results -> replace the GroupRecord, in one step -> apply the effects
+    -> ack the pointer -> drop the lease from the worker's record
 
-Up to the ledger everything can be undone, from there on everything can be repeated: a crash can do work
-twice, never lose it.
+Everything before the GroupRecord can be undone. Everything after it can be repeated. A crash can run an
+item twice, but cannot lose it.
 """
 
 from __future__ import annotations
@@ -12,267 +12,307 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from treadle.item import Effects, EndedGroup, Item, Outcome, Ref, Rejected, ReleasedItem, Settled, Settlement
-
-from . import ledger as moves
-from .admit import Admission, Admitter
-from .archive import LEDGER, Archive, give_way
-from .ending import (
-    ENDS,
-    apply_end,
-    contributed,
-    contributes,
-    erase_end,
-    group_of,
-    ref_of,
-    write_end,
-    write_failure,
+from treadle import rules
+from treadle.item import (
+    Attempt,
+    ErrorInfo,
+    Outcome,
+    Ref,
+    Rejected,
+    Settled,
+    Settlement,
+    Status,
 )
-from .follow import Following
-from .gates import Gates
-from .hands import Hands
-from .ledger import Moves, Standing
-from .papers import Header, Ledger
-from .workers import Workers
 
-AGAIN = Outcome(verb="applied", again=True)
-NOBODY = Admission(())
+from . import groups
+from .dependencies import PortsDependencies
+from .effects import PortsEffects
+from .groups import EffectTotals, GroupChange, TokenState
+from .pointers import Pointers
+from .records import GROUP, Records, back_off
+from .reserve import Reservation, Reserver
+from .stored import GroupRecord, ItemEnd, OpenMember, StoredValue
+from .workers import PortsWorkers
+
+ENDS: dict[str, Status] = {"success": "success", "dead": "dead", "cancelled": "cancelled"}
+"""The kinds of settlement that end an item, and its status afterwards."""
+ALREADY_APPLIED = Outcome(verb="applied", again=True)
+NO_CHILDREN = Reservation(rules.SubmitPlan())
 
 
-class Call:
-    """What one call of settle adds up to."""
+class SettleCall:
+    """The totals of one call of settle."""
 
     def __init__(self) -> None:
-        self.released: list[Ref] = []
-        self.closed: list[EndedGroup] = []
-        self.doomed = 0
+        self.total = EffectTotals()
         self.refused: set[Ref] = set()
-        """Groups of which a fold was refused: later folds were computed from what did not come to be."""
-        self.dropped: dict[str, set[int]] = defaultdict(set)
-        """Tokens that are done with, by worker."""
+        """Groups of which a fold was refused. Later folds were computed from a value that was not stored."""
+        self.settled_tokens: dict[str, set[int]] = defaultdict(set)
+        """By worker."""
 
 
-class Step:
-    """One settlement, applied to a ledger that is not written yet; or why not."""
+class SettleStep:
+    """One settlement, applied to a GroupRecord that is not written yet; or why it was not applied."""
 
-    __slots__ = ("due", "failed", "followed", "outcome", "settlement", "worker")
+    __slots__ = ("change", "due", "failed_tokens", "outcome", "settlement", "worker")
 
     def __init__(self, settlement: Settlement, outcome: Outcome, worker: str = "") -> None:
         self.settlement = settlement
         self.outcome = outcome
         self.worker = worker
-        """Who held it; none if it is not applied."""
-        self.followed: Moves | None = None
-        self.failed: list[int] = []
-        """The tokens of failed attempts that are part of its end now."""
+        """The worker that leased the item; empty if the settlement is not applied."""
+        self.change: GroupChange | None = None
+        """Set if the item ended."""
+        self.failed_tokens: list[int] = []
+        """The failed attempts that are part of the ItemEnd now."""
         self.due = 0.0
 
 
-class Settling:
+class PortsSettle:
     def __init__(
         self,
-        archive: Archive,
-        admitter: Admitter,
-        gates: Gates,
-        following: Following,
-        hands: Hands,
-        workers: Workers,
+        records: Records,
+        pointers: Pointers,
+        reserver: Reserver,
+        dependencies: PortsDependencies,
+        effects: PortsEffects,
+        workers: PortsWorkers,
     ) -> None:
-        self._archive = archive
-        self._admitter = admitter
-        self._gates = gates
-        self._following = following
-        self._hands = hands
+        self._records = records
+        self._pointers = pointers
+        self._reserver = reserver
+        self._dependencies = dependencies
+        self._effects = effects
         self._workers = workers
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        call = Call()
+        call = SettleCall()
         outcomes: dict[int, Outcome] = {}
-        for run in runs(settlements):
-            answers = await self._settle([settlements[index] for index in run], call)
+        for run in _runs(settlements):
+            answers = await self._settle_run([settlements[index] for index in run], call)
             outcomes.update(zip(run, answers, strict=True))
-        for worker, tokens in call.dropped.items():
-            self._workers.forget(worker, tokens)
-        going_on = [released(header) for header in await self._archive.headers(call.released)]
-        effects = Effects(tuple(going_on), tuple(call.closed), call.doomed)
+        for worker, tokens in call.settled_tokens.items():
+            self._workers.drop_later(worker, tokens)
+        effects = await self._effects.report(call.total)
         return Settled(tuple(outcomes[index] for index in range(len(settlements))), effects)
 
-    async def _settle(self, run: list[Settlement], call: Call) -> list[Outcome]:
-        """Settlements of one group, in one step."""
-        admission = await self._admit(run[0])
-        if isinstance(admission, Rejected):
-            return [await self._reject(run[0], admission, call)]
-        group = group_of(run[0])
-        key = self._archive.names.group(group)
+    async def _settle_run(self, run: list[Settlement], call: SettleCall) -> list[Outcome]:
+        """Apply settlements of one group in one step."""
+        reservation = await self._reserve_children(run[0])
+        group = _group(run[0])
+        if isinstance(reservation, Rejected):
+            if rules.is_fold(run[0]):
+                call.refused.add(group)
+            return [Outcome(verb="rejected", rejected=reservation)]
+        key = self._records.keys.group(group)
         while True:
-            draft = await self._archive.draft(key, LEDGER)
-            ledger = draft.paper
+            draft = await self._records.draft(key, GROUP)
+            record = draft.record
             refused = set(call.refused)
-            steps = [await self._step(one, ledger, admission, refused) for one in run]
-            if ledger is None or not any(step.worker for step in steps):
+            steps = [await self._apply(one, record, reservation, refused) for one in run]
+            if record is None or not any(step.worker for step in steps):
                 break
-            self._following.paid(group, ledger)
-            if await self._archive.put(key, draft, ledger):
+            self._effects.clear_applied(group, record)
+            if await self._records.replace(key, draft, record):
                 break
-            await give_way()
+            await back_off()
         call.refused = refused
         for step in steps:
-            await (self._follow(step, ledger, call) if step.worker else self._refuse(step, ledger, admission))
+            if record is not None and step.worker:
+                await self._finish_applied(step, record, call)
+            else:
+                await self._finish_refused(step, record, reservation)
         return [step.outcome for step in steps]
 
-    # -- children --------------------------------------------------------------------------------------
-
-    async def _admit(self, settlement: Settlement) -> Admission | Rejected:
-        """Reserve the children, and note what they wait for in other groups."""
+    async def _reserve_children(self, settlement: Settlement) -> Reservation | Rejected:
+        """Reserve the children, and register them with their prerequisites in other groups."""
         if not settlement.children:
-            return NOBODY
-        lease, group = settlement.lease, group_of(settlement)
-        ledger = await self._archive.ledger(group)
-        if ledger is None or moves.standing(ledger, lease.id, lease.token) != "held":
-            return NOBODY
-        children = [_child(settlement, item) for item in settlement.children]
-        now = self._archive.now()
-        admission = await self._admitter.admit(children, now, by=lease.token, group_id=lease.group_id)
-        if isinstance(admission, Rejected):
-            return admission
-        inside = {lease.id, *(id for _, id in admission.headers), *ledger.open, *ledger.past}
-        for header in admission.headers.values():
-            await self._gates.register(header, [id for id in header.item.after if id not in inside])
-        return admission
+            return NO_CHILDREN
+        lease, group = settlement.lease, _group(settlement)
+        record = await self._records.group(group)
+        if record is None or groups.token_state(record, lease.id, lease.token) != "in force":
+            return NO_CHILDREN
+        children = [rules.as_child(item, lease.tenant, lease.id) for item in settlement.children]
+        now = self._records.now()
+        reservation = await self._reserver.reserve(
+            children, now, queued_by=lease.token, group_id=lease.group_id
+        )
+        if isinstance(reservation, Rejected):
+            return reservation
+        inside = {lease.id, *(id for _, id in reservation.items), *record.open, *record.ended}
+        for stored in reservation.items.values():
+            await self._dependencies.register(stored, [id for id in stored.item.after if id not in inside])
+        return reservation
 
-    async def _reject(self, settlement: Settlement, rejected: Rejected, call: Call) -> Outcome:
-        if _folds(settlement):
-            call.refused.add(group_of(settlement))
-        return Outcome(verb="rejected", rejected=rejected)
+    # -- one settlement on a GroupRecord ---------------------------------------------------------------
 
-    # -- one settlement on a ledger --------------------------------------------------------------------
-
-    async def _step(
-        self, settlement: Settlement, ledger: Ledger | None, admission: Admission, refused: set[Ref]
-    ) -> Step:
+    async def _apply(
+        self, settlement: Settlement, record: GroupRecord | None, reservation: Reservation, refused: set[Ref]
+    ) -> SettleStep:
         lease = settlement.lease
-        found = moves.standing(ledger, lease.id, lease.token)
-        if found != "held" or ledger is None:
-            if _folds(settlement) and found != "again":
-                refused.add(group_of(settlement))
-            return Step(settlement, _refusal(found))
+        state = groups.token_state(record, lease.id, lease.token)
+        if state != "in force" or record is None:
+            if rules.is_fold(settlement) and state != "settled":
+                refused.add(_group(settlement))
+            return SettleStep(settlement, _refusal(state))
         if settlement.kind not in ENDS:
-            return await self._put_back(settlement, ledger)
-        moved = await self._moved(settlement, ledger, refused)
-        return moved or await self._end(settlement, ledger, admission)
+            return await self._put_back(settlement, record)
+        moved = await self._refuse_moved_fold(settlement, record, refused)
+        return moved or await self._end(settlement, record, reservation)
 
-    async def _moved(self, settlement: Settlement, ledger: Ledger, refused: set[Ref]) -> Step | None:
-        """A fold that was computed from another value than the group's."""
-        contribution, group = settlement.contribution, group_of(settlement)
-        if contribution is None or contribution.version is None:
+    async def _put_back(self, settlement: Settlement, record: GroupRecord) -> SettleStep:
+        member, now = record.open[settlement.lease.id], self._records.now()
+        step = SettleStep(settlement, Outcome(verb="applied"), member.worker)
+        if (failure := rules.recorded_failure(settlement, member.verdict)) is not None:
+            key = self._records.keys.failed_attempt(_ref(settlement), settlement.lease.token)
+            await self._records.write(key, _attempt(failure, member, now))
+        groups.put_back(record, settlement, now)
+        step.due = groups.look_at(member) or 0.0
+        return step
+
+    async def _refuse_moved_fold(
+        self, settlement: Settlement, record: GroupRecord, refused: set[Ref]
+    ) -> SettleStep | None:
+        """Refuse a fold that was computed from another value than the group's."""
+        contribution, group = settlement.contribution, _group(settlement)
+        if contribution is None:
             return None
-        if contribution.version == ledger.version and group not in refused:
+        state = rules.contribution_state(
+            contribution, record.version, final=record.final, refused=group in refused
+        )
+        if state != "moved":
             return None
         refused.add(group)
-        value = await self._archive.value(group, ledger)
-        outcome = Outcome(verb="moved", version=ledger.version, value=value, final=ledger.final)
-        return Step(settlement, outcome)
+        value = await self._records.group_value(group, record)
+        outcome = Outcome(verb="moved", version=record.version, value=value, final=record.final)
+        return SettleStep(settlement, outcome)
 
-    async def _put_back(self, settlement: Settlement, ledger: Ledger) -> Step:
-        member, now = ledger.open[settlement.lease.id], self._archive.now()
-        step = Step(settlement, Outcome(verb="applied"), member.worker)
-        await write_failure(self._archive, settlement, member, now)
-        moves.put_back(ledger, settlement, now)
-        step.due = moves.look_at(member) or 0.0
+    async def _end(self, settlement: Settlement, record: GroupRecord, reservation: Reservation) -> SettleStep:
+        member, now = record.open[settlement.lease.id], self._records.now()
+        await self._write_end(settlement, member, now)
+        was_final = record.final
+        change = groups.end_by_settlement(
+            record, settlement, ENDS[settlement.kind], reservation.items.values(), now
+        )
+        outcome = Outcome(verb="applied", existing=reservation.plan.existing or None)
+        if _contributes(settlement):
+            value = _contributed(settlement)
+            if was_final:
+                value = await self._records.group_value(_group(settlement), record)
+            outcome = replace(outcome, version=record.version, value=value)
+        step = SettleStep(settlement, outcome, member.worker)
+        step.change, step.failed_tokens = change, member.failed_tokens
         return step
 
-    async def _end(self, settlement: Settlement, ledger: Ledger, admission: Admission) -> Step:
-        member, now = ledger.open[settlement.lease.id], self._archive.now()
-        await write_end(self._archive, settlement, member, now)
-        locked = ledger.final
-        followed = apply_end(ledger, settlement, admission, now)
-        pairs = zip(settlement.children, admission.answers, strict=True)
-        existing = {child.id: ref[1] for child, (ref, is_existing) in pairs if is_existing}
-        outcome = Outcome(verb="applied", existing=existing or None)
-        if contributes(settlement):
-            value = await self._locked(settlement, ledger) if locked else contributed(settlement)
-            outcome = replace(outcome, version=ledger.version, value=value)
-        step = Step(settlement, outcome, member.worker)
-        step.followed, step.failed = followed, member.failed
-        return step
+    async def _write_end(self, settlement: Settlement, member: OpenMember, now: float) -> None:
+        """Write the end of an item and its contribution, each under the token of the settlement."""
+        records, ref, token = self._records, _ref(settlement), settlement.lease.token
+        history = await records.history(ref, member.failed_tokens)
+        if (failure := rules.recorded_failure(settlement, member.verdict)) is not None:
+            history += (_attempt(failure, member, now),)
+        end = ItemEnd(
+            ENDS[settlement.kind],
+            now,
+            rules.death_reason(settlement, member.verdict) if settlement.kind == "dead" else None,
+            settlement.result if settlement.kind == "success" else None,
+            member.attempt,
+            member.due,
+            member.started or None,
+            member.worker,
+            history[-rules.KEPT_ATTEMPTS :],
+        )
+        await records.write(records.keys.item_end(ref, token), end)
+        if _contributes(settlement):
+            key = records.keys.group_value(_group(settlement), token)
+            await records.write(key, StoredValue(_contributed(settlement)))
 
-    async def _locked(self, settlement: Settlement, ledger: Ledger) -> bytes | None:
-        return await self._archive.value(group_of(settlement), ledger)
+    # -- once the GroupRecord is written ---------------------------------------------------------------
 
-    # -- afterwards ------------------------------------------------------------------------------------
-
-    async def _follow(self, step: Step, ledger: Ledger | None, call: Call) -> None:
-        assert ledger is not None
-        settlement, now = step.settlement, self._archive.now()
-        ref, group, token = ref_of(settlement), group_of(settlement), settlement.lease.token
-        if step.followed is not None:
-            told = await self._following.follow(ref, group, ledger)
-            for failed in step.failed:
-                await self._archive.ports.delete(self._archive.names.failed(ref, failed))
-            await self._hands.done(token)
-            call.released += [*((ref[0], id) for id in step.followed.released), *told.released]
-            call.doomed += len(step.followed.doomed) + told.doomed
-            if step.followed.closed:
-                value = await self._archive.value(group, ledger)
-                call.closed.append(EndedGroup(group[1], group[0], value, ledger.type))
+    async def _finish_applied(self, step: SettleStep, record: GroupRecord, call: SettleCall) -> None:
+        settlement, now = step.settlement, self._records.now()
+        ref, group, token = _ref(settlement), _group(settlement), settlement.lease.token
+        if step.change is not None:
+            await self._effects.apply(ref, group, record, call.total)
+            for failed in step.failed_tokens:
+                await self._records.ports.delete(self._records.keys.failed_attempt(ref, failed))
+            await self._pointers.ack(token)
+            await self._effects.add_change(group, record, step.change, call.total)
         elif settlement.kind == "release":
-            await self._hands.put_back(token, ref, step.due, now)
+            await self._pointers.put_back(token, ref, step.due, now)
         else:
-            await self._hands.renew(token, ref, step.due, now)
-        call.dropped[step.worker].add(token)
+            await self._pointers.move_to_end(token, ref, step.due, now)
+        call.settled_tokens[step.worker].add(token)
 
-    async def _refuse(self, step: Step, ledger: Ledger | None, admission: Admission) -> None:
+    async def _finish_refused(
+        self, step: SettleStep, record: GroupRecord | None, reservation: Reservation
+    ) -> None:
         settlement = step.settlement
-        token = settlement.lease.token
         if step.outcome.again:
-            await self._repeat(settlement, ledger)
+            await self._repeat(settlement, record)
             return
-        await self._admitter.undo(admission)
+        await self._reserver.undo(reservation)
         if step.outcome.verb == "stale":
             if settlement.kind in ENDS:
-                await erase_end(self._archive, settlement)
-            await self._hands.let_go(token)
+                await self._erase_end(settlement)
+            await self._pointers.drop(settlement.lease.token)
 
-    async def _repeat(self, settlement: Settlement, ledger: Ledger | None) -> None:
-        """It was settled before, and perhaps cut short before all that follows was done."""
-        lease, ref = settlement.lease, ref_of(settlement)
-        member = None if ledger is None else ledger.open.get(lease.id)
+    async def _repeat(self, settlement: Settlement, record: GroupRecord | None) -> None:
+        """The settlement was applied before. Repeat what may have been interrupted after that."""
+        lease, ref = settlement.lease, _ref(settlement)
+        member = None if record is None else record.open.get(lease.id)
         if member is None:
-            await self._following.finish(ref, group_of(settlement), ledger)
-        elif member.settled[-1:] == [lease.token] and (due := moves.look_at(member)) is not None:
-            await self._archive.notify(ref, due, self._archive.now())
-        await self._hands.done(lease.token)
+            await self._effects.resume(ref, _group(settlement), record)
+        elif member.settled_tokens[-1:] == [lease.token] and (due := groups.look_at(member)) is not None:
+            await self._pointers.push(ref, due, self._records.now())
+        await self._pointers.ack(lease.token)
+
+    async def _erase_end(self, settlement: Settlement) -> None:
+        ports, keys, token = self._records.ports, self._records.keys, settlement.lease.token
+        await ports.delete(keys.item_end(_ref(settlement), token))
+        if _contributes(settlement):
+            await ports.delete(keys.group_value(_group(settlement), token))
 
 
-def runs(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
-    """Which settlements are applied in one step: those of a group that bring no children. Those that do stand
-    alone, where they are: of ids and keys, the first one wins."""
-    stretch: dict[Ref, list[int]] = {}
+def _runs(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
+    """The indexes of settlements that are applied in one step: those of one group that have no children. A
+    settlement with children is a run of its own, in its place, because the first item gets an id or a key."""
+    by_group: dict[Ref, list[int]] = {}
     for index, settlement in enumerate(settlements):
         if settlement.children:
-            yield from stretch.values()
-            stretch = {}
+            yield from by_group.values()
+            by_group = {}
             yield [index]
         else:
-            stretch.setdefault(group_of(settlement), []).append(index)
-    yield from stretch.values()
+            by_group.setdefault(_group(settlement), []).append(index)
+    yield from by_group.values()
 
 
-def _folds(settlement: Settlement) -> bool:
-    return settlement.contribution is not None and settlement.contribution.version is not None
+def _ref(settlement: Settlement) -> Ref:
+    return (settlement.lease.tenant, settlement.lease.id)
 
 
-def _child(settlement: Settlement, item: Item) -> Item:
-    lease = settlement.lease
-    return replace(item, tenant=lease.tenant, parent=lease.id if item.parent is None else item.parent)
+def _group(settlement: Settlement) -> Ref:
+    return (settlement.lease.tenant, settlement.lease.group_id)
 
 
-def _refusal(found: Standing) -> Outcome:
-    return AGAIN if found == "again" or found == "held" else Outcome(verb="stale", loss=found)
+def _refusal(state: TokenState) -> Outcome:
+    if state == "settled" or state == "in force":
+        return ALREADY_APPLIED
+    return Outcome(verb="stale", loss=state)
 
 
-def released(header: Header) -> ReleasedItem:
-    item = header.item
-    return ReleasedItem(item.id, item.tenant, item.type, header.group_id, item.queue, item.parent, item.after)
+def _contributes(settlement: Settlement) -> bool:
+    return settlement.contribution is not None and settlement.kind == "success"
+
+
+def _contributed(settlement: Settlement) -> bytes | None:
+    contribution = settlement.contribution
+    return settlement.result if contribution is None or contribution.value is None else contribution.value
+
+
+def _attempt(failure: ErrorInfo, member: OpenMember, now: float) -> Attempt:
+    """Error texts come from users' code. Characters that UTF-8 cannot encode are replaced."""
+    readable = ErrorInfo(*(text.encode(errors="replace").decode() for text in astuple(failure)))
+    return rules.failed_attempt(readable, member.attempt, now, member.worker)

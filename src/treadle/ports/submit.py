@@ -1,10 +1,10 @@
-"""Submit: roots become groups of one.
+"""Submit: each root becomes a group of one.
 
-    reserve its header -> register with what it waits for -> push a note -> write its ledger
-    -> look at what it waits for
+    reserve its id -> register it with its prerequisites -> push a pointer -> write its GroupRecord
+    -> count the prerequisites that have ended
 
-The header is the record of what was asked for: whoever finds one without a ledger finishes what was begun.
-Where there is a ledger, there is a note.
+The StoredItem says what was submitted: a process that finds one without a GroupRecord completes the
+submission. Where there is a GroupRecord, a pointer was pushed before.
 """
 
 from __future__ import annotations
@@ -12,114 +12,125 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from treadle import rules
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
 
-from . import ledger as moves
-from .admit import Admitter
-from .archive import LEDGER, Archive
-from .gates import Gates
-from .papers import Header, Held, Ledger, Member
+from . import groups
+from .dependencies import PortsDependencies
+from .pointers import Pointers
 from .read import lease_of
-from .workers import Workers
+from .records import GROUP, Records
+from .reserve import Reserver
+from .stored import GroupRecord, LeasedItem, OpenMember, StoredItem
+from .workers import PortsWorkers
 
 
-class Submitting:
-    def __init__(self, archive: Archive, admitter: Admitter, gates: Gates, workers: Workers) -> None:
-        self._archive = archive
-        self._admitter = admitter
-        self._gates = gates
+class PortsSubmit:
+    def __init__(
+        self,
+        records: Records,
+        pointers: Pointers,
+        reserver: Reserver,
+        dependencies: PortsDependencies,
+        workers: PortsWorkers,
+    ) -> None:
+        self._records = records
+        self._pointers = pointers
+        self._reserver = reserver
+        self._dependencies = dependencies
         self._workers = workers
 
     async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
-        return [await self.together(submission.items) for submission in submissions]
+        return [await self.submit_together(submission.items) for submission in submissions]
 
-    async def together(self, items: Sequence[Item]) -> tuple[Submitted, ...] | Rejected:
-        """Store these, or none of them. (A crash may leave some of them stored.)"""
-        now = self._archive.now()
-        admission = await self._admitter.admit(items, now)
-        if isinstance(admission, Rejected):
-            await self._finish(items, admission)
-            return admission
-        headers = admission.headers
-        for header in headers.values():
-            await self._gates.register(header, header.item.after)
-        tokens = await self._hold(headers.values(), now)
-        stored = {ref: await self.establish(header, tokens.get(ref, 0)) for ref, header in headers.items()}
+    async def submit_together(self, items: Sequence[Item]) -> tuple[Submitted, ...] | Rejected:
+        """Store all items, or none. (A crash may leave some of them stored.)"""
+        now = self._records.now()
+        reservation = await self._reserver.reserve(items, now)
+        if isinstance(reservation, Rejected):
+            await self._resume_rejected(items, reservation)
+            return reservation
+        new = reservation.items
+        for stored in new.values():
+            await self._dependencies.register(stored, stored.item.after)
+        tokens = await self._lease(new.values(), now)
+        submitted = {ref: await self._create_group(stored, tokens.get(ref, 0)) for ref, stored in new.items()}
         answers: list[Submitted] = []
-        for ref, existing in admission.answers:
-            answers.append(await self._existing(ref) if existing else stored[ref])
+        for ref, existing in reservation.plan.answers:
+            answers.append(await self._existing(ref) if existing else submitted[ref])
         return tuple(answers)
 
-    async def establish(self, header: Header, token: int = 0) -> Submitted:
-        """Make a group of one of a header. May be repeated."""
-        now, id = self._archive.now(), header.item.id
-        ledger = Ledger(header.item.type, {id: moves.joining(header)})
-        moves.assess(ledger, id, now)
-        if token:
-            moves.lease(ledger.open[id], token, header.item.lease_to or "", None, now)
-        else:
-            # Whoever looks at it while it is blocked looks at what it waits for.
-            due = now if header.item.after else moves.look_at(ledger.open[id])
-            await self._archive.notify(header.ref, now if due is None else due, now)
-        member = await self._written(header, ledger)
-        status: Status = member.status
-        if member.waits and await self._gates.look(header, member.waits) == "released":
-            status = "scheduled" if member.due > now else "ready"
-        held = token and member.token == token
-        return Submitted(id, False, status, lease_of(header, member) if held else None, id)
+    async def resume(self, stored: StoredItem) -> None:
+        """Complete the submission of an item that has no group."""
+        await self._dependencies.register(stored, stored.item.after)
+        await self._create_group(stored)
 
-    async def _written(self, header: Header, ledger: Ledger) -> Member:
-        """The member as it is in the store. What an item of that id left behind long ago is overwritten."""
-        archive, id = self._archive, header.item.id
-        key = archive.names.group(header.group)
-        while not await archive.create(key, ledger):
-            draft = await archive.draft(key, LEDGER)
-            if draft.paper is not None and id in draft.paper.open:
-                return draft.paper.open[id]
-            if draft.paper is None or await archive.put(key, draft, ledger):
-                break
-        return ledger.open[id]
-
-    async def _hold(self, headers: Iterable[Header], now: float) -> dict[Ref, int]:
-        """Tokens for those that are to be leased at once, to a worker that is alive."""
-        wanted: dict[str, list[Header]] = defaultdict(list)
-        for header in headers:
-            overdue = header.deadline is not None and header.deadline <= now
-            if header.item.lease_to and not header.item.after and header.due_at <= now and not overdue:
-                wanted[header.item.lease_to].append(header)
+    async def _lease(self, new: Iterable[StoredItem], now: float) -> dict[Ref, int]:
+        """Tokens for the items that a live worker is to lease at once."""
+        wanted: dict[str, list[StoredItem]] = defaultdict(list)
+        for stored in new:
+            overdue = stored.deadline is not None and stored.deadline <= now
+            if stored.item.lease_to and not stored.item.after and stored.due_at <= now and not overdue:
+                wanted[stored.item.lease_to].append(stored)
         tokens: dict[Ref, int] = {}
-        for worker, some in wanted.items():
-            given = await self._archive.tokens(len(some))
-            held = {token: Held(*h.ref, h.group_id) for token, h in zip(given, some, strict=True)}
-            if await self._workers.hold(worker, held):
-                tokens.update({h.ref: token for token, h in zip(given, some, strict=True)})
+        for worker, items in wanted.items():
+            given = dict(zip(await self._records.new_tokens(len(items)), items, strict=True))
+            leases = {token: LeasedItem(*stored.ref, stored.group_id) for token, stored in given.items()}
+            if await self._workers.add_leases(worker, leases):
+                tokens.update({stored.ref: token for token, stored in given.items()})
         return tokens
 
-    # -- what was there before -------------------------------------------------------------------------
+    async def _create_group(self, stored: StoredItem, token: int = 0) -> Submitted:
+        """Create the group of a root. May be repeated."""
+        now, id = self._records.now(), stored.item.id
+        record = GroupRecord(stored.item.type, {id: groups.new_member(stored)})
+        groups.unblock(record, id, now)
+        if token:
+            groups.lease(record.open[id], token, stored.item.lease_to or "", None, now)
+        else:
+            # A worker that looks at a blocked item counts its prerequisites.
+            due = now if stored.item.after else groups.look_at(record.open[id])
+            await self._pointers.push(stored.ref, now if due is None else due, now)
+        member = await self._write_group(stored, record)
+        status: Status = member.status
+        if member.waits_for and await self._dependencies.count_ended(stored, member.waits_for) == "released":
+            status = rules.waiting_status(member.due, now)
+        leased = token and member.token == token
+        return Submitted(id, False, status, lease_of(stored, member) if leased else None, id)
+
+    async def _write_group(self, stored: StoredItem, record: GroupRecord) -> OpenMember:
+        """Return the member as it is in the store. The record of an older item with the same id is
+        overwritten."""
+        records, id = self._records, stored.item.id
+        key = records.keys.group(stored.group)
+        while not await records.create(key, record):
+            draft = await records.draft(key, GROUP)
+            if draft.record is not None and id in draft.record.open:
+                return draft.record.open[id]
+            if draft.record is None or await records.replace(key, draft, record):
+                break
+        return record.open[id]
 
     async def _existing(self, ref: Ref) -> Submitted:
         """The earlier item that answers for a key."""
-        header = await self._archive.header(ref)
-        if header is None:
+        stored = await self._records.item(ref)
+        if stored is None:
             return Submitted(ref[1], existing=True, group_id=ref[1])
-        ledger = await self._archive.ledger(header.group)
-        if ledger is None:
-            await self.finish(header)
-        member = None if ledger is None else ledger.open.get(ref[1]) or ledger.past.get(ref[1])
+        record = await self._records.group(stored.group)
+        if record is None:
+            await self.resume(stored)
+        member = None if record is None else record.open.get(ref[1]) or record.ended.get(ref[1])
         status: Status = "ready" if member is None else member.status
-        return Submitted(ref[1], existing=True, status=status, group_id=header.group_id)
+        return Submitted(ref[1], existing=True, status=status, group_id=stored.group_id)
 
-    async def finish(self, header: Header) -> None:
-        """Somebody has begun to submit it."""
-        await self._gates.register(header, header.item.after)
-        await self.establish(header)
-
-    async def _finish(self, items: Iterable[Item], rejected: Rejected) -> None:
-        """An id that is taken may be that of a submission that was cut short, perhaps this one."""
+    async def _resume_rejected(self, items: Iterable[Item], rejected: Rejected) -> None:
+        """An id may be taken by a submission that crashed, perhaps an earlier try of this one."""
         if rejected.why != "duplicate_id":
             return
         for item in items:
             if item.id in rejected.ids:
-                header = await self._archive.header((item.tenant, item.id))
-                if header is not None and not header.by and await self._archive.ledger(header.group) is None:
-                    await self.finish(header)
+                stored = await self._records.item((item.tenant, item.id))
+                if stored is None or stored.queued_by:
+                    continue
+                if await self._records.group(stored.group) is None:
+                    await self.resume(stored)

@@ -1,199 +1,237 @@
-"""Workers: their leases, and what becomes of their items when they die.
+"""Workers: their leases, and what happens to their items when they die.
 
-A worker's record says what it holds, and says so *before* the item does. So whoever finds that its lease has
-lapsed finds all that has to be freed, and a token that is not in the record of a live worker is nobody's.
+A worker's record lists its items *before* the items' groups say so. So the record of a worker whose lease has
+lapsed lists everything that has to be freed, and a token that no live worker's record lists is not in force.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from treadle import rules
-from treadle.item import Heartbeat
+from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss
 
-from . import ledger as moves
-from .archive import LEDGER, ROSTER, UNCHANGED, WORKER, Archive, Unchanged, give_way, written
-from .follow import Following
-from .hands import Hands
-from .papers import Held, Member, Roster, Worker
+from . import groups
+from .effects import PortsEffects
+from .limits import PortsLimits
+from .pointers import Pointers
+from .read import lease_of
+from .records import GROUP, ROSTER, UNCHANGED, WORKER, Records, Unchanged, back_off
+from .stored import LeasedItem, OpenMember, WorkerRecord, WorkerRoster
 
-LOOK = 1.0
-"""Seconds between two looks at whose lease has lapsed."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks for workers whose lease has lapsed."""
 EVERY_TYPE = ""
 
 
-class Workers:
-    def __init__(self, archive: Archive, hands: Hands, following: Following) -> None:
-        self._archive = archive
-        self._hands = hands
-        self._following = following
-        self._let_go: dict[str, set[int]] = {}
-        """Tokens that are done with, by worker, and still in its record: see `forget`."""
-        self.on_bury: Callable[[str], Awaitable[None]] | None = None
-        """Told of a worker whose items have been freed."""
-        self._looked = -math.inf
+class PortsWorkers:
+    def __init__(
+        self, records: Records, pointers: Pointers, effects: PortsEffects, limits: PortsLimits
+    ) -> None:
+        self._records = records
+        self._pointers = pointers
+        self._effects = effects
+        self._limits = limits
+        self._settled: dict[str, set[int]] = {}
+        """By worker: settled tokens that are still in its record. See `drop_later`."""
+        self._checked = -math.inf
 
-    async def get(self, id: str) -> Worker | None:
-        return (await self._archive.draft(self._archive.names.worker(id), WORKER)).paper
+    async def get(self, id: str) -> WorkerRecord | None:
+        return (await self._records.draft(self._records.keys.worker(id), WORKER)).record
 
-    # -- leases ----------------------------------------------------------------------------------------
+    # -- heartbeats ------------------------------------------------------------------------------------
 
-    async def beat(self, beat: Heartbeat) -> tuple[bool, Collection[int]]:
-        """Keep a worker alive. Whether it was not known, and the tokens that are in its hands."""
-        archive, key = self._archive, self._archive.names.worker(beat.worker)
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        fresh, known = await self._renew(beat)
+        await self._pointers.heartbeat(beat.worker, beat.lease)
+        lost: dict[int, Loss] = {}
+        for lease in beat.held:
+            if lease.token in known:
+                continue
+            record = await self._records.group((lease.tenant, lease.group_id))
+            state = groups.token_state(record, lease.id, lease.token)
+            if state != "in force":
+                lost[lease.token] = "taken" if state == "settled" else state
+        return HeartbeatReply(fresh, lost)
+
+    async def _renew(self, beat: Heartbeat) -> tuple[bool, Collection[int]]:
+        """Extend a worker's lease. Return whether the worker was unknown, and the tokens in its record."""
+        records, key = self._records, self._records.keys.worker(beat.worker)
         while True:
-            draft = await archive.draft(key, WORKER)
-            worker, now = draft.paper, archive.now()
-            if worker is not None and worker.dying:
+            draft = await records.draft(key, WORKER)
+            worker, now = draft.record, records.now()
+            if worker is not None and worker.removing:
                 await self.remove_worker(beat.worker)
             elif worker is None:
-                await archive.change(archive.names.roster, ROSTER, partial(_enrolled, beat.worker))
-                if await archive.put(key, draft, Worker(now + beat.lease, beat.lease, beat.types)):
+                await records.change(records.keys.roster, ROSTER, partial(_enroll, beat.worker))
+                if await records.replace(key, draft, WorkerRecord(now + beat.lease, beat.lease, beat.types)):
                     return True, ()
             else:
                 worker.until, worker.lease = now + beat.lease, beat.lease
                 worker.types = worker.types if beat.types is None else beat.types
-                self._forgotten(beat.worker, worker)
-                if await archive.put(key, draft, worker):
-                    return False, worker.held.keys()
+                self._drop_settled(beat.worker, worker)
+                if await records.replace(key, draft, worker):
+                    return False, worker.items.keys()
 
-    async def hold(self, id: str, leases: Mapping[int, Held]) -> bool:
-        """Put these into a worker's hands. False: it is not alive."""
-        now = self._archive.now()
+    async def unknown_leases(self, worker: str, known: Collection[int]) -> list[Lease]:
+        found = await self.get(worker)
+        if found is None or found.removing:
+            return []
+        leases = [await self._lease(token, item) for token, item in found.items.items() if token not in known]
+        return [lease for lease in leases if lease is not None]
 
-        def step(worker: Worker | None) -> tuple[bool, Worker | Unchanged | None]:
-            if worker is None or worker.dying or worker.until <= now:
+    async def _lease(self, token: int, item: LeasedItem) -> Lease | None:
+        record, stored = await self._records.group(item.group), await self._records.item(item.ref)
+        member = None if record is None else record.open.get(item.id)
+        if stored is None or member is None or member.token != token:
+            return None
+        return lease_of(stored, member)
+
+    # -- leases of items -------------------------------------------------------------------------------
+
+    async def add_leases(self, id: str, leases: Mapping[int, LeasedItem]) -> bool:
+        """Add leases to a worker's record. False: it is not alive."""
+        now = self._records.now()
+
+        def step(worker: WorkerRecord | None) -> tuple[bool, WorkerRecord | Unchanged | None]:
+            if worker is None or not worker.is_alive(now):
                 return False, UNCHANGED
-            self._forgotten(id, worker)
-            worker.held.update(leases)
+            self._drop_settled(id, worker)
+            worker.items.update(leases)
             return True, worker
 
-        return await self._archive.change(self._archive.names.worker(id), WORKER, step)
-
-    def forget(self, id: str, tokens: Iterable[int]) -> None:
-        """These were settled. It is enough that the worker's record says so when it changes next: whoever
-        finds them there looks whether they are still in force."""
-        self._let_go.setdefault(id, set()).update(tokens)
-
-    def _forgotten(self, id: str, worker: Worker) -> None:
-        gone = self._let_go.pop(id, None)
-        if gone:
-            worker.held = {token: held for token, held in worker.held.items() if token not in gone}
+        return await self._records.change(self._records.keys.worker(id), WORKER, step)
 
     async def drop(self, id: str, tokens: Collection[int]) -> None:
-        """These are in its hands no more."""
+        """Remove leases from a worker's record."""
 
-        def step(worker: Worker | None) -> tuple[None, Worker | Unchanged | None]:
-            if worker is None or worker.held.keys().isdisjoint(tokens):
+        def step(worker: WorkerRecord | None) -> tuple[None, WorkerRecord | Unchanged | None]:
+            if worker is None or worker.items.keys().isdisjoint(tokens):
                 return None, UNCHANGED
-            worker.held = {token: held for token, held in worker.held.items() if token not in tokens}
+            _drop_tokens(worker, tokens)
             return None, worker
 
         if tokens:
-            await self._archive.change(self._archive.names.worker(id), WORKER, step)
+            await self._records.change(self._records.keys.worker(id), WORKER, step)
 
-    # -- deaths ----------------------------------------------------------------------------------------
+    def drop_later(self, id: str, tokens: Iterable[int]) -> None:
+        """Remove settled leases when the worker's record changes next. That is enough: every reader of a
+        record checks in the group whether a token is in force."""
+        self._settled.setdefault(id, set()).update(tokens)
 
-    async def bury_lapsed(self) -> None:
-        """Bury whoever's lease has lapsed. Looks now and then."""
-        now = self._archive.now()
-        if now - self._looked < LOOK:
+    def _drop_settled(self, id: str, worker: WorkerRecord) -> None:
+        if tokens := self._settled.pop(id, None):
+            _drop_tokens(worker, tokens)
+
+    # -- dead workers ----------------------------------------------------------------------------------
+
+    async def remove_lapsed(self) -> None:
+        """Remove the workers whose lease has lapsed. Checks once per CHECK_INTERVAL."""
+        now = self._records.now()
+        if now - self._checked < CHECK_INTERVAL:
             return
         for id, worker in await self._all():
-            if worker.dying or worker.until <= now:
+            if not worker.is_alive(now):
                 await self.remove_worker(id)
-        self._looked = now
+        self._checked = now
 
     async def remove_worker(self, id: str) -> int:
-        """Free all that a worker holds. May be repeated, also by several at once."""
-        worker = await self._condemned(id)
+        """Free all items of a worker. May be repeated, also by several processes at once."""
+        worker = await self._begin_removal(id)
         if worker is None:
             return 0
         freed = 0
-        for token, held in worker.held.items():
-            freed += await self.free(id, token, held)
-        if self.on_bury is not None:
-            await self.on_bury(id)
-        archive = self._archive
+        for token, item in worker.items.items():
+            freed += await self.free(id, token, item)
+        await self._limits.return_all(id)
+        records = self._records
         types = (EVERY_TYPE,) if worker.types is None else worker.types
-        await archive.change(archive.names.roster, ROSTER, partial(_struck, id, types, archive.now()))
-        await archive.change(archive.names.worker(id), WORKER, _removed)
-        self._let_go.pop(id, None)
+        await records.change(records.keys.roster, ROSTER, partial(_strike, id, types, records.now()))
+        await records.change(records.keys.worker(id), WORKER, _delete_removed)
+        self._settled.pop(id, None)
         return freed
 
-    async def _condemned(self, id: str) -> Worker | None:
-        def step(worker: Worker | None) -> tuple[Worker | None, Worker | Unchanged | None]:
-            if worker is None or worker.dying:
+    async def _begin_removal(self, id: str) -> WorkerRecord | None:
+        def step(worker: WorkerRecord | None) -> tuple[WorkerRecord | None, WorkerRecord | Unchanged | None]:
+            if worker is None or worker.removing:
                 return worker, UNCHANGED
-            worker.dying = True
+            worker.removing = True
             return worker, worker
 
-        return await self._archive.change(self._archive.names.worker(id), WORKER, step)
+        return await self._records.change(self._records.keys.worker(id), WORKER, step)
 
-    async def free(self, id: str, token: int, held: Held) -> bool:
-        """Take an item away from a worker that is dead. Whether it was running it."""
-        archive, key = self._archive, self._archive.names.group(held.group)
+    async def free(self, id: str, token: int, item: LeasedItem) -> bool:
+        """Take an item from a worker that is dead. Return whether the worker was running it."""
+        records, key = self._records, self._records.keys.group(item.group)
         while True:
-            draft = await archive.draft(key, LEDGER)
-            if draft.paper is None or (member := draft.paper.open.get(held.id)) is None:
-                await self._following.finish(held.ref, held.group, draft.paper)
+            draft = await records.draft(key, GROUP)
+            if draft.record is None or (member := draft.record.open.get(item.id)) is None:
+                await self._effects.resume(item.ref, item.group, draft.record)
                 return False
-            now = archive.now()
+            now = records.now()
             ran = member.token == token and member.status == "running"
             if member.token == token:
-                await self._freed(id, token, held, member, now)
-                if not await archive.put(key, draft, draft.paper):
-                    await give_way()
+                await self._free_member(id, token, item, member, now)
+                if not await records.replace(key, draft, draft.record):
+                    await back_off()
                     continue
-            elif token not in member.failed and token not in member.settled:
-                return False  # it was never its own
-            if (due := moves.look_at(member)) is not None:
-                await self._hands.put_back(token, held.ref, due, now)
+            elif token not in member.failed_tokens and token not in member.settled_tokens:
+                return False  # the token was never in force
+            if (due := groups.look_at(member)) is not None:
+                await self._pointers.put_back(token, item.ref, due, now)
             return ran
 
-    async def _freed(self, id: str, token: int, held: Held, member: Member, now: float) -> None:
+    async def _free_member(
+        self, id: str, token: int, item: LeasedItem, member: OpenMember, now: float
+    ) -> None:
         if member.status == "running":
             lost = rules.lost_attempt(member.attempt, now, id)
-            await self._archive.ports.set(self._archive.names.failed(held.ref, token), written(lost))
-        moves.free(member, now)
+            await self._records.write(self._records.keys.failed_attempt(item.ref, token), lost)
+        groups.free(member, now)
 
-    # -- who there is ----------------------------------------------------------------------------------
-
-    async def _all(self) -> list[tuple[str, Worker]]:
-        roster = (await self._archive.draft(self._archive.names.roster, ROSTER)).paper or Roster()
-        found = [(id, await self.get(id)) for id in roster.workers]
-        return [(id, worker) for id, worker in found if worker is not None]
+    # -- types of live workers -------------------------------------------------------------------------
 
     async def has_type(self, type: str) -> bool:
-        """Whether a live worker can run it."""
-        now = self._archive.now()
-        return any(w.has(type) and w.until > now and not w.dying for _, w in await self._all())
+        """Whether a live worker can run the type."""
+        now = self._records.now()
+        return any(worker.has_type(type) and worker.is_alive(now) for _, worker in await self._all())
 
-    async def gone_since(self, type: str) -> float:
-        """When the last worker that had a type was buried, as far as that is known."""
-        roster = (await self._archive.draft(self._archive.names.roster, ROSTER)).paper or Roster()
-        return max(roster.gone.get(type, 0.0), roster.gone.get(EVERY_TYPE, 0.0))
+    async def type_gone_since(self, type: str) -> float:
+        """When the last worker that had a type was removed, as far as that is known."""
+        gone = (await self._roster()).types_gone
+        return max(gone.get(type, 0.0), gone.get(EVERY_TYPE, 0.0))
+
+    async def _all(self) -> list[tuple[str, WorkerRecord]]:
+        found = [(id, await self.get(id)) for id in (await self._roster()).workers]
+        return [(id, worker) for id, worker in found if worker is not None]
+
+    async def _roster(self) -> WorkerRoster:
+        return (await self._records.draft(self._records.keys.roster, ROSTER)).record or WorkerRoster()
 
 
-def _enrolled(id: str, roster: Roster | None) -> tuple[None, Roster | Unchanged]:
-    roster = roster or Roster()
+def _enroll(id: str, roster: WorkerRoster | None) -> tuple[None, WorkerRoster | Unchanged]:
+    roster = roster or WorkerRoster()
     if id in roster.workers:
         return None, UNCHANGED
     roster.workers.append(id)
     return None, roster
 
 
-def _struck(
-    id: str, types: Iterable[str], now: float, roster: Roster | None
-) -> tuple[None, Roster | Unchanged]:
+def _drop_tokens(worker: WorkerRecord, tokens: Collection[int]) -> None:
+    worker.items = {token: item for token, item in worker.items.items() if token not in tokens}
+
+
+def _strike(
+    id: str, types: Iterable[str], now: float, roster: WorkerRoster | None
+) -> tuple[None, WorkerRoster | Unchanged]:
     if roster is None or id not in roster.workers:
         return None, UNCHANGED
     roster.workers.remove(id)
-    roster.gone.update(dict.fromkeys(types, now))
+    roster.types_gone.update(dict.fromkeys(types, now))
     return None, roster
 
 
-def _removed(worker: Worker | None) -> tuple[None, Unchanged | None]:
-    return None, None if worker is not None and worker.dying else UNCHANGED
+def _delete_removed(worker: WorkerRecord | None) -> tuple[None, Unchanged | None]:
+    return None, None if worker is not None and worker.removing else UNCHANGED

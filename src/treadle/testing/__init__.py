@@ -1,7 +1,13 @@
-"""What a test needs: time that only moves when told to, and the contract suites every backend
-passes.
+"""Tools for tests.
 
-The contracts, and `Subject`, need pytest and pytest-asyncio: `pip install treadle[testing]`.
+ManualClock                       a clock that a test moves
+run_inline, drain                 run everything that is due, and return when it is done
+FaultyBackend, FaultyPort         a backend, or a port, that fails when a test says so
+CountingBackend, WrappedBackend   a backend that counts its calls; the base class of backends around a backend
+BackendContract, WorkerContract   the contract suites that every backend passes
+QueueContract, PubSubContract, StoreContract   the contract suites of the three ports
+
+The contracts and `Subject` need pytest and pytest-asyncio: `pip install 'treadle[testing]'`.
 """
 
 from typing import TYPE_CHECKING
@@ -52,7 +58,7 @@ _CONTRACTS = (
 
 
 def __getattr__(name: str) -> object:
-    # Lazily: a ManualClock is of use without pytest.
+    # Imported on first use: the other tools work without pytest.
     if name not in _CONTRACTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import contract

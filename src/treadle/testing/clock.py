@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock that a test moves."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from collections.abc import Generator
 
 from treadle.timing import Duration, Instant, instant, seconds
 
-# Loop turns given to what was woken. One is not enough: a sleeper may hand over to another task,
-# which hands over ...
-SETTLE_TURNS = 10
+SETTLE_CYCLES = 10
+"""Cycles of the event loop that `await clock.advance()` gives to the tasks it woke. One is not enough: a task
+that wakes may wake another one."""
 
 
 class Advanced:
-    """What `advance` returns. Awaiting it gives what was woken a chance to run; ignoring it is fine
-    too.
-    """
+    """The return value of `advance`. Await it to let the tasks run that were woken. It may be ignored."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[object, None, None]:
-        for _ in range(SETTLE_TURNS):
+        for _ in range(SETTLE_CYCLES):
             yield from asyncio.sleep(0).__await__()
 
 
 class ManualClock:
-    """A `Clock` for tests: `now()` stands still until `advance` or `set`.
+    """A `Clock` for tests. Time stands still until `advance` or `set`.
 
-    Time jumps: a task that sleeps 1 s in a loop wakes once from `advance(10)`, and finds all ten
-    seconds gone, as after a suspended laptop. Sleepers wake in the order in which they are due,
-    then in the order in which they fell asleep, so a test sees the same interleaving every time.
-    Safe to move from another thread.
+    Time jumps: a task that sleeps 1 s in a loop wakes once from `advance(10)` and finds that ten seconds
+    have passed, as after a suspended laptop. Sleepers wake in the order in which they are due, then in the
+    order in which they began to sleep, so a test sees the same interleaving every time. The clock can be
+    moved from another thread.
     """
 
     def __init__(self, start: Instant = 1_700_000_000.0) -> None:
@@ -57,35 +55,34 @@ class ManualClock:
         sleeper = asyncio.get_running_loop().create_future()
         with self._lock:
             heapq.heappush(self._sleepers, (self._monotonic + seconds, next(self._order), sleeper))
-            self._tell_watchers()
+            self._wake_watchers()
         await sleeper
 
     def advance(self, by: Duration) -> Advanced:
-        """Move time on and wake whoever is due; `await` it to let them run before going on."""
+        """Move time forward and wake the tasks that are due. `await` it to let them run first."""
         return self._move(seconds(by, field="by"), wall=None)
 
     def set(self, to: Instant) -> Advanced:
-        """Jump to an instant. Into the past moves the wall clock only: monotonic time never goes
-        back.
-        """
+        """Jump to an instant. A jump into the past moves only the wall clock: monotonic time never goes
+        back."""
         target = instant(to, field="to")
         return self._move(max(0.0, target - self._now), wall=target)
 
     @property
     def sleepers(self) -> int:
-        """How many tasks sleep now."""
+        """The number of tasks that sleep now."""
         with self._lock:
             return sum(not sleeper.done() for _, _, sleeper in self._sleepers)
 
     @property
     def next_wake(self) -> float | None:
-        """Seconds until the first sleeper is due; None when nobody sleeps."""
+        """Seconds until the first sleeper is due. None: no task sleeps."""
         with self._lock:
             self._drop_cancelled()
             return self._sleepers[0][0] - self._monotonic if self._sleepers else None
 
     async def wait_for_sleepers(self, count: int = 1) -> None:
-        """Return once at least `count` tasks sleep: the event to await before `advance`."""
+        """Return when at least `count` tasks sleep. Await it before `advance`."""
         with self._lock:
             if self.sleepers >= count:
                 return
@@ -105,12 +102,12 @@ class ManualClock:
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
 
-    def _tell_watchers(self) -> None:
+    def _wake_watchers(self) -> None:
         asleep = self.sleepers
         for count, watcher in self._watchers:
             if asleep >= count:
                 _wake(watcher)
-        self._watchers = [entry for entry in self._watchers if asleep < entry[0]]
+        self._watchers = [watcher for watcher in self._watchers if asleep < watcher[0]]
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""How often the store is asked, and for how much at a time.
+"""Count the calls of a backend, and their sizes.
 
 backend = CountingBackend(MemoryBackend())
 async with Treadle(backend, work=[add]) as app:
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 
 class CountingBackend(WrappedBackend):
-    """Does what `inner` does, and counts."""
+    """Calls `inner`, and counts the calls."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
         self.calls: Counter[str] = Counter()
-        """Calls by verb, the failed ones included."""
+        """Calls by verb, including those that failed."""
         self.sizes: defaultdict[str, list[int]] = defaultdict(list)
-        """By verb, for each call that was answered: how many things it was about. That is the number of
-        leases for `claim`, the length of what was asked for where that is a collection, else 1."""
+        """By verb: the size of each call that was answered. That is the number of leases for `claim`, the
+        length of the arguments that are collections, else 1."""
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         self.calls[verb] += 1
@@ -39,11 +39,11 @@ class CountingBackend(WrappedBackend):
         return answer
 
     def total(self, *verbs: str) -> int:
-        """Calls of these verbs; of all, if none are named."""
+        """The number of calls of these verbs, or of all verbs if none are named."""
         return sum(self.calls[verb] for verb in verbs) if verbs else sum(self.calls.values())
 
     def useful(self, verb: str) -> int:
-        """Calls of this verb that were about anything: claims that came back with work, say."""
+        """The number of calls of a verb whose size is not 0: for `claim`, those that returned leases."""
         return sum(1 for size in self.sizes[verb] if size)
 
     def reset(self) -> None:

@@ -1,15 +1,15 @@
-"""A store that fails when it is told to: what your own work does then is worth a test.
+"""A store that fails when a test says so.
 
     backend = FaultyBackend(MemoryBackend())
     async with Treadle(backend, work=[add]) as app:
-        lost = backend.faults.fail("settle", when="after")      # it is done, and nobody hears of it
+        lost = backend.faults.fail("settle", when="after")      # it is settled, and the answer is lost
         assert await app.enqueue(add(1, 2)).result() == 3
         assert lost.hits == 1
 
-Faults strike in the order in which they were set; each call meets one at most. Every verb of `Backend` can be
-named, the three steps of a transaction (`begin`, `settle_within`, `commit`), `heartbeat_connection` for the
-beats of a blocked worker, and `*` for all of them but `close`, which needs no store. `match` is given the
-positional arguments of the call.
+Faults strike in the order in which they were set. At most one strikes a call. A fault names a verb of
+`Backend`, a step of a transaction (`begin`, `settle_within`, `commit`), `heartbeat_connection` for the
+heartbeats of a blocked worker, or `*` for all of them except `close`, which needs no store. `match` is
+called with the positional arguments of the call.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ T = TypeVar("T")
 PORT_VERBS: frozenset[str] = frozenset(
     name for port in (Queue, PubSub, Store) for name in vars(port) if not name.startswith("_")
 ) | {"dead_letter", "size", "swap"}
-"""Everything that a `FaultyPort` may be called for."""
+"""The methods of all ports, including the optional ones."""
 
 When: TypeAlias = Literal["before", "after", "later"]
 Match: TypeAlias = Callable[..., bool]
 
 
 class Fault:
-    """Something that happens to calls of a verb. `hits` says how often it has."""
+    """What goes wrong with calls of a verb. `hits` is the number of calls it struck."""
 
     def __init__(
         self, verb: str, strike: Strike, *, times: int | None = 1, skip: int = 0, match: Match | None = None
     ) -> None:
         if verb not in VERBS | PORT_VERBS and verb != "*":
-            raise ValueError(f"no backend, and no port, has the verb {verb!r}")
+            raise ValueError(f"neither a backend nor a port has the verb {verb!r}")
         self._verb = verb
         self._strike = strike
         self._left = times
@@ -55,7 +55,7 @@ class Fault:
         self.hits = 0
 
     def meets(self, verb: str, args: tuple[Any, ...]) -> bool:
-        """Whether this call is struck. Counts it."""
+        """Return whether the fault strikes this call, and count it."""
         named = self._verb == verb or (self._verb == "*" and verb != "close")
         if self._left == 0 or not named:
             return False
@@ -73,25 +73,25 @@ class Fault:
         return await self._strike(self, call)
 
     async def reached(self) -> None:
-        """Return once it has struck."""
+        """Return when it has struck."""
         await self._struck.wait()
 
     def release(self) -> None:
-        """Let go of the calls that it holds back, and of those to come."""
+        """Let the calls go on that it holds back, and those to come."""
         self._go.set()
 
     async def released(self) -> None:
         await self._go.wait()
 
-    def keep(self, late: asyncio.Future[Any]) -> None:
+    def add_late(self, late: asyncio.Future[Any]) -> None:
         self._late.add(late)
 
     async def landed(self) -> None:
-        """Return once the calls that were to happen `later` have."""
+        """Return when the calls that were to happen `later` have happened."""
         await asyncio.gather(*self._late, return_exceptions=True)
 
     def end(self) -> None:
-        """Strike no more, and hold nothing back."""
+        """Strike no more calls, and release those that it holds back."""
         self._left = 0
         self._go.set()
 
@@ -100,7 +100,7 @@ Strike: TypeAlias = Callable[[Fault, Callable[[], Awaitable[Any]]], Awaitable[An
 
 
 class Faults:
-    """What is to go wrong. Each method sets one fault, and answers it."""
+    """The faults of a test. Each method adds one and returns it."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -115,13 +115,13 @@ class Faults:
         skip: int = 0,
         match: Match | None = None,
     ) -> Fault:
-        """Raise `error` (default: `StoreUnavailable`) from `times` calls (None: from all), after letting
-        `skip` of them pass.
+        """Raise `error` (default: `StoreUnavailable`) from `times` calls (None: from all), after `skip` calls
+        have passed.
 
-        when: `before`, the request is lost; `after`, it is carried out and the answer is lost; `later`, the
-        caller is told at once, and it is carried out all the same when the fault is `release`d.
+        when: `before`: the request is lost. `after`: it is carried out, and the answer is lost. `later`: the
+        caller gets the error at once, and the request is carried out when the fault is `release`d.
         """
-        raising = error or (lambda: StoreUnavailable(f"a fault in {verb}, {when} it happened"))
+        raising = error or (lambda: StoreUnavailable(f"fault injected: {verb}, {when}"))
         strike = {"before": _before, "after": _after, "later": _later}[when](raising)
         return self._add(verb, strike, times=times, skip=skip, match=match)
 
@@ -134,23 +134,25 @@ class Faults:
         skip: int = 0,
         match: Match | None = None,
     ) -> Fault:
-        """Hold calls back until the fault is `release`d: before they are carried out, or their answers."""
+        """Hold calls back until the fault is `release`d: before they are carried out, or after, with the
+        answer."""
         return self._add(
             verb, _hold_before if when == "before" else _hold_after, times=times, skip=skip, match=match
         )
 
     def repeat(self, verb: str, *, times: int | None = 1, skip: int = 0, match: Match | None = None) -> Fault:
-        """Carry calls out twice, as a network may that repeats a request. The second answer counts."""
+        """Carry calls out twice, like a network that repeats a request. The second answer is returned."""
         return self._add(verb, _twice, times=times, skip=skip, match=match)
 
     def drop(self, verb: Literal["publish"] = "publish", *, times: int | None = None) -> Fault:
-        """Lose signals, and tell nobody."""
+        """Lose wake-ups without an error."""
         return self._add(verb, _dropped, times=times)
 
     @contextmanager
     def outage(self) -> Generator[Fault]:
-        """Inside the block the store does not answer at all."""
-        fault = self._add("*", _before(lambda: StoreUnavailable("the store is away")), times=None, first=True)
+        """Inside the block every call fails: the store is away."""
+        away = _before(lambda: StoreUnavailable("fault injected: the store is away"))
+        fault = self._add("*", away, times=None, first=True)
         try:
             yield fault
         finally:
@@ -172,7 +174,8 @@ class Faults:
 
 
 class FaultyBackend(WrappedBackend):
-    """Does what `inner` does, but for `faults`. Several may share one `Faults`: a fleet whose store fails."""
+    """Calls `inner`, except where `faults` strike. Several may share one `Faults`: a fleet whose store
+    fails."""
 
     def __init__(self, inner: Backend, faults: Faults | None = None) -> None:
         super().__init__(inner)
@@ -203,7 +206,7 @@ def _after(error: Callable[[], BaseException]) -> Strike:
 
 def _later(error: Callable[[], BaseException]) -> Strike:
     async def strike(fault: Fault, call: Callable[[], Awaitable[Any]]) -> Any:
-        fault.keep(asyncio.ensure_future(_when_released(fault, call)))
+        fault.add_late(asyncio.ensure_future(_when_released(fault, call)))
         raise error()
 
     return strike

@@ -1,8 +1,8 @@
-"""Ports that fail when they are told to: see `treadle.testing.faults`.
+"""Ports that fail when a test says so. `treadle.testing.faults` has the details.
 
 faults = Faults()
 queue = FaultyPort(memory_queue(), faults)
-lost = faults.fail("push", when="after")      # it is in the queue, and nobody hears of it
+lost = faults.fail("push", when="after")      # it is pushed, and the answer is lost
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .faults import Faults
 
 
 class FaultyPort:
-    """Does what a port does, but for `faults`. Several ports may share them. Its methods are async."""
+    """Calls a port, except where `faults` strike. Several ports may share them. Its methods are async."""
 
     def __init__(self, port: Any, faults: Faults) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""For the tests of those who use treadle: run everything that is due, and know when it is done.
+"""Run everything that is due, and return when it is done. For the tests of programs that use treadle.
 
 clock = ManualClock()
 app = Treadle(work=[send], clock=clock)
@@ -20,8 +20,8 @@ from treadle.app import Treadle
 
 @asynccontextmanager
 async def run_inline(app: Treadle) -> AsyncGenerator[Treadle]:
-    """Start the app; when the block ends, run what is due to its end and stop. No sleeps, no polling: work
-    starts because it was submitted, and `drain` returns because there is nothing left."""
+    """Start the app. At the end of the block, run everything that is due and stop the app. It neither sleeps
+    nor polls: items start because they were submitted, and `drain` returns because none is left."""
     await app.start()
     try:
         yield app
@@ -31,6 +31,6 @@ async def run_inline(app: Treadle) -> AsyncGenerator[Treadle]:
 
 
 async def drain(app: Treadle) -> None:
-    """Return when everything that is due has run, what it queued included, and is settled. What is due
-    later is left alone: move the clock, and drain again."""
+    """Return when every item that is due has run and is settled, including the items that these queued. Items
+    that are due later are left alone: move the clock, and drain again."""
     await app.worker.drain()

@@ -1,11 +1,11 @@
-"""A pytest plugin: `app`, a Treadle in memory that runs what a test enqueues.
+"""A pytest plugin: the fixture `app` is a Treadle in memory that runs what a test enqueues.
 
     async def test_a_mail_is_sent(app: Treadle) -> None:
         app.register(send)
         assert await app.enqueue(send("ada@example.org")).result() == "sent"
 
-pytest loads it wherever treadle is installed. Projects with an `app` of their own keep theirs. Override
-`treadle_settings` to set it up, with a `ManualClock` for instance:
+pytest loads the plugin wherever treadle is installed. A fixture `app` of the project overrides this one.
+Override `treadle_settings` to pass settings, for instance a `ManualClock`:
 
     @pytest.fixture
     def treadle_settings() -> dict[str, Any]:
@@ -27,12 +27,12 @@ from treadle.app import Treadle
 
 @pytest.fixture
 def treadle_settings() -> dict[str, Any]:
-    """What `app` is made with: the arguments of `Treadle`."""
+    """The arguments of `Treadle` for the fixture `app`."""
     return {}
 
 
 async def _app(treadle_settings: dict[str, Any]) -> AsyncGenerator[Treadle]:
-    """A started Treadle in memory, this test's own."""
+    """A started Treadle in memory, new for each test."""
     app = Treadle(**treadle_settings)
     await app.start()
     try:
@@ -41,7 +41,7 @@ async def _app(treadle_settings: dict[str, Any]) -> AsyncGenerator[Treadle]:
         await app.stop(drain=0)
 
 
-# This module is loaded in every project that has treadle and pytest: what is missing is no error yet.
+# Every project with treadle and pytest loads this module, so a missing pytest-asyncio is not an error here.
 if find_spec("pytest_asyncio") is not None:
     from pytest_asyncio import fixture as async_fixture
 

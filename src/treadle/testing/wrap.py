@@ -1,6 +1,6 @@
-"""A backend around a backend: whatever passes between the engine and its store passes through one method.
+"""A backend around a backend: every call of the engine to its store passes through one method, `around`.
 
-`treadle.testing.faults` makes it fail there, `treadle.testing.counting` counts there.
+`treadle.testing.faults` makes calls fail there, `treadle.testing.counting` counts them there.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ T = TypeVar("T")
 
 
 class WrappedBackend(Backend):
-    """Does what `inner` does. Subclasses say what else happens: see `around`."""
+    """Calls `inner`. Subclasses override `around`."""
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.capabilities = inner.capabilities
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
-        """Every call of every verb: `call` carries it out. `args` are those given by position.
+        """Called for every call of every verb. `call` carries it out. `args` are its positional arguments.
 
-        Besides the verbs of `Backend`: `begin`, `settle_within` and `commit` for the three steps of a
-        transaction; `heartbeat_connection` for a beat of a heartbeat_connection, on another thread.
+        Besides the verbs of `Backend`: `begin`, `settle_within` and `commit` are the three steps of a
+        transaction; `heartbeat_connection` is a heartbeat of a blocked worker, from another thread.
         """
         return await call()
 
-    # -- life ------------------------------------------------------------------------------------------
+    # -- lifetime --------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self.around("open", (), self.inner.open)
@@ -204,7 +204,7 @@ class WrappedBackend(Backend):
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[Transaction]:
         manager = self.inner.transaction()
-        transaction = await self._begun(manager)
+        transaction = await self._begin(manager)
         committing = False
 
         async def commit() -> None:
@@ -220,8 +220,8 @@ class WrappedBackend(Backend):
                 await manager.__aexit__(type(error), error, error.__traceback__)
             raise
 
-    async def _begun(self, manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
-        """Nobody hears of a transaction whose answer is lost: it is undone."""
+    async def _begin(self, manager: AbstractAsyncContextManager[Transaction]) -> Transaction:
+        """Begin a transaction. If its answer is lost, roll it back."""
         begun = False
 
         async def begin() -> Transaction:
@@ -237,7 +237,7 @@ class WrappedBackend(Backend):
                 await manager.__aexit__(type(error), error, error.__traceback__)
             raise
 
-    # -- signals ---------------------------------------------------------------------------------------
+    # -- wake-ups ---------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
         await self.around("publish", (wake,), lambda: self.inner.publish(wake))
@@ -284,4 +284,4 @@ VERBS: frozenset[str] = frozenset(
     for name in vars(Backend)
     if not name.startswith("_") and name not in ("heartbeat_connection", "transaction", "capabilities")
 ) | {"begin", "settle_within", "commit", "heartbeat_connection"}
-"""Everything that `around` may be called for."""
+"""The verbs that `around` is called for."""

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from treadle.item import Ref, Status
-from treadle.rules import gate
 
 from .backend import MemoryBackend
 from .lines import Line, Lines
@@ -179,9 +178,8 @@ def _gate(store: Store, row: Row) -> Iterator[str]:
             yield f"{_name(row)} waits for {_name(other)}"
     if not 0 <= found.met <= len(row.item.after) - found.open:
         yield f"{_name(row)}: {found.met} met and {found.open} open of {len(row.item.after)}"
-    standing = gate(found.need, found.met, found.open)
-    if row.status == "blocked" and row.doom is None and standing != "waiting":
-        yield f"{_name(row)} should be {standing}"
+    if row.status == "blocked" and row.doom is None and found.state != "waiting":
+        yield f"{_name(row)} should be {found.state}"
 
 
 # ----------------------------------------------------------------------------------------------------- groups

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from treadle.item import Item, ReleasedItem
-from treadle.rules import counts, gate
+from treadle.item import ReleasedItem, Status
+from treadle.rules import Dependencies, count_dependencies
 
 from .following import Following
 from .moves import doom, wait
-from .rows import Gate, Row
+from .rows import Row
 from .store import Store, discard
 
 
-def assess(store: Store, item: Item) -> Gate:
-    """The gate of an item as it would be if it were submitted now."""
-    found = Gate(item.need)
-    for id in item.after:
-        row = store.find(item.tenant, id)
-        if row is None or row.ended_at is None:
-            found.pending[id] = found.pending.get(id, 0) + 1
-            found.open += 1
-        elif counts(item.counting, row.status):
-            found.met += 1
-    return found
+def ended(store: Store, tenant: str, id: str) -> Status | None:
+    """The status of an item that has ended."""
+    row = store.find(tenant, id)
+    return None if row is None or row.ended_at is None else row.status
 
 
-def close(store: Store, row: Row) -> Gate:
+def close(store: Store, row: Row) -> Dependencies:
     """A new row waits for others. The answer says whether it still has to."""
-    row.gate = assess(store, row.item)
+    tenant = row.kind.tenant
+    row.gate = count_dependencies(row.item, lambda name: ended(store, tenant, name))
     for id in row.item.after:
         store.waiters.setdefault((row.kind.tenant, id), {})[row] = None
     return row.gate
@@ -36,17 +30,17 @@ def prerequisite_ended(store: Store, row: Row, now: float, following: Following)
     """Count this end, once, wherever it is waited for."""
     for waiter in store.waiters.get(row.ref, ()):
         found = waiter.gate
-        named = found.pending.pop(row.item.id, 0) if found is not None else 0
-        if found is not None and named:
-            found.open -= named
-            if counts(waiter.item.counting, row.status):
-                found.met += named
-            if waiter.status == "blocked" and waiter.doom is None:
-                _decide(store, waiter, found, now, following)
+        if (
+            found is not None
+            and found.count(row.item.id, waiter.item.counting, row.status)
+            and waiter.status == "blocked"
+            and waiter.doom is None
+        ):
+            _decide(store, waiter, found, now, following)
 
 
-def _decide(store: Store, row: Row, found: Gate, now: float, following: Following) -> None:
-    match gate(found.need, found.met, found.open):
+def _decide(store: Store, row: Row, found: Dependencies, now: float, following: Following) -> None:
+    match found.state:
         case "released":
             following.released.append(_released(row))
             wait(store, row, now)

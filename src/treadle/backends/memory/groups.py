@@ -5,21 +5,12 @@ A root that never had children is a group without an object: `Row.contributed` i
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from treadle.item import Contribution, EndedGroup
+from treadle.rules import GroupValue, contributed, shortest_keep
 
 from .following import Following
 from .rows import Group, Row
 from .store import Store
-
-
-class Value(NamedTuple):
-    """A group's value, as it stands."""
-
-    version: int
-    value: bytes | None
-    final: bool
 
 
 def group_of(store: Store, row: Row) -> Group:
@@ -39,34 +30,32 @@ def join(group: Group, row: Row) -> None:
     row.group = group
     group.members[row] = None
     group.open += 1
-    for keep in (row.item.keep, row.item.keep_dead):
-        if keep is not None and (group.keep is None or keep < group.keep):
-            group.keep = keep
+    keep = shortest_keep(row.item.keep, row.item.keep_dead)
+    group.keep = keep if group.keep is None else min(group.keep, keep)
 
 
 # ----------------------------------------------------------------------------------------------------- values
 
 
-def value_of(row: Row) -> Value:
+def value_of(row: Row) -> GroupValue:
     group = row.group
     if group is not None:
-        return Value(group.version, group.value, group.final)
-    return Value(1, row.result, False) if row.contributed else Value(0, None, False)
+        return GroupValue(group.version, group.value, group.final)
+    return GroupValue(1, row.result) if row.contributed else GroupValue()
 
 
-def contribute(store: Store, row: Row, contribution: Contribution) -> Value | None:
+def contribute(store: Store, row: Row, contribution: Contribution) -> GroupValue | None:
     """Set the group's value, its result being set already. None: the value is locked, and stays."""
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
-        return Value(1, row.result, False)
+        return GroupValue(1, row.result)
     group = group_of(store, row)
     if group.final:
         return None
-    group.version += 1
-    group.value = row.result if contribution.value is None else contribution.value
+    value = contributed(contribution, row.result, group.version)
+    group.version, group.value, group.final = value
     group.contributed = True
-    group.final = contribution.final
-    return Value(group.version, group.value, group.final)
+    return value
 
 
 # --------------------------------------------------------------------------------------------------- openings

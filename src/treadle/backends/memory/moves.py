@@ -6,7 +6,7 @@ wait -> make_ready, or what is due later      lease -> unlease, free      doom  
 from __future__ import annotations
 
 from treadle.item import Attempt, Lease, Status, Verdict
-from treadle.rules import KEPT_ATTEMPTS, budget_spent, loss_delay, lost_attempt
+from treadle.rules import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
 
 from .lines import Parked
 from .rows import Expiry, Row, Worker
@@ -156,22 +156,28 @@ def free(store: Store, row: Row, now: float) -> None:
         store.doomed.add(row)
         return
     remember(row, lost_attempt(row.attempt, now, worker))
-    row.losses += 1
-    if budget_spent(row.attempt, row.item.attempts):
-        set_status(row, "ready")
-        doom(store, row, "lease_lost")
-        return
-    delay = loss_delay(row.losses)
-    if delay:
-        row.due_at = now + delay
+    again = after_loss(
+        now,
+        attempt=row.attempt,
+        attempts=row.item.attempts,
+        losses=row.losses,
+        due=row.due_at,
+        deadline=row.deadline,
+    )
+    wait_again(store, row, again, now)
+
+
+def wait_again(store: Store, row: Row, again: WaitingAgain, now: float) -> None:
+    """Its attempt is over and did not end it."""
+    row.attempt, row.losses, row.due_at = again.attempt, again.losses, again.due
+    if not again.keeps_place:
         row.place = 0
-    wait(store, row, now)
-    doom_overdue(store, row)
-
-
-def doom_overdue(store: Store, row: Row) -> None:
-    if row.overdue:
-        doom(store, row, "expired")
+    verdict = again.verdict or ("expired" if row.overdue else None)
+    if verdict is None:
+        wait(store, row, now)
+    else:
+        set_status(row, again.status)
+        doom(store, row, verdict)
 
 
 def remember(row: Row, attempt: Attempt) -> None:

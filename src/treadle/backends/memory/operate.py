@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable
 from treadle.item import Changed, Contribution, Filter
+from treadle.rules import redrive
 
 from .endings import end_all
 from .following import Following
@@ -73,8 +74,7 @@ def requeue(
     rows = list(islice(found, max(0, limit)) if isinstance(where, Filter) else found)
     before = tuple(show(row) for row in rows)
     for row in rows:
-        delay = 0.0 if redrives is None else backoff * 2.0**row.redrives
-        row.redrives = 0 if redrives is None else row.redrives + 1
+        row.redrives, delay = redrive(row.redrives, redrives, backoff)
         _revive(store, row, now + delay, now)
     return Changed(before)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
-from treadle.rules import LimitState, grant, idle_at
+from treadle.rules import LimitState, idle_at, permit
 
 from .pile import Pile, Spot
 from .rows import Worker
@@ -58,10 +58,7 @@ class Permits:
         return True
 
     def take(self, take: PermitRequest, worker: Worker | None, now: float) -> PermitReply:
-        """A worker that is not known to be alive holds no slots: nobody would ever give them back."""
-        if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
-            return PermitReply(0)
-        given, gauges = grant(take, self._gauges(take, now), now)
+        given, gauges = permit(take, self._gauges(take, now), now, alive=worker is not None)
         for limit, gauge in gauges.items():
             if limit.algorithm != "slots":
                 self._store(limit, gauge)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
+from treadle.rules import Dependencies
 
 if TYPE_CHECKING:
     from .lines import Line
@@ -39,18 +40,6 @@ class Kind:
             "dead": 0,
             "cancelled": 0,
         }
-
-
-class Gate:
-    """What a row waits for: how many have counted, and which are open. Who is named twice counts twice."""
-
-    __slots__ = ("met", "need", "open", "pending")
-
-    def __init__(self, need: int) -> None:
-        self.need = need
-        self.met = 0
-        self.open = 0
-        self.pending: dict[str, int] = {}
 
 
 class Expiry:
@@ -143,7 +132,7 @@ class Row(msgspec.Struct, eq=False, gc=False):
     token: int = 0
     """That of the lease that owns it. 0: nobody does."""
     worker: Worker | None = None
-    gate: Gate | None = None
+    gate: Dependencies | None = None
     """Given as long as it is open and has prerequisites, met or not."""
     expiry: Expiry | None = None
     overdue: bool = False

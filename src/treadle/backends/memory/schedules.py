@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
+from treadle.rules import fired, put_schedule
 
 from .store import Store
 from .submit import submit_together
@@ -12,11 +13,10 @@ from .submit import submit_together
 
 def put(store: Store, schedule: Schedule, now: float) -> Schedule:
     known = store.schedules.get(schedule.name)
-    if known is not None and known.spec == schedule.spec:
-        schedule = known
-    elif schedule.next_at is None:
+    stored = put_schedule(known, schedule, now)
+    if stored is None:
         return known or schedule
-    stored = store.schedules[schedule.name] = replace(schedule, seen_at=now)
+    store.schedules[schedule.name] = stored
     return stored
 
 
@@ -29,10 +29,10 @@ def pause(store: Store, name: str, *, paused: bool) -> bool:
 
 
 def fire(store: Store, fire: Fire, now: float) -> tuple[Submitted, ...] | Rejected | None:
-    known = store.schedules.get(fire.name)
-    if known is None or known.paused or known.next_at != fire.at:
+    moved_on = fired(store.schedules.get(fire.name), fire)
+    if moved_on is None:
         return None
     answer = submit_together(store, fire.items, now)
     if not isinstance(answer, Rejected):
-        store.schedules[fire.name] = replace(known, next_at=fire.next_at, last_at=fire.at)
+        store.schedules[fire.name] = moved_on
     return answer

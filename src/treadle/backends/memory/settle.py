@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
-from msgspec.structs import replace
-
-from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
-from treadle.rules import KEPT_ATTEMPTS, due_at, failed_attempt
+from treadle.item import Contribution, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.rules import (
+    KEPT_ATTEMPTS,
+    SubmitPlan,
+    as_child,
+    contribution_state,
+    death_reason,
+    failed_attempt,
+    is_fold,
+    put_back,
+    recorded_failure,
+)
+from treadle.rules import loss_of as loss_rule
 
 from .endings import end, tell
 from .following import Following
 from .groups import contribute, group_of, value_of
-from .moves import doom_overdue, remember, unlease, wait
+from .moves import remember, unlease, wait_again
 from .quick import APPLIED, succeed_plain
 from .rows import Row
 from .store import Store
-from .submit import Plan, admit, make_plan
+from .submit import admit, make_plan
 
 Ending: TypeAlias = Literal["success", "dead", "cancelled"]
 
 AGAIN = Outcome(verb="applied", again=True)
-NOTHING_NEW = Plan()
+NOTHING_NEW = SubmitPlan()
 
 
 class Call:
@@ -78,8 +87,7 @@ def _apply(call: Call, row: Row, settlement: Settlement) -> Outcome:
 
 
 def _note_refused_fold(call: Call, settlement: Settlement) -> None:
-    contribution = settlement.contribution
-    if contribution is not None and contribution.version is not None:
+    if is_fold(settlement):
         call.refused.add((settlement.lease.tenant, settlement.lease.group_id))
 
 
@@ -99,11 +107,8 @@ def loss_of(row: Row | None, lease: Lease) -> Loss | None:
     """Why a token does not own its row. None: because it has settled it."""
     if row is None or row.number != lease.ref:
         return "not_found"
-    if lease.token in row.settled:
-        return None
-    if row.ended_at is not None and row.by is None:
-        return "cancelled" if row.status == "cancelled" else "completed"
-    return "taken"
+    ended = None if row.ended_at is None else row.status
+    return loss_rule(lease.token, row.settled, ended, by_operator=row.by is None)
 
 
 def _sign(row: Row) -> None:
@@ -119,15 +124,15 @@ def _succeed(call: Call, row: Row, settlement: Settlement) -> Outcome:
     plan = _plan_children(call, row, settlement)
     if isinstance(plan, Rejected):
         return Outcome(verb="rejected", rejected=plan)
-    if contribution is not None and contribution.version is not None:
-        moved = _moved(call, row, contribution.version)
+    if contribution is not None:
+        moved = _moved(call, row, contribution)
         if moved is not None:
             return moved
     _sign(row)
     row.result = settlement.result
     value = None if contribution is None else contribute(call.store, row, contribution)
     _end(call, row, "success", plan)
-    existing = _existing(plan, settlement)
+    existing = plan.existing or None
     if value is not None:
         return Outcome(verb="applied", version=value.version, value=value.value, existing=existing)
     return Outcome(verb="applied", existing=existing) if existing else APPLIED
@@ -139,21 +144,23 @@ def _die(call: Call, row: Row, settlement: Settlement) -> Outcome:
         return Outcome(verb="rejected", rejected=plan)
     _sign(row)
     _remember_failure(call, row, settlement)
-    row.reason = settlement.reason or row.doom or "aborted"
+    row.reason = death_reason(settlement, row.doom)
     _end(call, row, "dead", plan)
-    existing = _existing(plan, settlement)
+    existing = plan.existing or None
     return Outcome(verb="applied", existing=existing) if existing else APPLIED
 
 
-def _moved(call: Call, row: Row, version: int) -> Outcome | None:
+def _moved(call: Call, row: Row, contribution: Contribution) -> Outcome | None:
     """A fold that was computed from another value than the group's; None if it is the group's."""
     value = value_of(row)
-    if version == value.version and (row.kind.tenant, row.group_id) not in call.refused:
+    refused = (row.kind.tenant, row.group_id) in call.refused
+    state = contribution_state(contribution, value.version, final=value.final, refused=refused)
+    if state != "moved":
         return None
     return Outcome(verb="moved", version=value.version, value=value.value, final=value.final)
 
 
-def _end(call: Call, row: Row, status: Ending, plan: Plan = NOTHING_NEW) -> None:
+def _end(call: Call, row: Row, status: Ending, plan: SubmitPlan = NOTHING_NEW) -> None:
     store, now = call.store, call.now
     group = group_of(store, row) if plan.new else None
     end(store, row, status, now)
@@ -163,33 +170,19 @@ def _end(call: Call, row: Row, status: Ending, plan: Plan = NOTHING_NEW) -> None
 
 
 def _remember_failure(call: Call, row: Row, settlement: Settlement) -> None:
-    if settlement.failure is not None:
-        remember(row, failed_attempt(settlement.failure, row.attempt, call.now, row.by or ""))
+    failure = recorded_failure(settlement, row.doom)
+    if failure is not None:
+        remember(row, failed_attempt(failure, row.attempt, call.now, row.by or ""))
 
 
 # --------------------------------------------------------------------------------------------------- children
 
 
-def _plan_children(call: Call, row: Row, settlement: Settlement) -> Plan | Rejected:
+def _plan_children(call: Call, row: Row, settlement: Settlement) -> SubmitPlan | Rejected:
     if not settlement.children:
         return NOTHING_NEW
-    return make_plan(call.store, [_child(row, item) for item in settlement.children], call.now)
-
-
-def _child(row: Row, item: Item) -> Item:
-    parent = row.item.id if item.parent is None else item.parent
-    if item.tenant == row.kind.tenant and item.parent == parent:
-        return item
-    return replace(item, tenant=row.kind.tenant, parent=parent)
-
-
-def _existing(plan: Plan, settlement: Settlement) -> dict[str, str] | None:
-    found = {
-        child.id: ref[1]
-        for child, (ref, existing) in zip(settlement.children, plan.answers, strict=True)
-        if existing
-    }
-    return found or None
+    tenant, parent = row.kind.tenant, row.item.id
+    return make_plan(call.store, [as_child(item, tenant, parent) for item in settlement.children], call.now)
 
 
 # -------------------------------------------------------------------------------------------------- returning
@@ -203,15 +196,7 @@ def _return(call: Call, row: Row, settlement: Settlement) -> None:
         unlease(row)
         store.doomed.add(row)
         return
-    if settlement.kind == "retry":
-        _remember_failure(call, row, settlement)
-    else:
-        row.attempt -= 1
+    _remember_failure(call, row, settlement)
     unlease(row)
-    row.losses = 0
-    if settlement.kind != "release":
-        row.place = 0
-    if settlement.kind != "release" or settlement.delay or settlement.run_at is not None:
-        row.due_at = due_at(settlement, now)
-    wait(store, row, now)
-    doom_overdue(store, row)
+    again = put_back(settlement, now, attempt=row.attempt, due=row.due_at, deadline=row.deadline)
+    wait_again(store, row, again, now)

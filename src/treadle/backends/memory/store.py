@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from treadle.clock import Clock
 from treadle.item import Item, Ref, Schedule
+from treadle.rules import KeyHolder, KeyRef
 
 from .doomed import Doomed
 from .due import Due
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-KeyRef: TypeAlias = tuple[str, str, str]
-"""A tenant, a type and an idempotency key."""
 
 
 class Namesakes(dict[str, Row]):
@@ -94,6 +92,13 @@ class Store:
         if row is None:
             return None
         return next(iter(row.values())) if tenant is None else row.get(tenant)
+
+    def exists(self, ref: Ref) -> bool:
+        return self.find(*ref) is not None
+
+    def key_holder(self, key: KeyRef) -> KeyHolder | None:
+        row = self.keys.get(key)
+        return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at)
 
     def find_group(self, tenant: str | None, id: str) -> Row | Group | None:
         """The group, or the row of a root that is alone."""

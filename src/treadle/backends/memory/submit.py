@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules import deadline_at, due_at, find_cycle, key_answers
-from treadle.rules import gate as standing
+from treadle.rules import SubmitPlan, deadline_at, dependency_cycle, due_at, plan_submission
 
 from . import gates
 from .groups import join
 from .moves import doom, lease, leave_pile, wait, watch_deadline
 from .quick import store_plain
 from .rows import Group, Row
-from .store import KeyRef, Store
+from .store import Store
 
 
 def submit(
@@ -88,7 +85,7 @@ def admit(store: Store, item: Item, now: float, group: Group | None = None) -> R
 
 def _wait_for_others(store: Store, row: Row, now: float) -> None:
     found = gates.close(store, row)
-    match standing(found.need, found.met, found.open):
+    match found.state:
         case "released":
             wait(store, row, now)
         case "doomed":
@@ -100,82 +97,22 @@ def _wait_for_others(store: Store, row: Row, now: float) -> None:
 # --------------------------------------------------------------------------------------------------- planning
 
 
-class Plan:
-    """What a submission comes to: what is to be stored, and who answers for each of its items."""
-
-    __slots__ = ("answers", "keys", "new")
-
-    def __init__(self) -> None:
-        self.new: dict[Ref, Item] = {}
-        self.answers: list[tuple[Ref, bool]] = []
-        """For each item asked for, in order: who answers, and whether that is an earlier item."""
-        self.keys: dict[KeyRef, Ref] = {}
-
-
-def make_plan(store: Store, items: Iterable[Item], now: float) -> Plan | Rejected:
+def make_plan(store: Store, items: Iterable[Item], now: float) -> SubmitPlan | Rejected:
     """Changes nothing."""
-    plan = Plan()
-    renamed: dict[Ref, str] = {}
-    taken: dict[str, None] = {}
-    for item in items:
-        ref = (item.tenant, item.id)
-        earlier = _holder(store, plan, item, now)
-        if earlier is not None:
-            renamed[ref] = earlier[1]
-        elif ref in plan.new or store.find(*ref) is not None:
-            taken[item.id] = None
-        else:
-            plan.new[ref] = item
-        plan.answers.append((earlier or ref, earlier is not None))
-    if taken:
-        return Rejected("duplicate_id", tuple(taken))
-    if renamed:
-        _rename(plan, renamed)
-    cycle = _cycle(store, plan.new)
-    return plan if cycle is None else Rejected("cycle", tuple(id for _, id in cycle))
+    plan = plan_submission(items, now, store.key_holder, store.exists)
+    if isinstance(plan, Rejected):
+        return plan
+    cycle = dependency_cycle(
+        plan.new,
+        lambda ref: gates.ended(store, *ref),
+        store.waiters.__contains__,
+        lambda ref: _waits_for(store, ref),
+    )
+    return plan if cycle is None else Rejected("cycle", cycle)
 
 
-def _holder(store: Store, plan: Plan, item: Item, now: float) -> Ref | None:
-    """The earlier item that answers for this one by its key. None: this one is to hold it."""
-    if item.key is None:
-        return None
-    key = (item.tenant, item.type, item.key)
-    if key in plan.keys:
-        return plan.keys[key]
-    row = store.keys.get(key)
-    if row is not None:
-        age = now - row.queued_at
-        if key_answers(item.key_scope, group_open=row.group_open, age=age):
-            return row.ref
-    plan.keys[key] = (item.tenant, item.id)
-    return None
-
-
-def _rename(plan: Plan, renamed: dict[Ref, str]) -> None:
-    """Who waits for an item that was not stored waits for the one that answered instead.
-
-    Two of them may come to mean the same item: it is named twice then, and counts twice."""
-    for ref, item in plan.new.items():
-        after = tuple(renamed.get((item.tenant, id), id) for id in item.after)
-        if after != item.after:
-            plan.new[ref] = replace(item, after=after)
-
-
-def _cycle(store: Store, new: dict[Ref, Item]) -> tuple[Ref, ...] | None:
-    """New items that would wait for each other, directly or through stored ones."""
-    gated = {ref: item for ref, item in new.items() if item.after}
-    named = {(item.tenant, id) for item in gated.values() for id in item.after}
-    if named.isdisjoint(gated) and store.waiters.keys().isdisjoint(gated):
-        return None
-
-    def waits_for(ref: Ref) -> list[Ref]:
-        if ref in gated:
-            found = gates.assess(store, gated[ref])
-            waiting = standing(found.need, found.met, found.open) == "waiting"
-            return [(ref[0], id) for id in found.pending] if waiting else []
-        row = store.find(*ref)
-        if row is None or row.gate is None or row.status != "blocked" or row.doom is not None:
-            return []
-        return [(ref[0], id) for id in row.gate.pending]
-
-    return find_cycle(gated, waits_for)
+def _waits_for(store: Store, ref: Ref) -> list[Ref]:
+    row = store.find(*ref)
+    if row is None or row.gate is None or row.status != "blocked" or row.doom is not None:
+        return []
+    return [(ref[0], id) for id in row.gate.pending]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from treadle.item import Fire, Limit, PermitReply, PermitRequest, Rejected, Schedule, Submission, Submitted
-from treadle.rules import LimitState, grant, idle_at
+from treadle.rules import LimitState, idle_at, permit
 
 from .statements import Statements
 from .submit import submit
@@ -37,7 +37,7 @@ def _take(tx: Tx, take: PermitRequest, worker: int | None) -> PermitReply:
     if worker is None and any(limit.algorithm == "slots" for limit in take.limits):
         return PermitReply(0)
     stored = {limit: _gauge(tx, limit) for limit in take.limits}
-    given, gauges = grant(take, {limit: gauge for limit, gauge in stored.items() if gauge}, tx.now)
+    given, gauges = permit(take, {limit: gauge for limit, gauge in stored.items() if gauge}, tx.now)
     for limit, gauge in gauges.items():
         if limit.algorithm != "slots":
             idle = idle_at(limit, gauge)

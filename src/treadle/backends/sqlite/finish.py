@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from treadle.item import Effects, EndedGroup, Reason, ReleasedItem, Verdict
-from treadle.rules import gate
+from treadle.rules import dependency_state
 
 from .codes import BLOCKED, DEAD, READY, SCHEDULED, SUCCESS, doomed
 from .groups import Groups
@@ -183,10 +183,10 @@ class _Waiting:
             self._met += weight
 
     def is_released(self) -> bool:
-        return gate(self._need, self._met, self._open) == "released"
+        return dependency_state(self._need, self._met, self._open) == "released"
 
     def is_doomed(self) -> bool:
-        return gate(self._need, self._met, self._open) == "doomed"
+        return dependency_state(self._need, self._met, self._open) == "doomed"
 
     def row(self, now: float, seq: int) -> tuple[Any, ...]:
         status, verdict = BLOCKED, NULL

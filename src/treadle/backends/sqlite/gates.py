@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref
-from treadle.rules import counts, gate
+from treadle.rules import counts, dependency_state
 
 from .codes import STATUS
 from .statements import Statements
@@ -39,7 +39,7 @@ class Gate(NamedTuple):
 
     @property
     def standing(self) -> Literal["released", "doomed", "waiting"]:
-        return gate(self.need, self.met, self.open)
+        return dependency_state(self.need, self.met, self.open)
 
 
 FREE = Gate(0, 0, 0, [], [], [])

@@ -1,4 +1,4 @@
-"""Signals over a PubSub: lossy, decoded once, delivered on the loop of whoever subscribed."""
+"""Wake-ups over a PubSub: they may be lost, and arrive on the event loop of the subscriber."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ import msgspec
 
 from treadle.item import Wake
 
-from .calls import Ports, answered
+from .async_ports import AsyncPorts
 
 log = logging.getLogger("treadle")
 
 _decoder = msgspec.json.Decoder(Wake)
-_ENDING: set[asyncio.Future[object]] = set()
+_UNSUBSCRIBING: set[asyncio.Future[object]] = set()
 
 
-class Signals:
-    def __init__(self, ports: Ports) -> None:
+class PortsWakeups:
+    def __init__(self, ports: AsyncPorts) -> None:
         self._ports = ports
-        self._ends: list[Callable[[], None]] = []
+        self._unsubscribes: list[Callable[[], None]] = []
 
     async def publish(self, wake: Wake) -> None:
         try:
-            await answered(self._ports.pubsub.publish, msgspec.json.encode(wake).decode())
-        except Exception as error:  # noqa: BLE001  lossy: failing to is not an error of the caller's
-            log.warning("a wake was lost: %s", error)
+            await self._ports.publish(msgspec.json.encode(wake).decode())
+        except Exception as error:  # noqa: BLE001  wake-ups may be lost: the caller does not fail
+            log.warning("a wake-up was not published: %s", error)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        subscription = Subscription(receive)
-        end = await answered(self._ports.pubsub.subscribe, subscription.hear)
+        subscription = PortsSubscription(receive)
+        end = await self._ports.subscribe(subscription.receive)
 
         def unsubscribe() -> None:
             if subscription.active:
                 subscription.active = False
                 _finish(end())
 
-        self._ends.append(unsubscribe)
+        self._unsubscribes.append(unsubscribe)
         return unsubscribe
 
     def close(self) -> None:
-        for end in self._ends:
-            end()
-        self._ends.clear()
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes.clear()
 
 
-class Subscription:
+class PortsSubscription:
     def __init__(self, receive: Callable[[Wake], None]) -> None:
         self._receive = receive
         self._loop = asyncio.get_running_loop()
         self.active = True
 
-    def hear(self, message: str) -> None:
-        """From any thread."""
+    def receive(self, message: str) -> None:
+        """Called from any thread."""
         try:
             wake = _decoder.decode(message)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            log.warning("what is not a wake of ours was heard: %.200s", message)
+            log.warning("ignored a message that is not a wake-up: %.200s", message)
             return
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, wake)
@@ -70,12 +70,12 @@ class Subscription:
         try:
             self._receive(wake)
         except Exception:
-            log.exception("a receiver of signals failed")
+            log.exception("a receiver of wake-ups failed")
 
 
 def _finish(answer: object) -> None:
-    """An end that is async ends a little later."""
+    """Let an async unsubscribe run in the background."""
     if inspect.isawaitable(answer):
-        ending = asyncio.ensure_future(answer)
-        _ENDING.add(ending)
-        ending.add_done_callback(_ENDING.discard)
+        task = asyncio.ensure_future(answer)
+        _UNSUBSCRIBING.add(task)
+        task.add_done_callback(_UNSUBSCRIBING.discard)

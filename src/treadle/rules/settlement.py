@@ -1,0 +1,185 @@
+"""What settlements and lost workers make of items, and of the values of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Literal, NamedTuple
+
+from treadle.item import (
+    Attempt,
+    Contribution,
+    ErrorInfo,
+    Loss,
+    Reason,
+    Settlement,
+    Status,
+    Verdict,
+)
+
+from .times import due_at, waiting_status
+
+KEPT_ATTEMPTS = 10
+"""How many failed attempts, and how many settling tokens, are kept per item."""
+LONGEST_LOSS_DELAY = 60.0
+
+# -------------------------------------------------------------------------- attempts that did not end an item
+
+
+class WaitingAgain(NamedTuple):
+    """What an item becomes after an attempt that did not end it."""
+
+    status: Literal["scheduled", "ready"]
+    due: float
+    attempt: int
+    losses: int
+    """Workers lost in a row."""
+    keeps_place: bool
+    """It keeps its place among the ready items. Otherwise it goes to the end."""
+    verdict: Verdict | None
+    """Given: the item is doomed. It keeps `status`, but only waits to be ended."""
+
+
+def put_back(
+    settlement: Settlement, now: float, *, attempt: int, due: float, deadline: float | None
+) -> WaitingAgain:
+    """What a settlement of kind retry, defer or release makes of its item.
+
+    A retry counts the attempt; defer and release give it back. A release keeps the item's place, and its due
+    time too unless the settlement names one. An item whose deadline has passed is doomed.
+
+    Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
+    """
+    kind = settlement.kind
+    if kind != "release" or settlement.delay or settlement.run_at is not None:
+        due = due_at(settlement, now)
+    return WaitingAgain(
+        waiting_status(due, now),
+        due,
+        attempt if kind == "retry" else attempt - 1,
+        0,
+        kind == "release",
+        "expired" if deadline is not None and deadline <= now else None,
+    )
+
+
+def after_loss(
+    now: float, *, attempt: int, attempts: int | None, losses: int, due: float, deadline: float | None
+) -> WaitingAgain:
+    """What the death of its worker makes of a running item. `losses`: before this one.
+
+    The lost attempt counts. An item without attempts left, or whose deadline has passed, is doomed. After the
+    first loss it is ready at once, in its place; each further loss in a row delays it longer.
+
+    Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
+    """
+    losses += 1
+    if budget_spent(attempt, attempts):
+        return WaitingAgain("ready", due, attempt, losses, True, "lease_lost")
+    delay = loss_delay(losses)
+    if delay:
+        due = now + delay
+    return WaitingAgain(
+        waiting_status(due, now),
+        due,
+        attempt,
+        losses,
+        not delay,
+        "expired" if deadline is not None and deadline <= now else None,
+    )
+
+
+def loss_delay(losses: int) -> float:
+    """Seconds that an item waits after its workers died `losses` times in a row. 0: ready at once."""
+    if losses < 2:
+        return 0.0
+    return LONGEST_LOSS_DELAY if losses > 7 else min(2.0 ** (losses - 2), LONGEST_LOSS_DELAY)
+
+
+def budget_spent(attempt: int, attempts: int | None) -> bool:
+    return attempts is not None and attempt >= attempts
+
+
+def redrive(redrives: int, most: int | None, backoff: float) -> tuple[int, float]:
+    """How often a dead item was redriven once it is requeued now, and its delay. `most` None: an operator
+    requeues it, which starts the count anew."""
+    return (0, 0.0) if most is None else (redrives + 1, backoff * 2.0**redrives)
+
+
+# -------------------------------------------------------------------------------------------- history, tokens
+
+
+def recorded_failure(settlement: Settlement, verdict: Verdict | None) -> ErrorInfo | None:
+    """The failure that a settlement adds to the history. `verdict`: the one its item was leased with. Putting
+    a doomed item back adds nothing."""
+    ended = settlement.kind == "dead"
+    return settlement.failure if ended or (settlement.kind == "retry" and verdict is None) else None
+
+
+def death_reason(settlement: Settlement, verdict: Verdict | None) -> Reason:
+    return settlement.reason or verdict or "aborted"
+
+
+def failed_attempt(failure: ErrorInfo, attempt: int, at: float, worker: str) -> Attempt:
+    """The history of a failure."""
+    return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker)
+
+
+def lost_attempt(attempt: int, at: float, worker: str) -> Attempt:
+    """The history of an attempt whose worker died."""
+    return Attempt(attempt, "LeaseLost", f"worker {worker} died or lost its lease", "", at, worker)
+
+
+def loss_of(
+    token: int, settled: Container[int], ended: Status | None, *, by_operator: bool = False
+) -> Loss | None:
+    """Why a token does not own an item that exists. None: this token has settled the item.
+
+    `settled`: the last tokens that settled it. `ended`: its status if it has ended, `by_operator` if no
+    settlement ended it.
+    """
+    if token in settled:
+        return None
+    if ended is None or not by_operator:
+        return "taken"
+    return "cancelled" if ended == "cancelled" else "completed"
+
+
+# ----------------------------------------------------------------------------------------------- group values
+
+
+class GroupValue(NamedTuple):
+    version: int = 0
+    """How many contributions were applied."""
+    value: bytes | None = None
+    final: bool = False
+
+
+def is_fold(settlement: Settlement) -> bool:
+    """Whether its contribution was computed from a version of the group's value. If a fold is not applied,
+    later folds of its group in the same call are refused too: they may have been computed from it."""
+    return settlement.contribution is not None and settlement.contribution.version is not None
+
+
+def contribution_state(
+    contribution: Contribution, version: int, *, final: bool, refused: bool
+) -> Literal["applies", "ignored", "moved"]:
+    """What a group at this version does with a contribution. `refused`: an earlier fold of this call was not
+    applied.
+
+    `moved`: it was computed from another value, and the settlement must be computed anew. `ignored`: the
+    group's value is final, and the settlement applies without it.
+    """
+    if contribution.version is not None and (contribution.version != version or refused):
+        return "moved"
+    return "ignored" if final else "applies"
+
+
+def contributed(contribution: Contribution, result: bytes | None, version: int) -> GroupValue:
+    """The group's value after a contribution. `result`: the item's. `version`: the group's so far."""
+    value = result if contribution.value is None else contribution.value
+    return GroupValue(version + 1, value, contribution.final)
+
+
+def shortest_keep(keep: float, keep_dead: float | None) -> float:
+    """The shortest time that an item may be kept after its group's end, however it ends."""
+    return keep if keep_dead is None else min(keep, keep_dead)

@@ -1,0 +1,232 @@
+"""Submission: dependencies, keys, duplicate ids and cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from treadle.item import Counting, Item, Ref, Rejected, Status
+
+N = TypeVar("N")
+
+# --------------------------------------------------------------------------------------------------- the plan
+
+
+KeyRef: TypeAlias = tuple[str, str, str]
+"""A tenant, a type and an idempotency key."""
+
+
+class KeyHolder(NamedTuple):
+    """The stored item that holds a key."""
+
+    id: str
+    group_open: bool
+    queued_at: float
+
+
+class SubmitPlan:
+    """What a submission comes to: which items are stored, and which item answers for each."""
+
+    __slots__ = ("answers", "existing", "keys", "new")
+
+    def __init__(self) -> None:
+        self.new: dict[Ref, Item] = {}
+        """To be stored, with `after` as keys have resolved it."""
+        self.answers: list[tuple[Ref, bool]] = []
+        """For each submitted item, in order: the item that answers for it, and whether that is an earlier
+        one (a stored one, or one of `new`)."""
+        self.existing: dict[str, str] = {}
+        """The ids that are not stored, and the ids that answer for them."""
+        self.keys: dict[KeyRef, Ref] = {}
+        """The keys that new items are to hold."""
+
+
+def plan_submission(
+    items: Iterable[Item],
+    now: float,
+    holder: Callable[[KeyRef], KeyHolder | None],
+    exists: Callable[[Ref], bool],
+    tenant: str | None = None,
+) -> SubmitPlan | Rejected:
+    """Resolve keys, refuse duplicate ids, and rename: an item that waits for one that is not stored waits for
+    the one that answers instead. `dependency_cycle` is the last check. `tenant`: the items' true tenant, if
+    it is not the one they name.
+    """
+    plan = SubmitPlan()
+    renamed: dict[Ref, str] = {}
+    duplicates: dict[str, None] = {}
+    for item in items:
+        owner = tenant or item.tenant
+        ref = (owner, item.id)
+        earlier = (
+            None if item.key is None else _answering(plan, item, (owner, item.type, item.key), now, holder)
+        )
+        if earlier is not None:
+            renamed[ref] = plan.existing[item.id] = earlier[1]
+            plan.answers.append((earlier, True))
+            continue
+        if ref in plan.new or exists(ref):
+            duplicates[item.id] = None
+        plan.new[ref] = item
+        plan.answers.append((ref, False))
+    if duplicates:
+        return Rejected("duplicate_id", tuple(duplicates))
+    if renamed:
+        for ref, item in plan.new.items():
+            after = tuple(renamed.get((ref[0], id), id) for id in item.after)
+            if after != item.after:
+                plan.new[ref] = replace(item, after=after)
+    return plan
+
+
+def _answering(
+    plan: SubmitPlan, item: Item, key: KeyRef, now: float, holder: Callable[[KeyRef], KeyHolder | None]
+) -> Ref | None:
+    """The earlier item that answers for this one by its key. None: this one is to hold the key."""
+    if key in plan.keys:
+        return plan.keys[key]
+    found = holder(key)
+    if found is not None and key_answers(
+        item.key_scope, group_open=found.group_open, age=now - found.queued_at
+    ):
+        return key[0], found.id
+    plan.keys[key] = (key[0], item.id)
+    return None
+
+
+def key_answers(scope: Literal["open", "any"] | float, *, group_open: bool, age: float) -> bool:
+    """Whether an earlier item that holds the key answers for a new one. `age`: seconds since it was
+    submitted."""
+    match scope:
+        case "open":
+            return group_open
+        case "any":
+            return True
+        case _:
+            return age <= scope
+
+
+def as_child(item: Item, tenant: str, parent: str) -> Item:
+    """A child belongs to the tenant of the item that queued it, and has it as parent unless it names one."""
+    parent = parent if item.parent is None else item.parent
+    if item.tenant == tenant and item.parent == parent:
+        return item
+    return replace(item, tenant=tenant, parent=parent)
+
+
+# ----------------------------------------------------------------------------------------------- dependencies
+
+
+def counts(counting: Counting, ended: Status) -> bool:
+    """Whether a prerequisite that ended this way counts as met."""
+    return counting == "done" or ended == "success"
+
+
+def dependency_state(need: int, met: int, open: int) -> Literal["released", "doomed", "waiting"]:
+    """`released`: enough prerequisites are met. `doomed`: too few are open to meet the need."""
+    if met >= need:
+        return "released"
+    return "doomed" if met + open < need else "waiting"
+
+
+class Dependencies:
+    """What an item waits for: how many prerequisites are met, how many are open, and which.
+
+    Keys can make two names mean one item. It then stands twice in `after`, and counts twice.
+    """
+
+    __slots__ = ("met", "need", "open", "pending")
+
+    def __init__(self, need: int) -> None:
+        self.need = need
+        self.met = 0
+        self.open = 0
+        self.pending: dict[str, int] = {}
+        """The open prerequisites, and how often each is named. Those that do not exist yet are open."""
+
+    @property
+    def state(self) -> Literal["released", "doomed", "waiting"]:
+        return dependency_state(self.need, self.met, self.open)
+
+    def count(self, id: str, counting: Counting, ended: Status) -> bool:
+        """Count the end of a prerequisite, once. False: it was counted before."""
+        times = self.pending.pop(id, 0)
+        self.open -= times
+        if times and counts(counting, ended):
+            self.met += times
+        return times > 0
+
+
+def count_dependencies(item: Item, ended: Callable[[str], Status | None]) -> Dependencies:
+    """The dependencies of an item if it is stored now. `ended`: the status of a prerequisite that has ended,
+    by its id; None if it is open or does not exist."""
+    found = Dependencies(item.need)
+    for id in item.after:
+        status = ended(id)
+        if status is None:
+            found.pending[id] = found.pending.get(id, 0) + 1
+            found.open += 1
+        elif counts(item.counting, status):
+            found.met += 1
+    return found
+
+
+def dependency_cycle(
+    new: Mapping[Ref, Item],
+    ended: Callable[[Ref], Status | None],
+    is_awaited: Callable[[Ref], bool],
+    waits_for: Callable[[Ref], Iterable[Ref]],
+) -> tuple[str, ...] | None:
+    """The ids of items that would wait for each other if `new` were stored; None if there are none.
+
+    The lookups are about stored items: how one `ended`, whether one waits for a new item, and what a blocked
+    one waits for. Every cycle goes through a new item. It leads through stored items only if one of them
+    waits for a new item.
+    """
+    blocked = {ref: item for ref, item in new.items() if item.after}
+    through_stored = any(map(is_awaited, blocked))
+    named = ((ref[0], id) for ref, item in blocked.items() for id in item.after)
+    if not through_stored and blocked.keys().isdisjoint(named):
+        return None
+
+    def next_refs(ref: Ref) -> Iterable[Ref]:
+        if ref not in blocked:
+            return waits_for(ref) if through_stored else ()
+        tenant = ref[0]
+        found = count_dependencies(blocked[ref], lambda name: ended((tenant, name)))
+        return [(tenant, id) for id in found.pending] if found.state == "waiting" else ()
+
+    cycle = find_cycle(blocked, next_refs)
+    return None if cycle is None else tuple(id for _, id in cycle)
+
+
+def find_cycle(starts: Iterable[N], waits_for: Callable[[N], Iterable[N]]) -> tuple[N, ...] | None:
+    """Nodes of which each waits for the next, and the last for the first. None: no such nodes can be reached
+    from `starts`."""
+    cleared: set[N] = set()
+    for start in starts:
+        if start not in cleared:
+            found = _cycle_from(start, waits_for, cleared)
+            if found is not None:
+                return found
+    return None
+
+
+def _cycle_from(start: N, waits_for: Callable[[N], Iterable[N]], cleared: set[N]) -> tuple[N, ...] | None:
+    # Depth first, with an explicit stack: chains may be longer than Python can recurse.
+    path: dict[N, None] = {start: None}
+    stack = [iter(waits_for(start))]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            cleared.add(path.popitem()[0])
+        elif node in path:
+            nodes = list(path)
+            return tuple(nodes[nodes.index(node) :])
+        elif node not in cleared:
+            path[node] = None
+            stack.append(iter(waits_for(node)))
+    return None

@@ -1,0 +1,41 @@
+"""When items are due and expire, and how schedules move on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from treadle.item import Fire, Item, Schedule, Settlement
+
+
+def due_at(when: Item | Settlement, now: float) -> float:
+    """When it is due. An absolute time wins over a delay."""
+    return now + when.delay if when.run_at is None else when.run_at
+
+
+def deadline_at(item: Item, now: float) -> float | None:
+    """When the item expires. An absolute time wins over `expires_in`."""
+    if item.deadline is not None:
+        return item.deadline
+    return None if item.expires_in is None else now + item.expires_in
+
+
+def waiting_status(due: float, now: float) -> Literal["scheduled", "ready"]:
+    """The status of an open item that waits for nothing but its time."""
+    return "scheduled" if due > now else "ready"
+
+
+def put_schedule(known: Schedule | None, schedule: Schedule, now: float) -> Schedule | None:
+    """What to store when a schedule is declared: the known one if its spec is the same, else the new one.
+    None: nothing changes, since the new one has no next occurrence."""
+    if known is not None and known.spec == schedule.spec:
+        return replace(known, seen_at=now)
+    return None if schedule.next_at is None else replace(schedule, seen_at=now)
+
+
+def fired(known: Schedule | None, fire: Fire) -> Schedule | None:
+    """The schedule after this occurrence. None: it is not the next one of a schedule that runs."""
+    if known is None or known.paused or known.next_at != fire.at:
+        return None
+    return replace(known, next_at=fire.next_at, last_at=fire.at)
