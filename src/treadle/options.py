@@ -29,7 +29,7 @@ from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
 from .retry import Retry
 from .timing import Duration, Instant, instant, seconds
-from .work import Work, WorkTypeBase, is_work
+from .work import Work, WorkTypeBase, failure_parameter, is_work
 
 
 class HasId(Protocol):
@@ -321,7 +321,7 @@ def _id_of(value: Any, name: str) -> str:
 
 def _compensation(value: Any, name: str) -> Compensation:
     if isinstance(value, WorkTypeBase):
-        _ = value.failure_parameter  # refuse it where it is written, not when something has died
+        failure_parameter(value)  # raise where the option is written, not when an item has died
         return value
     if not is_work(value):
         raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")

@@ -26,6 +26,7 @@ from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.flow_control import Accept, AcceptInfo, FailureInfo
 from treadle.item import Loss
 from treadle.retry import Retry
+from treadle.work_type import arguments_of
 
 from .decide import Classified, Decision, Die, failure_of, raised, returned
 from .held import LOST, HeldLease, Stop
@@ -185,7 +186,7 @@ class AttemptRunner:
 
     def _call(self, active: HeldLease) -> Awaitable[Any]:
         bound = active.bound
-        args, kwargs = bound.type.arguments(active.input)
+        args, kwargs = arguments_of(bound.type).call(active.input)
         if bound.wants_context:
             args = (active.ctx, *args)
         return self.call(active, args, kwargs)

@@ -22,7 +22,8 @@ from treadle.flow_control import Failure
 from treadle.item import Counting, Item, Lease, Reason
 from treadle.options import Compensation, Resolved, resolve
 from treadle.retry import Retry
-from treadle.work import Work, WorkTypeBase
+from treadle.work import Work, WorkTypeBase, failure_parameter
+from treadle.work_type import computed_options
 
 
 class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +108,7 @@ class ItemBuilder:
         lease_to: Callable[[str], str | None] | None,
     ) -> Item:
         base = self.base(type)
-        resolved = resolve(type.computed_options(work.input), options, base=base)
+        resolved = resolve(computed_options(type, work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
         worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
         # In the order of the fields: by keyword this would take four times as long.
@@ -169,7 +170,7 @@ class ItemBuilder:
         if wanted is None:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
-            return Compensating(wanted.name, None, wanted.failure_parameter)
+            return Compensating(wanted.name, None, failure_parameter(wanted))
         return Compensating(wanted.type, self._encoded(self._registry.meet(wanted), wanted.input))
 
     # -- compensation ----------------------------------------------------------------------------------
