@@ -254,7 +254,7 @@ class TestDefinition:
             (lambda: work.declare("x", lambda: None), "@work takes no lambda"),
             (lambda: work(run_in="thread")(add.fn), "run_in='thread' is for plain functions, and"),
             (lambda: work(run_in="process")(add.fn), "run_in='process' is for plain functions, and"),
-            (lambda: work(run_in="process")(contextual), "takes a Context, which cannot be sent to another process"),
+            (lambda: work(run_in="process")(contextual), "Context, which cannot be sent to another process"),
         ],
     )
     def test_refused_with_a_type_error(self, define: Callable[[], object], message: str) -> None:
