@@ -186,7 +186,7 @@ class TestBadTrees:
         for n in range(3000):
             root = ctx.queue(make_work(str(n)), root)
         assert len(plan(root, "self").children) == 3001
-        assert unreturned(ctx.created, root) == []
+        assert unreturned(ctx._created, root) == []
 
 
 class TestUnreturned:
@@ -194,24 +194,24 @@ class TestUnreturned:
         ctx = make_context()
         nested, linked = ctx.queue(b), ctx.queue(c)
         root = ctx.queue(a, [nested]).next(linked).next(d)
-        assert unreturned(ctx.created, root) == []
+        assert unreturned(ctx._created, root) == []
 
     def test_chaining_and_returning_the_original_is_returning_it(self) -> None:
         ctx = make_context()
         root = ctx.queue(a)
         root.next(b)
-        assert unreturned(ctx.created, root) == []
+        assert unreturned(ctx._created, root) == []
         assert gates(plan(root, "self"))["b"] == (("a",), "all_success")
 
     def test_the_one_that_was_forgotten(self) -> None:
         ctx = make_context()
         forgotten, root = ctx.queue(a), ctx.queue(b)
-        assert unreturned(ctx.created, root) == [forgotten]
+        assert unreturned(ctx._created, root) == [forgotten]
 
     def test_a_plain_value_returns_none_of_them(self) -> None:
         ctx = make_context()
         forgotten = ctx.queue(a)
-        assert unreturned(ctx.created, 5) == [forgotten]
+        assert unreturned(ctx._created, 5) == [forgotten]
 
     def test_nothing_made_nothing_lost(self) -> None:
         assert unreturned([], 5) == []
