@@ -9,16 +9,16 @@ import pytest
 from tests.unit.works import make_context, make_work
 from treadle.condition import at_least
 from treadle.errors import DuplicateIdError
-from treadle.result_plan import Plan, fold, needs_old, plan, unreturned
+from treadle.result_plan import ResultPlan, fold, needs_old, plan, unreturned
 
 a, b, c, d, e = (make_work(letter) for letter in "abcde")
 
 
-def gates(planned: Plan) -> dict[str, tuple[tuple[str, ...], Any]]:
+def gates(planned: ResultPlan) -> dict[str, tuple[tuple[str, ...], Any]]:
     return {child.work.id: (child.after, child.when) for child in planned.children}
 
 
-def values(planned: Plan) -> list[Any]:
+def values(planned: ResultPlan) -> list[Any]:
     return [contribution.value for contribution in planned.contributions]
 
 

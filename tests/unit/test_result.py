@@ -115,8 +115,8 @@ def test_a_value_cannot_wait() -> None:
 def test_a_result_cannot_follow_itself() -> None:
     ctx = make_context()
     result = ctx.queue(a)
-    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+    with pytest.raises(InputError, match="a Result cannot follow itself"):
         result.next(result)
-    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+    with pytest.raises(InputError, match="a Result cannot follow itself"):
         result.next(ctx.queue(b, ctx.queue(result)))
     assert result.links == ()

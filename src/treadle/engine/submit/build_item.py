@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.codec import check_size
 from treadle.condition import need
-from treadle.dependency import GATE
+from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import InputError
@@ -94,7 +94,7 @@ class ItemBuilder:
         if usual is not None:  # two thirds of the time that the long way takes
             return Item(work.id, work.type, self._encoded(type, work.input), tenant, *usual)
         item = self._item(work, type, options, tenant, parent, lease_to)
-        if type is not GATE and type.options.get("options") is None and not self.base(type).skip_queue:
+        if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
 
@@ -115,7 +115,7 @@ class ItemBuilder:
         return Item(
             work.id,
             work.type,
-            self._gated(work, options, tenant) if type is GATE else self._encoded(type, work.input),
+            self._gated(work, options, tenant) if type is DEPENDENCY else self._encoded(type, work.input),
             tenant,
             resolved.queue,
             resolved.lane,
