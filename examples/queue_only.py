@@ -5,7 +5,8 @@ Run it: python examples/queue_only.py
 
 import asyncio
 
-from treadle import Abort, Client, LeaseLost, Retry, work
+from treadle import Abort, Client, Retry, work
+from treadle.errors import LeaseLost
 
 
 @work(name="mail.send", queue="mail", retry=Retry(attempts=2, base=0.05, jitter=0))

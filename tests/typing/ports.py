@@ -3,9 +3,19 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_type
 
-from treadle import PortsBackend, Pulled, Treadle, memory_pubsub, memory_queue, memory_store
+from treadle import Treadle
 from treadle.backend import Backend
-from treadle.ports import MemoryQueue, PubSub, Queue, Store
+from treadle.ports import (
+    MemoryQueue,
+    PortsBackend,
+    PubSub,
+    Pulled,
+    Queue,
+    Store,
+    memory_pubsub,
+    memory_queue,
+    memory_store,
+)
 
 
 class AsyncQueue:
