@@ -1,4 +1,4 @@
-"""Work types: how they are defined, what their calls mint, and what is refused at definition.
+"""Work types: how they are defined, what their calls make, and what is refused at definition.
 
 Annotations are text here, as in any module that imports from the future.
 """
