@@ -45,7 +45,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 # Names without an underscore that are for the engine, or for authors of extensions.
 INTERNAL = {
     "treadle": {"__version__"},
-    "Worker": {"runtime", "like", "running"},
+    "Worker": {"runtime", "like"},
     "doers": {"BaseDoer", "Permits", "Task", "managed"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
