@@ -5,12 +5,13 @@ Run it: python examples/queue_only.py
 
 import asyncio
 
-from treadle import Abort, Client, LeaseLost, Retry, work
+from treadle import Abort, Client, Retry, work
+from treadle.errors import LeaseLost
 
 
 @work(name="mail.send", queue="mail", retry=Retry(attempts=2, base=0.05, jitter=0))
 async def send(to: str, subject: str) -> str:
-    raise NotImplementedError("whoever claims it sends it")
+    raise NotImplementedError("the process that claims it sends it")
 
 
 def smtp(to: str, subject: str, attempt: int) -> str:
@@ -30,7 +31,7 @@ async def work_off(client: Client) -> None:
             continue
         try:
             answer = smtp(**lease.input, attempt=lease.attempt)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is settled
+        except Exception as error:  # noqa: BLE001  any failure is settled
             await lease.fail(error)  # retried as the policy says; `Abort` means never
             print(f"  failed  {lease.input['to']}: {error}")
         else:

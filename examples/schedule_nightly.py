@@ -41,7 +41,7 @@ async def main() -> None:
     async with app:
         assert nightly.next_at is not None
         print(f"the next report: {datetime.fromtimestamp(nightly.next_at, PARIS):%A %H:%M} in Paris")
-        handle = await nightly.trigger()  # nobody wants to wait for three o'clock
+        handle = await nightly.trigger()  # do not wait for three o'clock
         assert handle is not None
         print(f"tonight's, now: {await handle.result()}")
 

@@ -8,16 +8,30 @@ async def add(a: int, b: int) -> int:
 
 async with Treadle("sqlite:///work.db", work=[add]) as app:
     assert await app.enqueue(add(1, 2)).result() == 3
+
+This module has the names that most programs need. The rest is in submodules:
+
+======================  ====================================================================
+`treadle.errors`        every exception
+`treadle.events`        what `on_event` receives
+`treadle.item`          states of items and groups, pages, counts, leases
+`treadle.options`       the options of `enqueue`, `ctx.queue`, `.next` and `@work`, as types
+`treadle.doers`         how many items run at once, and in which order
+`treadle.flow_control`  what `accept`, `backpressure`, `on_backlog` and `on_failure` receive
+`treadle.ports`         a backend from a queue, a pub/sub and a key-value store of your own
+`treadle.metrics`       the names of the metrics
+`treadle.testing`       tools for tests
+======================  ====================================================================
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from treadle import doers, errors, events, metrics
 from treadle.app import Treadle
 from treadle.backend import Backend
 from treadle.client import Client
-from treadle.clock import Clock, SystemClock
-from treadle.codec import Codec, default_codec
+from treadle.codec import default_codec
 from treadle.condition import at_least, condition_met
 from treadle.context import Context
 from treadle.cron import next_after
@@ -25,40 +39,12 @@ from treadle.decorators import work
 from treadle.dependency import dependency
 from treadle.errors import (
     Abort,
-    AlreadyEnded,
-    AttemptTimeout,
-    BackendError,
-    BadResultError,
-    ConflictError,
-    CronError,
     CycleError,
-    DeadlineExceeded,
-    DecodeError,
     Defer,
-    DefinitionError,
     DuplicateIdError,
-    DuplicateWorkError,
-    EncodeError,
     GroupFailed,
-    HandlerError,
     InputError,
-    LeaseLost,
-    LifecycleError,
-    LongTransaction,
     NotFound,
-    NotStarted,
-    NotTriggerable,
-    PayloadError,
-    PayloadTooLarge,
-    ProcessDied,
-    ReferencedError,
-    RemoteError,
-    ScheduleError,
-    SchemaError,
-    Stopped,
-    StoreFull,
-    StoreUnavailable,
-    StrictReturnError,
     TreadleError,
     UnknownWorkError,
     UnsupportedError,
@@ -66,109 +52,39 @@ from treadle.errors import (
     WorkCancelled,
     WorkFailed,
 )
-from treadle.flow_control import (
-    AcceptInfo,
-    BacklogInfo,
-    BackpressureInfo,
-    Failure,
-    FailureInfo,
-    Redrive,
-    UnhandledGroup,
-    adaptive_delay,
-)
+from treadle.flow_control import Failure, Redrive, adaptive_delay
 from treadle.handle import Handle
 from treadle.ids import set_id_generator
-from treadle.item import Count, GroupState, ItemState, Page
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
-from treadle.schedule import ScheduleHandle, ScheduleState
 from treadle.work import Work
 from treadle.work_type import WorkType
 from treadle.worker import Worker
 
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
-    from treadle.ports import (
-        PortsBackend,
-        PubSub,
-        Pulled,
-        Queue,
-        Store,
-        memory_pubsub,
-        memory_queue,
-        memory_store,
-    )
-
-_PORTS = frozenset(("PubSub", "Pulled", "Queue", "Store", "memory_pubsub", "memory_queue", "memory_store"))
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Abort",
-    "AcceptInfo",
-    "AlreadyEnded",
-    "AttemptTimeout",
     "Backend",
-    "BackendError",
-    "BacklogInfo",
-    "BackpressureInfo",
-    "BadResultError",
     "Client",
-    "Clock",
-    "Codec",
-    "ConflictError",
     "Context",
-    "Count",
-    "CronError",
     "CycleError",
-    "DeadlineExceeded",
-    "DecodeError",
     "Defer",
-    "DefinitionError",
     "DuplicateIdError",
-    "DuplicateWorkError",
-    "EncodeError",
     "Failure",
-    "FailureInfo",
     "GroupFailed",
-    "GroupState",
     "Handle",
-    "HandlerError",
     "InputError",
-    "ItemState",
-    "LeaseLost",
-    "LifecycleError",
-    "LongTransaction",
     "MemoryBackend",
     "NotFound",
-    "NotStarted",
-    "NotTriggerable",
-    "Page",
-    "PayloadError",
-    "PayloadTooLarge",
-    "PortsBackend",
-    "ProcessDied",
-    "PubSub",
-    "Pulled",
-    "Queue",
     "Redrive",
-    "ReferencedError",
-    "RemoteError",
     "Result",
     "Retry",
-    "ScheduleError",
-    "ScheduleHandle",
-    "ScheduleState",
-    "SchemaError",
-    "Stopped",
-    "Store",
-    "StoreFull",
-    "StoreUnavailable",
-    "StrictReturnError",
-    "SystemClock",
     "Treadle",
     "TreadleError",
-    "UnhandledGroup",
     "UnknownWorkError",
     "UnsupportedError",
     "WaitTimeout",
@@ -186,9 +102,6 @@ __all__ = [
     "doers",
     "errors",
     "events",
-    "memory_pubsub",
-    "memory_queue",
-    "memory_store",
     "metrics",
     "next_after",
     "retry_call",
@@ -196,21 +109,70 @@ __all__ = [
     "work",
 ]
 
+# Imported at first use: a program on a database server needs no other store. Names that are not in `__all__`
+# were public in this module once and stay importable.
+_LAZY = {
+    "treadle.backends.memory": ("MemoryBackend",),
+    "treadle.clock": ("Clock", "SystemClock"),
+    "treadle.codec": ("Codec",),
+    "treadle.errors": (
+        "AlreadyEnded",
+        "AttemptTimeout",
+        "BackendError",
+        "BadResultError",
+        "ConflictError",
+        "CronError",
+        "DeadlineExceeded",
+        "DecodeError",
+        "DefinitionError",
+        "DuplicateWorkError",
+        "EncodeError",
+        "HandlerError",
+        "LeaseLost",
+        "LifecycleError",
+        "LongTransaction",
+        "NotStarted",
+        "NotTriggerable",
+        "PayloadError",
+        "PayloadTooLarge",
+        "ProcessDied",
+        "ReferencedError",
+        "RemoteError",
+        "ScheduleError",
+        "SchemaError",
+        "Stopped",
+        "StoreFull",
+        "StoreUnavailable",
+        "StrictReturnError",
+    ),
+    "treadle.flow_control": (
+        "AcceptInfo",
+        "BacklogInfo",
+        "BackpressureInfo",
+        "FailureInfo",
+        "UnhandledGroup",
+    ),
+    "treadle.item": ("Count", "GroupState", "ItemState", "Page"),
+    "treadle.ports": (
+        "PortsBackend",
+        "PubSub",
+        "Pulled",
+        "Queue",
+        "Store",
+        "memory_pubsub",
+        "memory_queue",
+        "memory_store",
+    ),
+    "treadle.schedule": ("ScheduleHandle", "ScheduleState"),
+}
 
-def __getattr__(name: str) -> object:
-    # Lazily: who works on a server needs no other store.
-    match name:
-        case "MemoryBackend":
-            from treadle.backends.memory import MemoryBackend
 
-            return MemoryBackend
-        case "PortsBackend":
-            from treadle.ports import PortsBackend
+def __getattr__(name: str) -> Any:
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-            return PortsBackend
-        case _ if name in _PORTS:
-            from treadle import ports
 
-            return getattr(ports, name)
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

@@ -1,10 +1,9 @@
-"""Treadle: a client and a worker in one process, the zero-config way in."""
+"""Treadle: a client and a worker in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any
 
 from typing_extensions import Unpack
 
@@ -22,9 +21,10 @@ from treadle.worker import Worker
 
 
 class Treadle(Client):
-    """An app: `async with Treadle("sqlite:///work.db", work=[add]) as app:` submits, runs and waits.
+    """An app: `async with Treadle("sqlite:///work.db", work=[add]) as app:` submits work, runs it and waits.
 
-    backend: a URL (see `treadle.connect`) or a Backend. Everything else is as for `Client` and `Worker`.
+    backend: a URL (see `treadle.connect`) or a Backend. The other parameters are those of `Client` and
+    `Worker`.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class Treadle(Client):
             processes=processes,
         )
         self.work = Definer(register=self._core.learn)
-        """`@app.work(...)`: define a work type and register it in one go."""
+        """`@app.work(...)`: define a work type and register it."""
         self.sync = SyncApp(self)
-        """The same verbs for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
+        """The same methods for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
 
     async def start(self) -> None:
-        """Connect and begin to work. Idempotent."""
+        """Connect and start the worker. Idempotent."""
         await self.worker.start()
 
     async def stop(self, drain: Duration | None = None) -> None:
-        """Stop working (see `Worker.stop`) and let go of the backend. Idempotent."""
+        """Stop the worker (see `Worker.stop`) and close the backend. Idempotent."""
         await self.worker.stop(drain)
         await self.close()
 
@@ -89,28 +89,28 @@ class Treadle(Client):
         await self.stop()
 
     def active(self) -> list[Lease]:
-        """The items that this process is running, or about to."""
+        """The leases of this process: the items that it runs or is about to run."""
         return self.worker.active()
 
-    def stats(self) -> Any:
-        """A flat snapshot of the metrics."""
+    def stats(self) -> dict[str, float]:
+        """A flat snapshot of the metrics: numbers by name."""
         return self.metrics.stats()
 
 
 class SyncApp(SyncClient):
-    """`app.sync`: the verbs of a client, and `start` and `stop`, for code that is not async."""
+    """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async."""
 
     def __init__(self, app: Treadle) -> None:
         super().__init__(app)
         self._app = app
 
     def start(self) -> None:
-        """Begin to work, in a background thread. Idempotent."""
-        self.call(self._app.start())
+        """Start the worker, in a background thread. Idempotent."""
+        self._call(self._app.start())
 
     def stop(self, drain: Duration | None = None) -> None:
-        """Stop working (see `Worker.stop`) and end the background thread. Idempotent."""
-        self.call(self._app.stop(drain))
+        """Stop the worker (see `Worker.stop`) and end the background thread. Idempotent."""
+        self._call(self._app.stop(drain))
         self.close()
 
     async def _end(self) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import random as random_module
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, overload
 
@@ -18,16 +17,12 @@ from treadle.connect import connect
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.registry import AnyType
-from treadle.engine.run.runtime import Runtime
 from treadle.engine.schedule.entry import Run
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
-from treadle.engine.wait import announce
-from treadle.errors import DuplicateIdError
 from treadle.flow_control import OnUnhandledGroup
-from treadle.handle import EnqueueCall, Handle
+from treadle.handle import EnqueueCall, Handle, submit, submitted_handle
 from treadle.ids import IdGenerator, check_name
-from treadle.item import DEFAULT_TENANT, Item, Submitted
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -42,28 +37,29 @@ G = TypeVar("G")
 
 
 class ClientSettings(TypedDict, total=False):
-    """What a client, and so an app, can be set to. Durations are seconds or `timedelta`."""
+    """Settings of a client or an app. Durations are seconds or `timedelta`."""
 
     poll_interval: Duration
-    """How often to look without having been woken: the safety net."""
+    """How often to look for work when no wake-up came: the safety net."""
     lease: Duration
-    """How long a worker that gives no sign of life is still believed to live."""
+    """How long after its last heartbeat a worker counts as alive."""
     heartbeat: Duration
-    """How often a worker gives a sign of life; lease / 5 unless given, lease / 2 at most."""
+    """How often a worker sends a heartbeat. Default: lease / 5. At most lease / 2."""
     drain: Duration
     """How long `stop` waits for handlers."""
     keep: Duration
-    """How long ended items stay readable."""
+    """How long ended items stay readable, counted from the end of their group."""
     keep_dead: Duration | None
-    """The same for dead ones; None: until someone decides."""
+    """The same for dead items. None: until an operator requeues or deletes them."""
     retry: Retry
     strict_return: bool
     max_payload: int
     interrupt_grace: Duration
-    """How long a handler that is told to end may go on before it is cancelled."""
+    """How long an interrupted handler may go on before it is cancelled."""
     unknown_type_grace: Duration | None
-    """Dead after waiting so long for a worker that has the type; None: it waits."""
+    """How long an item waits for a worker that has its type before it is dead. None: without limit."""
     unhandled_grace: Duration
+    """How long to wait for a waiter before `on_unhandled_group` is called."""
     codec: Codec
     clock: Clock
     random: random_module.Random
@@ -72,7 +68,7 @@ class ClientSettings(TypedDict, total=False):
     on_error: OnError | None
     on_failure: Callable[..., Any] | None
     on_unhandled_group: OnUnhandledGroup | None
-    """Told, once, of a group that ends with a value nobody waits for."""
+    """Called once for a group that ends with a value while no process waits for it."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
     prefix: str
@@ -80,7 +76,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class Client(Operator):
-    """Submits and observes. It needs no handlers: see `work.declare`."""
+    """Submits work and observes it. It needs no handlers: see `work.declare`."""
 
     def __init__(
         self,
@@ -95,7 +91,7 @@ class Client(Operator):
         core.learn(*work)
         self.dead = DeadLetters(self)
 
-    # -- what it knows ---------------------------------------------------------------------------------
+    # -- what it has -----------------------------------------------------------------------------------
 
     @property
     def backend(self) -> Backend:
@@ -110,20 +106,13 @@ class Client(Operator):
     def metrics(self) -> Metrics:
         return self._core.metrics
 
-    @property
-    def submits_to(self) -> str:
-        """The tenant that new items belong to."""
-        return DEFAULT_TENANT if self._tenant is None else self._tenant
-
     def register(self, *types: AnyType | ModuleType | Iterable[AnyType]) -> None:
-        """Make work types known, or all those in a module. `DuplicateWorkError` for two with one name."""
+        """Register work types, or all those of a module. `DuplicateWorkError` if two have the same name."""
         self._core.learn(*types)
 
     def tenant(self, name: str) -> Client:
-        """A client of the same app that is bound to one tenant; every verb of it is."""
-        return self.bound(check_name(name, field="tenant"))
-
-    def bound(self, tenant: str | None) -> Client:
+        """Return a client of the same app that is bound to one tenant: all its methods are."""
+        tenant = check_name(name, field="tenant")
         if tenant == self._tenant:
             return self
         client = Client.__new__(Client)
@@ -134,7 +123,7 @@ class Client(Operator):
     # -- life ------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Finish what is being written and let go of the backend. Idempotent."""
+        """Finish pending writes and close the backend. Idempotent."""
         await self._core.close()
 
     async def __aenter__(self) -> Client:
@@ -159,76 +148,29 @@ class Client(Operator):
         /,
         **options: Unpack[EnqueueOptions],
     ) -> EnqueueCall[Any, Any]:
-        """Submit work: `await` gives its handle, and then it is durable; `.result()` and `.group()` submit
-        and wait. By name: `enqueue("math.add", {"a": 1, "b": 2})`.
+        """Submit work. `await` returns its handle; the item is durable then. `.result()` and `.group()`
+        submit and wait. By name: `enqueue("math.add", {"a": 1, "b": 2})`.
 
-        Without `await` nothing is submitted, and a warning says so.
+        Without `await` nothing is submitted, and Python shows a warning.
         """
-        minted = self._minted(work, input)
+        if not isinstance(work, Work):
+            if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
+            work = self._core.registry.find(work).from_input(input or {})
         checked = check_options(options, "enqueue", ENQUEUE_OPTIONS)
-        return EnqueueCall(self, minted, checked)
-
-    def _minted(self, work: Work[Any, Any] | str, input: Mapping[str, Any] | None) -> Work[Any, Any]:
-        if isinstance(work, Work):
-            return work
-        if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
-        return self._core.registry.find(work).mint(input or {})
-
-    def submit(
-        self, works: Sequence[Work[Any, Any]], options: dict[str, Any]
-    ) -> Awaitable[tuple[Submitted, ...]]:
-        """Submit, once connected; `options` are checked."""
-        tx = options.pop("tx", None)
-        if tx is not None:
-            return self._core.submitter.submit_within(self._items(works, options, None), tx)
-        items = self._items(works, options, self._core.local())
-        sent = self._core.settings.clock.monotonic()
-        return self._core.submitter.submit(items, functools.partial(self._submitted, items, sent))
+        return EnqueueCall(self._core, self._submits_to, work, checked)
 
     async def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[Handle[S, G]]:
-        """Submit works in one atomic step, one group each; the options are the same for all."""
+        """Submit works in one atomic step, one group each, all with the same options."""
         checked = check_options(options, "enqueue_many", ENQUEUE_OPTIONS)
-        minted = list(works)
-        if not minted:
+        works = list(works)
+        if not works:
             return []
         await self.connect()
-        return [self.answered(answer) for answer in await self.submit(minted, checked)]
-
-    async def submit_within(
-        self, tx: object, works: Sequence[Work[Any, Any]], options: Mapping[str, Any]
-    ) -> list[Handle[Any, Any]]:
-        """Submit in the caller's transaction, once connected; `options` are checked. If the driver of `tx` is
-        not async, neither is this: it never waits."""
-        answers = await self._core.submitter.submit_within(self._items(works, options, None), tx)
-        return [self.answered(answer) for answer in answers]
-
-    def _items(
-        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], runtime: Runtime | None
-    ) -> tuple[Item, ...]:
-        item, tenant = self._core.itemizer.item, self.submits_to
-        lease_to = None if runtime is None else runtime.offers
-        items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
-        _check_ids(items)
-        return items
-
-    def _submitted(self, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
-        """What follows once they are in the store. Whether there is something to claim."""
-        core = self._core
-        stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-        announce.queued(core, stored, None)
-        leases = [answer.lease for answer in answers if answer.lease is not None]
-        if leases and (runtime := core.local()) is not None:
-            runtime.take(tuple(leases), sent)
-        return len(leases) < len(stored)
-
-    def answered(self, answer: Submitted) -> Handle[Any, Any]:
-        """The handle of what was submitted, or of what was there already."""
-        return Handle(
-            self, answer.id, answer.group_id or answer.id, tenant=self.submits_to, existing=answer.existing
-        )
+        answers = await submit(self._core, self._submits_to, works, checked)
+        return [submitted_handle(self._core, self._submits_to, answer) for answer in answers]
 
     async def claim_one(
         self,
@@ -237,7 +179,7 @@ class Client(Operator):
         queues: Sequence[str] | None = None,
         lease: Duration = 30,
     ) -> ClaimedLease | None:
-        """Lease one ready item, without a worker. None if there is none. See `treadle.manual_lease`."""
+        """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
         await self.connect()
         names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
         return await claim_one(
@@ -249,8 +191,8 @@ class Client(Operator):
         )
 
     def handle(self, id: str) -> Handle[Any, Any]:
-        """A handle for an item that was submitted before, perhaps by another process."""
-        return Handle(self, id, None, tenant=self._tenant)
+        """Return a handle for an item that was submitted before, by any process."""
+        return Handle(self._core, id, None, tenant=self._tenant)
 
     # -- schedules -------------------------------------------------------------------------------------
 
@@ -266,20 +208,22 @@ class Client(Operator):
         catch_up: CatchUp = "none",
         **options: Unpack[Options],
     ) -> ScheduleHandle:
-        """Submit what `run()` returns, again and again: `schedule("nightly", cron="0 3 * * *", run=report)`.
+        """Submit the Work that `run()` returns, again and again: `schedule("nightly", cron="0 3 * * *",
+        run=report)`.
 
-        name: known by it in the whole fleet, where each occurrence fires once. The same name replaces.
-        run: returns a Work, or None for nothing this time; may be async. Called once per occurrence, as a
-            rule: in one process, and again only if that one died or the store did not answer.
-        cron, tz: a cron expression, in a time zone, UTC unless given. `CronError` names the bad field.
-        every: seconds, or a timedelta; the first time that long after it is first stored.
-        next: `next(now)`, in epoch seconds, gives the first time; from then on it is asked with the
-            occurrence that just was. None ends the schedule.
-        catch_up: what becomes of occurrences missed while nothing ran: `none`, `one` for all of them, or
-            `all`, at most the latest 100.
+        name: its name in the whole fleet, where each occurrence fires once. The same name replaces it.
+        run: returns a Work, or None to submit nothing this time. It may be async. It is called once per
+            occurrence, in one process. It is called again only if that process died or the store did not
+            answer.
+        cron, tz: a cron expression in a time zone, by default UTC. `CronError` names the bad field.
+        every: seconds or a timedelta. The first occurrence is that long after the schedule is first stored.
+        next: `next(now)`, in epoch seconds, returns the first occurrence. Then it is called with each
+            occurrence to get the one after it. None ends the schedule.
+        catch_up: how to treat occurrences that were missed while no process ran. `none` skips them, `one`
+            runs once for all of them, `all` runs each, at most the latest 100.
         options: as for `enqueue`.
 
-        Stored at once in an app that runs, else when it starts. See docs/schedules.md.
+        It is stored at once if the app runs, otherwise when it starts. See docs/schedules.md.
         """
         timing = timing_of(cron, tz, every, next)
         return self.schedules.add(name, run, timing=timing, catch_up=catch_up, options=options)
@@ -287,16 +231,7 @@ class Client(Operator):
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
-        return Schedules(self, self._core.scheduler, self._tenant)
-
-
-def _check_ids(items: tuple[Item, ...]) -> None:
-    if len(items) > 1:
-        seen: set[str] = set()
-        for item in items:
-            if item.id in seen:
-                raise DuplicateIdError(item.id)
-            seen.add(item.id)
+        return Schedules(self._core, self._tenant)
 
 
 def _check_names(given: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """When an item that waits for others may start.
 
-`condition_met` is the rule itself. Backends do not call it: `need` compiles it to counters that
-each settlement moves by one, and `doomed` says when they can no longer be met.
+`condition_met` is the rule. Backends do not call it. `need` turns a condition into a number that backends
+compare with counters, and `doomed` says when the condition can no longer be met.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ DONE = frozenset({"success", "dead", "cancelled"})
 
 
 class AtLeast(Struct, frozen=True):
-    """`n` of the dependencies succeeded, or (`of="done"`) ended in any way. Made by `at_least`."""
+    """At least `n` of the dependencies succeeded or, with `of="done"`, ended in any way. Made by
+    `at_least`."""
 
     n: int
     of: Counts = "success"
@@ -38,14 +39,14 @@ class HasStatus(Protocol):
 
 
 def at_least(n: int, of: Counts = "success") -> AtLeast:
+    """The condition that `n` dependencies have succeeded or, with `of="done"`, have ended in any way."""
     return AtLeast(n, of)
 
 
 def condition_met(when: When, states: Sequence[HasStatus | str | None]) -> bool:
-    """Whether `when` holds, given the status (or state) of each dependency; None is an id nobody
-    knows yet.
+    """Whether `when` is met, given the status (or state) of each dependency. None is an unknown id.
 
-    No dependencies: met at once.
+    Without dependencies it is met.
     """
     if not states:
         return True
@@ -54,9 +55,9 @@ def condition_met(when: When, states: Sequence[HasStatus | str | None]) -> bool:
 
 
 def need(when: When, count: int) -> tuple[int, Counts]:
-    """How many of `count` dependencies must be counted, and what counts: `success`, or `done`.
+    """Return how many of `count` dependencies must end, and which ends count: `success`, or `done` for any.
 
-    Raises ValueError where the condition asks for more dependencies than there are.
+    Raises ValueError if the condition asks for more dependencies than there are.
     """
     required, counts = _required(when, count)
     if count and required > count:
@@ -65,7 +66,7 @@ def need(when: When, count: int) -> tuple[int, Counts]:
 
 
 def doomed(need: int, met: int, open: int) -> bool:
-    """Whether the condition can no longer hold: even if all still open were to count."""
+    """Whether the condition can no longer be met, even if all open dependencies count."""
     return met + open < need
 
 

@@ -1,8 +1,4 @@
-"""Interrupt: how a handler learns that going on is pointless.
-
-It is made lazily in all its parts, since almost no handler looks at it: until someone waits, it is
-one attribute.
-"""
+"""Context: what a handler is given. Interrupt: how a handler learns that its attempt should end."""
 
 from __future__ import annotations
 
@@ -25,21 +21,23 @@ from .timing import Duration, seconds, to_datetime
 from .work import Items
 
 InterruptReason: TypeAlias = Literal[
-    "taken",  # the lease was lost: another worker may be running the item
-    "completed",  # an operator completed it
-    "not_found",  # it was deleted
+    "taken",  # the lease was lost: another worker may run the item
+    "completed",  # an operator completed the item
+    "not_found",  # the item was deleted
     "cancelled",
-    "deadline",  # its whole life ran longer than it may
+    "deadline",  # the deadline of the item passed
     "stopping",  # this worker is shutting down
-    "error",  # the engine itself failed
+    "error",  # the engine failed
 ]
 
 
 class Interrupt:
     """Set once, with a reason, when this attempt should end.
 
-    Async handlers may `await ctx.interrupt` (it gives the reason); those in threads may `wait()`.
-    Either may look at `ctx.interrupt.reason`, or call `raise_if_set()` now and then.
+    An async handler may `await ctx.interrupt`, which returns the reason. A handler in a thread may `wait()`.
+    Both may read `ctx.interrupt.reason` or call `raise_if_set()` from time to time.
+
+    Its futures and its event are made when first needed, since few handlers use them.
     """
 
     __slots__ = ("_event", "_item_id", "_waiters", "reason")
@@ -56,17 +54,17 @@ class Interrupt:
     __bool__ = is_set
 
     def raise_if_set(self) -> None:
-        """Raise `LeaseLost`, with the reason, if this attempt should end."""
+        """Raise `LeaseLost` with the reason if this attempt should end."""
         if self.reason is not None:
             raise LeaseLost(self._item_id, self.reason)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block this thread until it is set; False if `timeout` seconds passed first. Not for use on
-        the event loop.
+        """Block this thread until it is set. False if `timeout` seconds passed first. Do not call it on the
+        event loop.
         """
         if self._event is None:
             self._event = threading.Event()
-        # The event must be in place before the reason is looked at: `set` does it the other way round.
+        # The event must exist before the reason is read: `_set` writes the reason before it reads the event.
         return self.reason is not None or self._event.wait(timeout)
 
     def __await__(self) -> Generator[Any, None, InterruptReason]:
@@ -78,8 +76,7 @@ class Interrupt:
         self._waiters.append(future)
         return (yield from future)
 
-    def set(self, reason: InterruptReason) -> bool:
-        """For the engine, on its event loop. The first reason stays; False if there was one."""
+    def _set(self, reason: InterruptReason) -> bool:
         if self.reason is not None:
             return False
         self.reason = reason
@@ -94,6 +91,11 @@ class Interrupt:
         return f"<Interrupt {self.reason or 'not set'}>"
 
 
+def set_interrupt(interrupt: Interrupt, reason: InterruptReason) -> bool:
+    """Set an interrupt, from the engine's event loop. The first reason stays. False if it was set before."""
+    return interrupt._set(reason)  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
 V = TypeVar("V")
 A = TypeVar("A")
 
@@ -101,7 +103,7 @@ _LOGGER = logging.getLogger("treadle")
 
 
 class ContextServices(Protocol):
-    """What the engine does for contexts. One object serves every attempt of a worker."""
+    """What contexts ask of the engine. One object serves every attempt of a worker."""
 
     @property
     def worker_id(self) -> str: ...
@@ -113,7 +115,7 @@ class ContextServices(Protocol):
 
     @property
     def keep(self) -> float:
-        """How long a claimed key is held where `ttl` is not given, in seconds."""
+        """How long a claimed key is kept if `ttl` is not given, in seconds."""
         ...
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]: ...
@@ -125,30 +127,13 @@ class ContextServices(Protocol):
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]: ...
 
 
-class Context:
-    """What a handler is given: who it is, what it may ask, and how it says what happens next.
+class AttemptInfo:
+    """What a handler can read about its item and its attempt: the properties of a Context."""
 
-    A handler receives it when its first parameter is annotated `Context`.
-    """
+    __slots__ = ("_lease", "_services")
 
-    __slots__ = ("_extra", "_interrupt", "_lease", "_log", "_log_fields", "_services", "created")
-
-    def __init__(
-        self,
-        lease: Lease,
-        services: ContextServices,
-        log_fields: Callable[[], Mapping[str, Any]] | None = None,
-    ) -> None:
-        self._lease = lease
-        self._services = services
-        self._log_fields = log_fields
-        self._interrupt: Interrupt | None = None
-        self._extra: dict[str, Any] | None = None
-        self._log: ContextLogger | None = None
-        self.created: list[Result[Any, Any]] = []
-        """Every Result made here, for the engine's check that it was returned."""
-
-    # ---------------------------------------------------------------------------------- who it is
+    _lease: Lease
+    _services: ContextServices
 
     @property
     def id(self) -> str:
@@ -167,7 +152,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: 1 for the first."""
+        """The number of this attempt: 1 for the first."""
         return self._lease.attempt
 
     @property
@@ -177,7 +162,7 @@ class Context:
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """The ids it waited for: `await ctx.results(ctx.dependencies)` gives their values."""
+        """The ids it waited for: `await ctx.results(ctx.dependencies)` returns their values."""
         return self._lease.after
 
     @property
@@ -186,7 +171,7 @@ class Context:
 
     @property
     def workflow(self) -> str | None:
-        """The label that spans groups, inherited from the parent."""
+        """A label that spans groups. Children inherit it."""
         return self._lease.workflow
 
     @property
@@ -195,7 +180,7 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """When it has to have succeeded (UTC); the handler is cancelled then."""
+        """When the item must have succeeded (UTC). The handler is cancelled then."""
         deadline = self._lease.deadline
         return None if deadline is None else to_datetime(deadline)
 
@@ -208,9 +193,32 @@ class Context:
         """What the app's `lifespan` yielded: pools, clients, models."""
         return self._services.resources
 
+
+class Context(AttemptInfo):
+    """What a handler is given: facts about its item, requests to the store, and what happens next.
+
+    A handler receives it if its first parameter is annotated `Context`.
+    """
+
+    __slots__ = ("_created", "_extra", "_interrupt", "_log", "_log_fields")
+
+    def __init__(
+        self,
+        lease: Lease,
+        services: ContextServices,
+        log_fields: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._lease = lease
+        self._services = services
+        self._log_fields = log_fields
+        self._interrupt: Interrupt | None = None
+        self._extra: dict[str, Any] | None = None
+        self._log: ContextLogger | None = None
+        self._created: list[Result[Any, Any]] = []
+
     @property
     def extra(self) -> dict[str, Any]:
-        """What middlewares put there, for this attempt."""
+        """What middlewares stored for this attempt."""
         if self._extra is None:
             self._extra = {}
         return self._extra
@@ -251,15 +259,15 @@ class Context:
     def result(
         self, value: Any, *, final: bool = False, append: Callable[[Any], Any] | None = None
     ) -> Result[Any, Any]:
-        """This item's value is `value`, and the group's too unless a later one takes its place.
+        """Set this item's value to `value`. It also becomes the group's value, until another item sets one.
 
-        final: lock the group's value: whatever comes later is ignored.
-        append: fold instead: the group's value becomes `append(old)`, `old` None if there is none.
-            It runs as part of the settlement and may run more than once, so it is quick and pure.
+        final: lock the group's value. Later contributions are ignored.
+        append: the group's value becomes `append(old)`. `old` is None if the group has no value yet. It runs
+            as part of the settlement and may run more than once, so it must be quick and pure.
         """
         if append is not None and not callable(append):
             raise InputError.of("append", append, "must be a function")
-        return self._made(Result("value", value, final, append))
+        return self._record(Result("value", value, final, append))
 
     @overload
     def queue(self, **options: Unpack[Options]) -> Result[None, None]: ...
@@ -328,45 +336,45 @@ class Context:
     @overload
     def queue(self, *items: Items[G1], **options: Unpack[Options]) -> Result[None, G1]: ...
     def queue(self, *items: Items[Any], **options: Unpack[Options]) -> Result[Any, Any]:
-        """Queue more work in this group; this item's own value is None.
+        """Queue more work in this group. This item's own value is None.
 
-        items: works, Results (what they describe happens too), or sequences of them.
-        options: of the works named here, not of those inside Results.
+        items: works, Results (which are carried out too), or sequences of them.
+        options: of the works named here, not of works inside Results.
         """
         nodes = flatten(items, "ctx.queue")
-        return self._made(Result("queue", items=nodes, options=check_options(options, "ctx.queue")))
+        return self._record(Result("queue", items=nodes, options=check_options(options, "ctx.queue")))
 
     def void(self) -> Result[None, None]:
-        """No value, and nothing for the group."""
-        return self._made(Result("void"))
+        """End without a value, and contribute nothing to the group."""
+        return self._record(Result("void"))
 
-    def _made(self, result: Result[Any, Any]) -> Result[Any, Any]:
-        self.created.append(result)
+    def _record(self, result: Result[Any, Any]) -> Result[Any, Any]:
+        self._created.append(result)
         return result
 
-    # ------------------------------------------------------------------------------ what it may ask
+    # ----------------------------------------------------------------------- requests to the store
 
     async def states(self, ids: Sequence[str]) -> list[ItemState | None]:
-        """The items as they stand, in the order of `ids`; None for an id nobody knows."""
+        """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         return await self._services.states(self._lease.tenant, ids)
 
     async def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]:
-        """The values of ended items, in the order of `ids`.
+        """Return the values of ended items, in the order of `ids`.
 
-        A dead one raises `WorkFailed`; with `return_exceptions` the error stands in its place.
+        A dead item raises `WorkFailed`. With `return_exceptions` the list holds the error instead.
         """
         return await self._services.results(self._lease.tenant, ids, return_exceptions=return_exceptions)
 
     async def claim(self, key: str, ttl: Duration | None = None) -> bool:
-        """Whether this item is the one that holds `key`: the first of its tenant to ask, for `ttl`
-        seconds (default: the app's `keep`). A later attempt of the same item still holds it.
+        """Claim `key` for this item. True for the first item of the tenant that asks, for `ttl` seconds
+        (default: the app's `keep`), and for later attempts of that item. False for all others.
         """
         held = self._services.keep if ttl is None else seconds(ttl, field="ttl")
         return await self._services.claim(self._lease, check_name(key, field="key"), held)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction on the backend's database: what is written in it, and the settlement of what
-        the handler then returns, commit together or not at all.
+        """Open a transaction on the backend's database. What is written in it and the settlement of what the
+        handler returns commit together or not at all.
         """
         return self._services.transaction(self)
 
@@ -374,8 +382,13 @@ class Context:
         return f"<Context of {self.type} {self.id}, attempt {self.attempt}>"
 
 
+def created_results(ctx: Context) -> list[Result[Any, Any]]:
+    """Return every Result that was made with `ctx`, for the check that the handler returned them."""
+    return ctx._created  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the fields of one attempt to every record; `extra=` of a single call wins over them."""
+    """Adds the fields of one attempt to every record. The `extra=` of a call wins over them."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}

@@ -1,8 +1,7 @@
-"""`work`: how functions become work types.
+"""`work`: the decorator that makes work types of functions.
 
-The overloads say, for each form a handler may have, what its callers see: whether it takes a Context
-(which is no part of the call signature P), and whether it returns a plain value (S and G are its type)
-or a Result (S and G are the Result's).
+There is an overload for each form of a handler. A handler may take a Context, which is not part of the call
+signature P. It may return a plain value (S and G are its type) or a Result (S and G are the Result's).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .options import TypeOptions, check_type_options
 from .result import Result
 from .signature import Handler, batch_item, function_name, inspect_handler
 from .timing import Duration, seconds
-from .work_type import Batch, WorkType
+from .work_type import AnyWorkType, Batch, WorkType
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -27,18 +26,17 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 Async: TypeAlias = Coroutine[Any, Any, T]
-AnyWorkType: TypeAlias = WorkType[..., Any, Any]
 Register: TypeAlias = Callable[[AnyWorkType], object]
 
 
 class _Anything:
-    """Nobody's type. A parameter that takes it has no annotation, or takes any object: checkers must
-    not conclude that it wants a Context.
+    """A class without instances. A parameter that accepts it has no annotation, or accepts any object. The
+    overloads with it come first, so that type checkers do not take such a parameter for a Context.
     """
 
 
 class Definer:
-    """`work` itself, what `work(name=..., ...)` gives, and `app.work`, which registers as well."""
+    """`work` itself, what `work(name=..., ...)` returns, and `app.work`, which also registers the type."""
 
     def __init__(self, options: TypeOptions | None = None, register: Register | None = None) -> None:
         self._options: TypeOptions = {} if options is None else options
@@ -69,7 +67,7 @@ class Definer:
     @overload
     def __call__(self, /, **options: Unpack[TypeOptions]) -> Definer: ...
     def __call__(self, fn: Any = None, /, **options: Unpack[TypeOptions]) -> Any:
-        """Make a work type of a function: `@work`, or `@work(name=..., retry=..., ...)`."""
+        """Make a work type of a function: `@work` or `@work(name=..., retry=..., ...)`."""
         check_type_options(options)
         merged: TypeOptions = {**self._options, **options}
         if fn is None:
@@ -118,21 +116,20 @@ class Definer:
         self, name: str, fn: Callable[P, T], /, **options: Unpack[TypeOptions]
     ) -> WorkType[P, T, T]: ...
     def declare(self, name: str, fn: Any, /, **options: Unpack[TypeOptions]) -> Any:
-        """A work type whose calls look like those of `fn`, which is never run.
+        """Make a work type with the signature of `fn`. `fn` itself is never run.
 
-        A producer can enqueue it without the code behind it; `@the_type.handler` attaches that where
-        the workers are.
+        A producer can enqueue the type without having its code. On the workers, `@the_type.handler` attaches
+        the handler.
         """
         return self._registered(_work_type({**options, "name": name}, inspect_handler(fn)))
 
     def batch(
         self, *, size: int = 50, max_wait: Duration = 0.1, **options: Unpack[TypeOptions]
     ) -> BatchDefiner:
-        """Make a work type of a function from a list of inputs to a list of outputs, in order.
+        """Make a work type of a function that takes a list of inputs and returns a list of outputs, in order.
 
-        Each Work has one input, and one output as its value. The function is called with up to
-        `size` of them, or with those that came within `max_wait` seconds of the first. An exception
-        in the list that it returns fails that item alone.
+        Each Work has one input, and its value is one output. The function is called when `size` inputs are
+        there, or `max_wait` seconds after the first. An exception in the returned list fails only that item.
         """
         check_type_options(options)
         merged: TypeOptions = {**self._options, **options}
@@ -145,7 +142,7 @@ class Definer:
 
 
 class BatchDefiner:
-    """What `work.batch(...)` gives: the decorator itself."""
+    """The decorator that `work.batch(...)` returns."""
 
     def __init__(self, batch: Batch, options: TypeOptions, register: Register) -> None:
         self._batch = batch
@@ -164,10 +161,10 @@ class BatchDefiner:
 
 
 def _work_type(
-    options: TypeOptions, shown: Handler, handler: Handler | None = None, batch: Batch | None = None
+    options: TypeOptions, declared: Handler, handler: Handler | None = None, batch: Batch | None = None
 ) -> AnyWorkType:
-    name = options.get("name") or function_name(shown.fn)
-    return WorkType(name, shown, check_type_options(options), handler=handler, batch=batch)
+    name = options.get("name") or function_name(declared.fn)
+    return WorkType(name, declared, check_type_options(options), handler=handler, batch=batch)
 
 
 def _checked_batch(size: int, max_wait: Duration) -> Batch:

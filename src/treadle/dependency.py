@@ -1,8 +1,8 @@
-"""dependency: a gate as a Work of its own, for works that are to wait without being submitted yet.
+"""dependency: a Work that waits for other items and then queues works, which are not submitted before.
 
-It waits for `on`; when they have met `when` it queues the works, in its own group and as their parent. It
-runs no code and takes no slot: whichever worker claims it, whether or not it knows the types of the works,
-settles it with them as its children.
+When `on` has met `when`, it queues the works in its own group and as their parent. It runs no code and takes
+no room of a doer. Any worker can claim it, also one that does not have the types of the works. The worker
+settles it with the works as its children.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ G = TypeVar("G")
 def dependency(
     *, on: After, queue: Items[G], when: When = "all_success", timeout: Duration | None = None
 ) -> Work[None, G]:
-    """A Work that waits for `on` (works, handles or ids) and then queues `queue`.
+    """Make a Work that waits for `on` (works, handles or ids) and then queues `queue`.
 
-    If `on` can no longer meet `when`, or has not done so after `timeout` seconds, it is dead and nothing is
-    queued. The works see `on` as their `ctx.dependencies`.
+    If `on` can no longer meet `when`, or has not met it after `timeout` seconds, the item is dead and nothing
+    is queued. The works have `on` as their `ctx.dependencies`.
     """
     checked = check_options({"after": on, "when": when, "expires_in": timeout}, "dependency")
     works = flatten((queue,), "dependency(queue=)")
     if not all(isinstance(each, Work) for each in works):
         raise InputError("dependency(queue=) takes works, not Results", parameters=("queue",))
     input = {"on": checked["after"], "queue": works, "when": when, "timeout": checked["expires_in"]}
-    return cast("Work[None, G]", Work(generate_id(), GATE.name, input, GATE))
+    return cast("Work[None, G]", Work(generate_id(), DEPENDENCY.name, input, DEPENDENCY))
 
 
 def _options(input: Input) -> Options:
@@ -46,4 +46,4 @@ def _options(input: Input) -> Options:
 def _signature(on: Any, queue: Any, when: Any, timeout: Any) -> None: ...
 
 
-GATE: Final = work.declare("treadle.dependency", _signature, options=_options)
+DEPENDENCY: Final = work.declare("treadle.dependency", _signature, options=_options)

@@ -3,50 +3,50 @@
 ::
 
     TreadleError
-    ├── DefinitionError             a work type is declared or looked up wrongly
-    │   ├── DuplicateWorkError        two types with one name
-    │   └── UnknownWorkError          no such type (also LookupError)
-    ├── InputError                  a value the caller gave is refused (also ValueError)
-    │   ├── CronError                 a cron expression, and which field of it
-    │   ├── ScheduleError             a schedule that says when twice, or not at all
-    │   └── CycleError                items that wait for each other
-    ├── PayloadError                arguments or results on the wire (also ValueError)
-    │   ├── EncodeError               cannot be written, and where in the value
-    │   ├── DecodeError               cannot be read, and where in the value
+    ├── DefinitionError             a work type is defined or looked up wrongly
+    │   ├── DuplicateWorkError        two types have the same name
+    │   └── UnknownWorkError          no type has that name (also LookupError)
+    ├── InputError                  a value that the caller gave is not allowed (also ValueError)
+    │   ├── CronError                 a field of a cron expression is wrong
+    │   ├── ScheduleError             a schedule has no timing, or more than one
+    │   └── CycleError                items wait for each other
+    ├── PayloadError                arguments or results that cannot be stored (also ValueError)
+    │   ├── EncodeError               a part of the value cannot be written
+    │   ├── DecodeError               a part of the stored bytes cannot be read
     │   └── PayloadTooLarge           over `max_payload`
-    ├── HandlerError                the handler broke its contract: dead at once, never retried
-    │   ├── StrictReturnError         a Result was made and not returned
-    │   └── BadResultError            what was returned is not a result
+    ├── HandlerError                the handler broke its contract: dead at once, not retried
+    │   ├── StrictReturnError         it made a Result and did not return it
+    │   └── BadResultError            it returned something that is not a result
     ├── NotFound                    no such item, group or schedule here (also LookupError)
-    ├── ConflictError               the item is not in a state that allows this
-    │   ├── DuplicateIdError          the id is taken
-    │   ├── AlreadyEnded              success, dead and cancelled are final
+    ├── ConflictError               the state of the item does not allow this
+    │   ├── DuplicateIdError          the id is in use
+    │   ├── AlreadyEnded              the item has ended
     │   ├── NotTriggerable            only scheduled items can be triggered
-    │   ├── ReferencedError           an item outside still waits on it
+    │   ├── ReferencedError           an item of another group waits for it
     │   └── LeaseLost                 another worker, or an operator, owns the item now
     ├── WorkFailed                  the awaited item ended without a value
-    │   ├── GroupFailed               the awaited group did
-    │   └── WorkCancelled             somebody cancelled it
-    ├── RemoteError                 an exception of another process, read back without its class
-    ├── WaitTimeout                 the wait was too long, the work goes on (also TimeoutError)
+    │   ├── GroupFailed               the awaited group ended without a value
+    │   └── WorkCancelled             the awaited item was cancelled
+    ├── RemoteError                 an exception of another process, whose class is not known here
+    ├── WaitTimeout                 the wait timed out, the work goes on (also TimeoutError)
     ├── AttemptTimeout              one attempt ran longer than `timeout` (also TimeoutError)
     ├── ProcessDied                 the process that ran a handler crashed
-    ├── DeadlineExceeded            the item's whole life ran longer than `deadline`
+    ├── DeadlineExceeded            the item did not succeed before its `deadline`
     ├── BackendError                the store could not do it
-    │   ├── StoreUnavailable          transient: the engine tries again by itself
-    │   ├── StoreFull                 no room for new work; work in hand can still be settled
+    │   ├── StoreUnavailable          transient: the engine tries again
+    │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
-    │   ├── LongTransaction           somebody's open transaction keeps the store from cleaning up
+    │   ├── LongTransaction           an open transaction keeps the store from cleaning up
     │   └── UnsupportedError          this backend does not have that capability
-    ├── LifecycleError              used before it was started, or after it was stopped
+    ├── LifecycleError              used before the start, or after the stop
     │   ├── NotStarted
     │   └── Stopped
     └── Directive                   raised *by* handlers, to say what should happen next
-        ├── Abort                     dead now
-        └── Defer                     run again later, this attempt given back
+        ├── Abort                     the item is dead now
+        └── Defer                     run again later; this attempt is given back
 
-Data is in attributes; the message says what to do next. All of them pickle, since handlers may run
-in other processes.
+Data is in attributes. The message says what to do next. All of them can be pickled, since handlers may run in
+other processes.
 """
 
 from __future__ import annotations
@@ -60,11 +60,57 @@ if TYPE_CHECKING:
     from .timing import Duration, Instant
 
 
+__all__ = [
+    "Abort",
+    "AlreadyEnded",
+    "AttemptTimeout",
+    "BackendError",
+    "BadResultError",
+    "ConflictError",
+    "CronError",
+    "CycleError",
+    "DeadlineExceeded",
+    "DecodeError",
+    "Defer",
+    "DefinitionError",
+    "Directive",
+    "DuplicateIdError",
+    "DuplicateWorkError",
+    "EncodeError",
+    "GroupFailed",
+    "HandlerError",
+    "InputError",
+    "LeaseLost",
+    "LifecycleError",
+    "LongTransaction",
+    "NotFound",
+    "NotStarted",
+    "NotTriggerable",
+    "PayloadError",
+    "PayloadTooLarge",
+    "ProcessDied",
+    "ReferencedError",
+    "RemoteError",
+    "ScheduleError",
+    "SchemaError",
+    "Stopped",
+    "StoreFull",
+    "StoreUnavailable",
+    "StrictReturnError",
+    "TreadleError",
+    "UnknownWorkError",
+    "UnsupportedError",
+    "WaitTimeout",
+    "WorkCancelled",
+    "WorkFailed",
+]
+
+
 class TreadleError(Exception):
-    """The root of the tree."""
+    """The base class of every exception of treadle."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way, cls(*args), fits only constructors that take nothing but the message.
+        # The inherited method calls cls(*args), which fits only constructors that take just the message.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -76,7 +122,7 @@ def _rebuild(cls: type[TreadleError], args: tuple[Any, ...], state: Mapping[str,
 
 
 class DefinitionError(TreadleError):
-    """A work type is declared or looked up wrongly: a mistake in code."""
+    """A work type is defined or looked up wrongly: a mistake in code."""
 
 
 class DuplicateWorkError(DefinitionError):
@@ -88,7 +134,7 @@ class DuplicateWorkError(DefinitionError):
 
 
 class UnknownWorkError(DefinitionError, LookupError):
-    """No type of that name is registered; `close` holds the registered names that resemble it."""
+    """No type of that name is registered. `close` holds registered names that are similar."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
@@ -99,9 +145,9 @@ class UnknownWorkError(DefinitionError, LookupError):
 
 
 class InputError(TreadleError, ValueError):
-    """A value the caller gave is refused before anything is stored.
+    """A value that the caller gave is not allowed. Nothing was stored.
 
-    `parameters` names the arguments or options at fault; `work_type` the type called, if any.
+    `parameters` names the arguments or options at fault, `work_type` the type that was called, if any.
     """
 
     def __init__(self, message: str, *, parameters: Sequence[str] = (), work_type: str | None = None) -> None:
@@ -111,21 +157,21 @@ class InputError(TreadleError, ValueError):
 
     @classmethod
     def of(cls, field: str, value: object, problem: str) -> InputError:
-        """`field=value problem`, the value shown short."""
+        """Make an error that reads `field=value problem`, with the value shortened."""
         return InputError(f"{field}={shown(value)} {problem}", parameters=(field,))
 
 
 def shown(value: object) -> str:
-    """`repr` for messages: never long, and never raising (`repr` of a 5,000-digit int does)."""
+    """Return a `repr` for messages that is short and never raises (`repr` of a 5,000-digit int does)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  a user's class may raise anything
+    except Exception:  # noqa: BLE001  a user's class may raise any exception
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class CronError(InputError):
-    """A cron expression cannot be read, or never comes due; `field` says which part is wrong."""
+    """A cron expression cannot be read, or never fires. `field` says which part is wrong."""
 
     def __init__(self, expression: str, field: str, problem: str) -> None:
         super().__init__(f"cron {expression!r}: {field}: {problem}", parameters=("cron",))
@@ -134,21 +180,21 @@ class CronError(InputError):
 
 
 class ScheduleError(InputError):
-    """A schedule must say when it fires in exactly one way."""
+    """A schedule must have exactly one of `cron`, `every` and `next`."""
 
 
 class CycleError(InputError):
-    """Items that wait for each other would wait for ever; `ids` is the cycle, in order."""
+    """Items that wait for each other would wait for ever. `ids` is the cycle, in order."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         chain = " -> ".join([*ids, *ids[:1]])
-        message = f"these items wait for each other: {chain}: remove one of the `after`"
+        message = f"these items wait for each other: {chain}: remove one of them from an `after`"
         super().__init__(message, parameters=("after",))
         self.ids = tuple(ids)
 
 
 class PayloadError(TreadleError, ValueError):
-    """Arguments, results or group values that cannot cross the wire."""
+    """Arguments, results or group values that cannot be stored or read."""
 
 
 class EncodeError(PayloadError):
@@ -160,7 +206,7 @@ class EncodeError(PayloadError):
 
 
 class DecodeError(PayloadError):
-    """The stored bytes are not what the codec, or the declared type, says they are."""
+    """The stored bytes do not fit the codec or the declared type."""
 
     def __init__(self, message: str, *, path: str = "$") -> None:
         super().__init__(f"cannot decode {path}: {message}")
@@ -168,6 +214,8 @@ class DecodeError(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
+    """Encoded arguments, a result or a group value are larger than `max_payload`."""
+
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
             f"{what} takes {size} bytes, the limit is {limit}: store it elsewhere and pass a "
@@ -179,11 +227,11 @@ class PayloadTooLarge(PayloadError):
 
 
 class HandlerError(TreadleError):
-    """The handler broke its contract: running it again would not help, so the item is dead."""
+    """The handler broke its contract. Another attempt would not help, so the item is dead."""
 
 
 class StrictReturnError(HandlerError):
-    """The handler made a Result and returned something else: work it asked for would be lost."""
+    """The handler made a Result and did not return it, so the work in it would be lost."""
 
     def __init__(self, work_type: str, made: int = 1) -> None:
         super().__init__(
@@ -195,7 +243,7 @@ class StrictReturnError(HandlerError):
 
 
 class BadResultError(HandlerError):
-    """What the handler returned is not a result: a bare Work, or a value that cannot be encoded."""
+    """The handler returned something that is not a result: a Work, or a value that cannot be encoded."""
 
     def __init__(self, work_type: str, problem: str) -> None:
         super().__init__(f"{work_type!r} returned a bad result: {problem}")
@@ -203,19 +251,21 @@ class BadResultError(HandlerError):
 
 
 class NotFound(TreadleError, LookupError):
-    """Nothing of that id is visible here: it never was, was cleaned up, or is another tenant's."""
+    """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
     def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(f"no {what} {id!r} here: never submitted, or cleaned up after `keep`")
+        super().__init__(f"no {what} {id!r} here: it was never submitted, or was removed after `keep`")
         self.id = id
         self.what = what
 
 
 class ConflictError(TreadleError):
-    """The state of the item does not allow this. Nothing was changed."""
+    """The state of the item does not allow this. Nothing changed."""
 
 
 class DuplicateIdError(ConflictError):
+    """An item with this id exists, or one Work was given twice."""
+
     def __init__(self, id: str) -> None:
         super().__init__(
             f"an item with id {id!r} was already submitted: call the work type again for a new Work"
@@ -224,6 +274,8 @@ class DuplicateIdError(ConflictError):
 
 
 class AlreadyEnded(ConflictError):
+    """The item has ended, so it cannot be completed."""
+
     def __init__(self, id: str, status: str) -> None:
         super().__init__(f"item {id!r} has ended ({status}): requeue it to run it again")
         self.id = id
@@ -231,16 +283,18 @@ class AlreadyEnded(ConflictError):
 
 
 class NotTriggerable(ConflictError):
-    """Only scheduled items can be run early; none of the ids given with this one was triggered."""
+    """Only scheduled items can be triggered. None of the given items was."""
 
     def __init__(self, id: str, status: str) -> None:
-        super().__init__(f"item {id!r} is {status}: only scheduled items can be triggered, and nothing was")
+        super().__init__(
+            f"item {id!r} is {status}: only scheduled items can be triggered. No item was triggered"
+        )
         self.id = id
         self.status = status
 
 
 class ReferencedError(ConflictError):
-    """Deleting would strand items elsewhere: `references` holds (id, id of a waiting item)."""
+    """Items of other groups wait for items to be deleted: `references` holds (id, id of the waiting item)."""
 
     def __init__(self, references: Iterable[tuple[str, str]]) -> None:
         self.references = list(references)
@@ -250,14 +304,14 @@ class ReferencedError(ConflictError):
 
 
 class LeaseLost(ConflictError):
-    """This attempt no longer owns its item, so nothing it says takes effect.
+    """This attempt no longer owns its item, so its result was not stored.
 
-    `reason` is that of `ctx.interrupt`: `taken`, `completed`, `cancelled`, `not_found`, ...
+    `reason` is as in `ctx.interrupt`: `taken`, `completed`, `cancelled`, `not_found`, ...
     """
 
     def __init__(self, id: str, reason: str = "taken") -> None:
         super().__init__(
-            f"the lease on item {id!r} is lost ({reason}): what this attempt did was not recorded"
+            f"the lease of item {id!r} is lost ({reason}): the result of this attempt was not stored"
         )
         self.id = id
         self.reason = reason
@@ -266,8 +320,9 @@ class LeaseLost(ConflictError):
 class WorkFailed(TreadleError):
     """The awaited item ended without a value.
 
-    `error` and `error_type` are the last attempt's message and class name (the class itself may not
-    exist in this process); `reason` is why the item is dead: `exhausted`, `aborted`, `expired`, ...
+    `error` and `error_type` are the message and the class name of the last attempt's exception. The class
+    itself may not exist in this process. `reason` is why the item is dead: `exhausted`, `aborted`, `expired`,
+    ...
     """
 
     def __init__(
@@ -294,7 +349,7 @@ class WorkFailed(TreadleError):
 
 
 class GroupFailed(WorkFailed):
-    """The group `group_id` ended with no value, and this member of it failed."""
+    """The group `group_id` ended without a value, and this member of it failed."""
 
 
 class WorkCancelled(WorkFailed):
@@ -305,9 +360,9 @@ class WorkCancelled(WorkFailed):
 
 
 class RemoteError(TreadleError):
-    """An exception that was stored, and whose class is not built in: its name and its message.
+    """A stored exception whose class is not built in: its name and its message.
 
-    Code is never imported to read data, so `error_type` is a name: `shop.errors.OutOfStock`.
+    Reading data never imports code, so `error_type` is a name: `shop.errors.OutOfStock`.
     """
 
     def __init__(self, error_type: str, error: str = "") -> None:
@@ -317,16 +372,16 @@ class RemoteError(TreadleError):
 
 
 class WaitTimeout(TreadleError, TimeoutError):
-    """The wait ended; the work did not. Reattach later with `app.handle(id)`."""
+    """The wait timed out. The work goes on: wait again with `app.handle(id)`."""
 
     def __init__(self, id: str, timeout: float) -> None:
-        super().__init__(f"{id!r} has not ended after {timeout:g} s; app.handle({id!r}) reattaches")
+        super().__init__(f"{id!r} has not ended after {timeout:g} s: wait again with app.handle({id!r})")
         self.id = id
         self.timeout = timeout
 
 
 class AttemptTimeout(TreadleError, TimeoutError):
-    """One attempt ran longer than its `timeout`: it failed, and is retried as usual."""
+    """One attempt ran longer than its `timeout`. It failed, and is retried as usual."""
 
     def __init__(self, id: str, timeout: float) -> None:
         super().__init__(f"attempt of {id!r} ran longer than its timeout of {timeout:g} s")
@@ -335,9 +390,9 @@ class AttemptTimeout(TreadleError, TimeoutError):
 
 
 class ProcessDied(TreadleError):
-    """The process that ran a handler ended under it: a crash in C code, `os._exit`, no memory left.
+    """The process that ran a handler ended: a crash in C code, `os._exit`, out of memory.
 
-    `exitcode` is what it ended with (None: unknown), `signal` the name of the signal that ended it.
+    `exitcode` is its exit code (None: unknown), `signal` the name of the signal that killed it, if any.
     """
 
     def __init__(self, name: str, exitcode: int | None = None) -> None:
@@ -358,7 +413,7 @@ def _signal_name(exitcode: int | None) -> str | None:
 
 
 class DeadlineExceeded(TreadleError):
-    """The deadline passed before the item succeeded: it is dead, whatever attempts it had left."""
+    """The deadline passed before the item succeeded. It is dead, even if it had attempts left."""
 
     def __init__(self, id: str, deadline: float) -> None:
         super().__init__(f"item {id!r} passed its deadline: allow more with deadline= or expires_in=")
@@ -367,23 +422,23 @@ class DeadlineExceeded(TreadleError):
 
 
 class BackendError(TreadleError):
-    """The store could not do it. `transient` tells the engine whether to try again by itself."""
+    """The store could not do it. `transient` tells the engine whether to try again."""
 
     transient: ClassVar[bool] = False
 
 
 class StoreUnavailable(BackendError):
-    """The store did not answer: the outcome of a write is unknown until it is read back."""
+    """The store did not answer. Whether a write happened is unknown until it is read back."""
 
     transient = True
 
 
 class StoreFull(BackendError):
-    """No room for new work. Work in hand can still be settled."""
+    """The store has no room for new items. Running items can still be settled."""
 
 
 class SchemaError(BackendError):
-    """The store's schema is not what this version works with; `found` is None if there is none."""
+    """The store's schema is not of the version that this library needs. `found` is None if it has none."""
 
     def __init__(self, found: int | None, wanted: int) -> None:
         super().__init__(_schema_advice(found, wanted))
@@ -400,14 +455,15 @@ def _schema_advice(found: int | None, wanted: int) -> str:
 
 
 class LongTransaction(BackendError):
-    """Somebody's transaction, perhaps not ours, has been open for so long that it slows the store down.
+    """A transaction, of treadle or of another program, has been open for so long that it slows the store
+    down.
 
-    `holder` says who: a session's `pid`, a replication slot, a prepared transaction."""
+    `holder` names it: a session and its `pid`, a replication slot, or a prepared transaction."""
 
     def __init__(self, holder: str, seconds: float, advice: str, *, pid: int | None = None) -> None:
         super().__init__(
-            f"{holder} has held a transaction open for {seconds:.0f} s: what has ended since cannot be"
-            f" cleaned up, and claims get slower: {advice}"
+            f"{holder} has held a transaction open for {seconds:.0f} s, so the database cannot clean up rows "
+            f"that were removed since, and claims get slower: {advice}"
         )
         self.holder = holder
         self.seconds = seconds
@@ -415,7 +471,7 @@ class LongTransaction(BackendError):
 
 
 class UnsupportedError(BackendError):
-    """The backend lacks `capability`: transactions on memory, listing on ports, ..."""
+    """The backend does not have `capability`, as transactions on memory or listing on ports."""
 
     def __init__(self, capability: str, backend: str = "this backend") -> None:
         super().__init__(f"{backend} does not support {capability}: use a backend that does")
@@ -428,23 +484,27 @@ class LifecycleError(TreadleError):
 
 
 class NotStarted(LifecycleError):
+    """It is used before it was started."""
+
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is not started: use `async with`, or await start() first")
         self.what = what
 
 
 class Stopped(LifecycleError):
+    """It is used after it was stopped."""
+
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is stopped: start it again, or make a new one")
         self.what = what
 
 
 class Directive(TreadleError):
-    """Raised by a handler to say what should happen next, rather than that something broke."""
+    """Raised by a handler to say what should happen next. It is not a failure."""
 
 
 class Abort(Directive):
-    """The item is dead now, whatever attempts are left. `cause` is what its error will say."""
+    """The item is dead now, even if it has attempts left. `cause` becomes its error."""
 
     def __init__(self, cause: BaseException | str | None = None) -> None:
         super().__init__("aborted" if cause is None else str(cause))
@@ -454,13 +514,13 @@ class Abort(Directive):
 
 
 class Defer(Directive):
-    """Run this item again `delay` from now, or at `run_at`; the attempt is given back.
+    """Run this item again after `delay`, or at `run_at`. The attempt is given back.
 
-    Both attributes are plain seconds (`run_at` since the epoch); the one not given is None.
+    Both attributes are seconds (`run_at` since the epoch). The one not given is None.
     """
 
     def __init__(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> None:
-        # Imported here: timing reports through InputError, so it stands above this module.
+        # Imported here, since timing imports InputError from this module.
         from .timing import instant, seconds
 
         if (delay is None) == (run_at is None):

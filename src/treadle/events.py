@@ -4,7 +4,8 @@
                                      | Failed(will_retry=False), Dead | Expired, Dead | Cancelled
     ... and GroupDone once the last member of a group has ended.
 
-They go to the app's `on_event`, then to the type's. Instants are epoch seconds. A hook may match on the
+Each event is sent to the app's `on_event`, then to the type's. Instants are epoch seconds. A hook may match
+on the
 class: `match event: case Failed(will_retry=False, error=error): ...`.
 """
 
@@ -15,38 +16,58 @@ from typing import Any, TypeAlias, TypeVar
 
 from .item import Lease, Loss, Reason
 
+__all__ = [
+    "Cancelled",
+    "Dead",
+    "Deferred",
+    "Event",
+    "Expired",
+    "Failed",
+    "GroupDone",
+    "ItemEvent",
+    "LeaseLost",
+    "Queued",
+    "Released",
+    "Started",
+    "Succeeded",
+    "WorkerEvent",
+    "WorkerStarted",
+    "WorkerStopped",
+    "WorkerStopping",
+]
 
-# Those without fields of their own inherit all that a dataclass has: it takes half a millisecond to make one.
+
+# Subclasses without own fields are not dataclasses themselves: making one takes half a millisecond at import.
 @dataclass(frozen=True, slots=True)
 class ItemEvent:
-    """What every event about an item says."""
+    """The fields of every event about an item."""
 
     id: str
     type: str
     group_id: str
     tenant: str
     attempt: int
-    """The attempt it is about; 0 before the first."""
+    """The number of the attempt. 0 before the first."""
     parent: str | None
     dependencies: tuple[str, ...]
-    """The ids it waits, or waited, for."""
+    """The ids that it waits or waited for."""
     at: float
 
 
 class Queued(ItemEvent):
-    """It was stored, and runs when it is due and free to."""
+    """The item was stored."""
 
     __slots__ = ()
 
 
 class Released(ItemEvent):
-    """What it waited for has happened."""
+    """The items that it waited for have met its condition."""
 
     __slots__ = ()
 
 
 class Started(ItemEvent):
-    """A worker began an attempt."""
+    """A worker started an attempt."""
 
     __slots__ = ()
 
@@ -54,7 +75,7 @@ class Started(ItemEvent):
 @dataclass(frozen=True, slots=True)
 class Succeeded(ItemEvent):
     result: Any
-    """What the handler gave, as it gave it."""
+    """The value that the handler returned, not encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +88,25 @@ class Failed(ItemEvent):
 
 @dataclass(frozen=True, slots=True)
 class Deferred(ItemEvent):
-    """It runs again at `run_at`; the attempt was given back."""
+    """The item runs again at `run_at`. The attempt was given back."""
 
     run_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Expired(ItemEvent):
-    """Its deadline passed. `Dead` follows."""
+    """The deadline of the item passed. `Dead` follows."""
 
     deadline: float
 
 
 @dataclass(frozen=True, slots=True)
 class Dead(ItemEvent):
-    """It ended without success, for `reason`."""
+    """The item ended without success, for `reason`."""
 
     reason: Reason
     error: BaseException | None = None
-    """What the last attempt raised; None if it died without running, or in another process."""
+    """The exception of the last attempt. None if the item died without running, or in another process."""
 
 
 class Cancelled(ItemEvent):
@@ -94,22 +115,22 @@ class Cancelled(ItemEvent):
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost(ItemEvent):
-    """This worker's attempt no longer counts."""
+    """This worker lost the lease, so the result of its attempt is ignored."""
 
     reason: Loss = "taken"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDone(ItemEvent):
-    """Every member of the group has ended. It speaks of the root: its `id` is the group's."""
+    """Every member of the group has ended. The fields are those of the root, so `id` is the group's id."""
 
     result: Any
-    """The group's value; None if nobody contributed one."""
+    """The group's value. None if no member contributed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvent:
-    """What every event about a worker says."""
+    """The fields of every event about a worker."""
 
     worker_id: str
     at: float
@@ -120,7 +141,7 @@ class WorkerStarted(WorkerEvent):
 
 
 class WorkerStopping(WorkerEvent):
-    """It claims nothing more; what runs may end."""
+    """The worker claims no more items. Running handlers may end."""
 
     __slots__ = ()
 
@@ -146,11 +167,12 @@ Event: TypeAlias = (
     | WorkerStopped
 )
 
-E = TypeVar("E", bound=ItemEvent)
+_E = TypeVar("_E", bound=ItemEvent)
 
 
-def from_lease(cls: type[E], lease: Lease, at: float, **extra: Any) -> E:
-    """An event about the attempt that holds `lease`; `extra` is what `cls` has beyond every event."""
+def from_lease(cls: type[_E], lease: Lease, at: float, **extra: Any) -> _E:
+    """Make an event about the attempt of `lease`, for the engine. `extra` are the additional fields of
+    `cls`."""
     return cls(
         lease.id,
         lease.type,

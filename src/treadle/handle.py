@@ -1,39 +1,40 @@
-"""Handle: a submitted item, from wherever it is looked at."""
+"""Handle: a submitted item. EnqueueCall: an enqueue that has not happened yet."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import warnings
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Generic
 
+from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
+from treadle.engine.run.runtime import Runtime
+from treadle.engine.wait import announce
 from treadle.engine.wait.wait_result import group_value_of, value_of
 from treadle.engine.wait.waiters import within
-from treadle.errors import NotFound, WaitTimeout
-from treadle.item import GroupState, ItemState, Ref
-from treadle.operator import core_of
+from treadle.errors import DuplicateIdError, NotFound, WaitTimeout
+from treadle.item import GroupState, Item, ItemState, Ref, Submitted
+from treadle.operator import Operator
 from treadle.timing import Duration, seconds
 from treadle.work import G_co, S_co, Work
 
-if TYPE_CHECKING:
-    from treadle.client import Client
-
 
 class Handle(Generic[S_co, G_co]):
-    """A submitted item. `await handle` waits for its whole group; `.result()` for the item alone."""
+    """A submitted item. `await handle` waits for its whole group, `.result()` for the item alone."""
 
-    __slots__ = ("_client", "_group_id", "existing", "id", "tenant")
+    __slots__ = ("_core", "_group_id", "_tenant", "existing", "id")
 
     def __init__(
-        self, client: Client, id: str, group_id: str | None, *, tenant: str | None, existing: bool = False
+        self, core: Core, id: str, group_id: str | None, *, tenant: str | None, existing: bool = False
     ) -> None:
-        self._client = client
+        self._core = core
         self._group_id = group_id
+        self._tenant = tenant
         self.id = id
-        self.tenant = tenant
         self.existing = existing
-        """An earlier item with the same key answered: nothing new was stored."""
+        """Whether this is an earlier item with the same key. Then no new item was stored."""
 
     @property
     def group_id(self) -> str:
@@ -41,106 +42,75 @@ class Handle(Generic[S_co, G_co]):
         return self.id if self._group_id is None else self._group_id
 
     async def result(self, timeout: Duration | None = None) -> S_co:
-        """The item's own value, once it has succeeded.
+        """Wait until the item has succeeded, and return its own value.
 
-        Raises `WorkFailed` if it died, `WorkCancelled`, `NotFound`; `WaitTimeout` after `timeout` seconds,
-        which leaves the work as it is.
+        Raises `WorkFailed` if it died, `WorkCancelled` or `NotFound`. Raises `WaitTimeout` after `timeout`
+        seconds; the work itself goes on.
         """
-        await self._client.connect()
+        await self._core.connect()
         ref = await self._ref()
-        future = core_of(self._client).waiters.item(ref)
-        value: S_co = await self.until_item(ref, future, timeout)
+        future = self._core.waiters.item(ref)
+        value: S_co = await _item_value(self._core, ref, future, timeout)
         return value
 
     async def group(self, timeout: Duration | None = None) -> G_co:
-        """The value of the whole group, once every member has ended.
+        """Wait until every member of the group has ended, and return the group's value.
 
-        Raises `GroupFailed` if nobody contributed a value and a member died; otherwise as `result`.
+        Raises `GroupFailed` if a member died and the group has no value. Otherwise it raises as `result`.
         """
-        await self._client.connect()
+        await self._core.connect()
         ref = await self._group_ref()
-        future = core_of(self._client).waiters.group(ref)
-        value: G_co = await self.until_group(ref, future, timeout)
+        future = self._core.waiters.group(ref)
+        value: G_co = await _group_value(self._core, self.id, ref, future, timeout)
         return value
 
     def __await__(self) -> Generator[Any, None, G_co]:
         return self.group().__await__()
 
     async def state(self) -> ItemState:
-        """The item as it stands. `NotFound` if there is none."""
-        await self._client.connect()
-        core = core_of(self._client)
-        (state,) = await core.backend.get([self.id], tenant=self.tenant)
+        """Return the item as it is now. `NotFound` if it does not exist."""
+        await self._core.connect()
+        (state,) = await self._core.backend.get([self.id], tenant=self._tenant)
         if state is None:
             raise NotFound(self.id)
-        return decoded(core, state)
+        return decoded(self._core, state)
 
     async def cancel(self) -> None:
-        """End the item and its open descendants; a running handler is aborted."""
-        await self._client.bound(self.tenant).cancel([self.id])
-
-    # -- waiting ---------------------------------------------------------------------------------------
-
-    async def until_item(self, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None) -> Any:
-        core = core_of(self._client)
-        try:
-            state = await within(future, *self._late(timeout))
-        except WaitTimeout:
-            core.waiters.items.discard(ref, future)
-            await core.waiters.rest()
-            raise
-        finally:
-            core.waiters.items.discard(ref, future)
-        return value_of(core.registry, state, self.id)
-
-    async def until_group(
-        self, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
-    ) -> Any:
-        core = core_of(self._client)
-        try:
-            group = await within(future, *self._late(timeout))
-        except WaitTimeout:
-            core.waiters.groups.discard(ref, future)
-            await core.waiters.rest()
-            raise
-        finally:
-            core.waiters.groups.discard(ref, future)
-        return group_value_of(core.registry, group)
-
-    def _late(self, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:
-        limit = None if timeout is None else seconds(timeout, field="timeout")
-        return limit, lambda: WaitTimeout(self.id, limit or 0.0)
+        """End the item and its open descendants. Running handlers are interrupted."""
+        await Operator(self._core, self._tenant).cancel([self.id])
 
     async def _ref(self) -> Ref:
-        if self.tenant is None:
+        if self._tenant is None:
             await self._attach()
-        return (self.tenant or "", self.id)
+        return (self._tenant or "", self.id)
 
     async def _group_ref(self) -> Ref:
-        if self.tenant is None or self._group_id is None:
+        if self._tenant is None or self._group_id is None:
             await self._attach()
-        return (self.tenant or "", self.group_id)
+        return (self._tenant or "", self.group_id)
 
     async def _attach(self) -> None:
-        """Learn what a handle made from a bare id does not know."""
+        """Read the tenant and the group of a handle that was made from an id alone."""
         state = await self.state()
-        self.tenant, self._group_id = state.tenant, state.group_id
+        self._tenant, self._group_id = state.tenant, state.group_id
 
     def __repr__(self) -> str:
         return f"<Handle {self.id}>"
 
 
 class EnqueueCall(Generic[S_co, G_co]):
-    """An enqueue that has not happened yet: await it for a durable `Handle`, or wait at once for a value.
+    """An enqueue that has not happened yet. Await it for a durable `Handle`, or wait for a value at once.
 
     handle = await app.enqueue(add(1, 2))
     total = await app.enqueue(add(1, 2)).result()
     """
 
-    __slots__ = ("_client", "_options", "_used", "_work")
+    __slots__ = ("_core", "_options", "_tenant", "_used", "_work")
 
-    def __init__(self, client: Client, work: Work[S_co, G_co], options: dict[str, Any]) -> None:
-        self._client = client
+    def __init__(self, core: Core, tenant: str, work: Work[S_co, G_co], options: dict[str, Any]) -> None:
+        """`options` are checked."""
+        self._core = core
+        self._tenant = tenant
         self._work = work
         self._options = options
         self._used = False
@@ -150,30 +120,30 @@ class EnqueueCall(Generic[S_co, G_co]):
         return self._submit().__await__()
 
     async def _submit(self) -> Handle[S_co, G_co]:
-        client = self._client
-        await client.connect()
-        return client.answered((await client.submit((self._work,), self._options))[0])
+        await self._core.connect()
+        (answer,) = await submit(self._core, self._tenant, (self._work,), self._options)
+        return submitted_handle(self._core, self._tenant, answer)
 
     async def result(self, timeout: Duration | None = None) -> S_co:
         """Submit, and wait for the item's own value."""
         self._used = True
-        client = self._client
-        await client.connect()
-        waiters = core_of(client).waiters
-        ref = (client.submits_to, self._work.id)
-        # Registered before it is submitted: no look at the store is needed to know that it has not ended.
+        core = self._core
+        await core.connect()
+        waiters = core.waiters
+        ref = (self._tenant, self._work.id)
+        # Registered before the submit, so that the store need not be asked whether the item has ended.
         future = waiters.item(ref, expected=True)
         try:
-            (answer,) = await client.submit((self._work,), self._options)
+            (answer,) = await submit(core, self._tenant, (self._work,), self._options)
             value: S_co
             if answer.existing:
-                value = await client.answered(answer).result(timeout)
+                value = await submitted_handle(core, self._tenant, answer).result(timeout)
                 return value
             waiters.confirm(ref)
-            if timeout is None:  # the usual case: no coroutine and no handle more than it takes
-                value = value_of(core_of(client).registry, await future, answer.id)
+            if timeout is None:  # the usual case, without another coroutine
+                value = value_of(core.registry, await future, answer.id)
             else:
-                value = await client.answered(answer).until_item(ref, future, timeout)
+                value = await _item_value(core, ref, future, timeout)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -181,21 +151,21 @@ class EnqueueCall(Generic[S_co, G_co]):
     async def group(self, timeout: Duration | None = None) -> G_co:
         """Submit, and wait for the value of the whole group."""
         self._used = True
-        client = self._client
-        await client.connect()
-        waiters = core_of(client).waiters
-        ref = (client.submits_to, self._work.id)
-        future = waiters.group(ref, expected=True)
+        core = self._core
+        await core.connect()
+        ref = (self._tenant, self._work.id)
+        future = core.waiters.group(ref, expected=True)
         try:
-            (answer,) = await client.submit((self._work,), self._options)
-            handle: Handle[S_co, G_co] = client.answered(answer)
+            (answer,) = await submit(core, self._tenant, (self._work,), self._options)
+            value: G_co
             if answer.existing:
-                return await handle.group(timeout)
-            waiters.confirm(ref)
-            value: G_co = await handle.until_group(ref, future, timeout)
+                value = await submitted_handle(core, self._tenant, answer).group(timeout)
+                return value
+            core.waiters.confirm(ref)
+            value = await _group_value(core, answer.id, ref, future, timeout)
             return value
         finally:
-            waiters.groups.discard(ref, future)
+            core.waiters.groups.discard(ref, future)
 
     def __del__(self) -> None:
         if not self._used:
@@ -205,3 +175,92 @@ class EnqueueCall(Generic[S_co, G_co]):
                 stacklevel=2,
                 source=self,
             )
+
+
+# ---------------------------------------------------------------------------------------------- submitting
+
+
+def submit(
+    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
+) -> Awaitable[tuple[Submitted, ...]]:
+    """Submit works in one atomic step. `core` is connected, `options` are checked."""
+    tx = options.pop("tx", None)
+    if tx is not None:
+        return core.submitter.submit_within(_items(core, tenant, works, options, None), tx)
+    items = _items(core, tenant, works, options, core.local())
+    sent = core.settings.clock.monotonic()
+    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
+
+
+def submitted_handle(core: Core, tenant: str, answer: Submitted) -> Handle[Any, Any]:
+    """Return the handle of the new item, or of the earlier item with the same key."""
+    return Handle(core, answer.id, answer.group_id or answer.id, tenant=tenant, existing=answer.existing)
+
+
+def _items(
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: Mapping[str, Any],
+    runtime: Runtime | None,
+) -> tuple[Item, ...]:
+    item = core.itemizer.item
+    lease_to = None if runtime is None else runtime.offers
+    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
+    _check_ids(items)
+    return items
+
+
+def _check_ids(items: tuple[Item, ...]) -> None:
+    if len(items) > 1:
+        seen: set[str] = set()
+        for item in items:
+            if item.id in seen:
+                raise DuplicateIdError(item.id)
+            seen.add(item.id)
+
+
+def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
+    """Announce the stored items and start those leased to this process. Whether there are others to claim."""
+    stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
+    announce.queued(core, stored, None)
+    leases = [answer.lease for answer in answers if answer.lease is not None]
+    if leases and (runtime := core.local()) is not None:
+        runtime.take(tuple(leases), sent)
+    return len(leases) < len(stored)
+
+
+# ------------------------------------------------------------------------------------------------- waiting
+
+
+async def _item_value(
+    core: Core, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None
+) -> Any:
+    try:
+        state = await within(future, *_limit(ref[1], timeout))
+    except WaitTimeout:
+        core.waiters.items.discard(ref, future)
+        await core.waiters.rest()
+        raise
+    finally:
+        core.waiters.items.discard(ref, future)
+    return value_of(core.registry, state, ref[1])
+
+
+async def _group_value(
+    core: Core, id: str, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
+) -> Any:
+    try:
+        group = await within(future, *_limit(id, timeout))
+    except WaitTimeout:
+        core.waiters.groups.discard(ref, future)
+        await core.waiters.rest()
+        raise
+    finally:
+        core.waiters.groups.discard(ref, future)
+    return group_value_of(core.registry, group)
+
+
+def _limit(id: str, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:
+    limit = None if timeout is None else seconds(timeout, field="timeout")
+    return limit, lambda: WaitTimeout(id, limit or 0.0)

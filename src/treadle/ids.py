@@ -1,12 +1,12 @@
-"""Ids and names: how ids are made, and what ids and names may look like.
+"""Ids and names: makes ids, and checks ids and names.
 
-An id from the default generator is 32 hex digits: 13 of microseconds since the epoch (enough until
-2112), so that ids sort by age and land side by side in an index, then 19 (76 bits) of randomness,
-so that machines that share a microsecond do not collide. One costs about 1 us where `uuid4` costs 3
-(`python -m timeit -s "from treadle.ids import generate_id" "generate_id()"`). Ids are not secrets:
-the generator is fast, not cryptographic. Isolation comes from tenants.
+An id of the default generator has 32 hex digits. The first 13 are microseconds since the epoch (until 2112),
+so that ids sort by age and are adjacent in an index. The other 19 (76 bits) are random, so that ids made in
+the same microsecond do not collide. An id takes about 1 us, where `uuid4` takes 3 (`python -m timeit -s "from
+treadle.ids import generate_id" "generate_id()"`). The generator is not cryptographic: ids are not secrets,
+and tenants provide isolation.
 
-Storage treats ids as opaque text, so a user's own generator may make any `[A-Za-z0-9_.:-]{1,128}`.
+Storage treats ids as opaque text, so a user's generator may make any `[A-Za-z0-9_.:-]{1,128}`.
 """
 
 from __future__ import annotations
@@ -31,31 +31,29 @@ _RANDOM_BITS = 76
 
 
 class RandomBits(Protocol):
-    """The part of `random.Random` that ids need."""
+    """The method of `random.Random` that ids use."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
 
 def id_generator(clock: Clock, random: RandomBits) -> IdGenerator:
-    """A generator on this clock and this randomness, for tests and the simulator: same seeds, same
-    ids.
-    """
+    """Return a generator with this clock and this randomness, for tests: the same seeds give the same ids."""
     return _generator(clock.now, random)
 
 
 def set_id_generator(generator: IdGenerator | None) -> None:
-    """Make ids at mint come from `generator`, in this whole process; None restores the default."""
+    """Let `generator` make the ids of new Works in this process. None restores the default."""
     global _custom  # noqa: PLW0603  the one switch SPEC asks for
     _custom = generator
 
 
 def generate_id() -> str:
-    """A new id, from the user's generator if one is set."""
+    """Make a new id, with the user's generator if one is set."""
     return _default() if _custom is None else check_id(_custom(), field="generated id")
 
 
 def check_id(value: object, *, field: str = "id") -> str:
-    """`value`, if it may be an id."""
+    """Return `value`, or raise InputError if it is not a valid id."""
     if not isinstance(value, str):
         raise InputError.of(field, value, "must be a str")
     if not _ID.fullmatch(value):
@@ -64,10 +62,11 @@ def check_id(value: object, *, field: str = "id") -> str:
 
 
 def check_name(value: object, *, field: str) -> str:
-    """`value`, if it may name a key, tenant, queue, lane, workflow or work type.
+    """Return `value`, or raise InputError if it is no valid name of a key, tenant, queue, lane, workflow or
+    type.
 
-    Any text of 1 to 255 bytes in UTF-8 but no control characters: every store can index it, compare
-    it and show it, and a log line holds it whole.
+    A name is text of 1 to 255 bytes in UTF-8 without control characters. Every store can index and compare
+    it, and it fits in a log line.
     """
     if not isinstance(value, str):
         raise InputError.of(field, value, "must be a str")
@@ -93,11 +92,12 @@ def _generator(now: Callable[[], float], random: RandomBits) -> IdGenerator:
     return generate
 
 
-# Not the module-level functions of `random`: an application may seed those, in every process alike.
+# Not the module-level functions of `random`: an application may seed them with the same value in every
+# process.
 _random = random_module.Random()
 _default = _generator(time.time, _random)
 _custom: IdGenerator | None = None
 
-# A forked child would otherwise repeat its parent's ids. Windows does not fork.
+# Without a new seed a forked child would repeat its parent's ids. Windows does not fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_random.seed)

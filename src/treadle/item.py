@@ -1,14 +1,14 @@
-"""The nouns that cross the seam between the engine and storage.
+"""The data that the engine and storage exchange.
 
-Everything here is plain data: no behaviour, no I/O. `treadle.backend` says what storage does with it.
+All of it is plain data without behaviour. `treadle.backend` says what storage does with it.
 
     Submission --submit--> item --claim--> Lease --run--> Settlement --settle--> Outcome
                              |
                              '--get, list--> ItemState        '--group--> GroupState
 
-Instants are epoch seconds by the *store's* clock, durations are seconds. Inputs, results, group values and
-options are bytes that storage never looks into. Names (ids, types, tenants, queues, lanes, workflows, keys)
-are text of 1 to 255 UTF-8 bytes without control characters; the lane may be empty.
+Instants are epoch seconds of the *store's* clock. Durations are seconds. Inputs, results, group values and
+options are bytes that storage does not interpret. Names (ids, types, tenants, queues, lanes, workflows, keys)
+are text of 1 to 255 UTF-8 bytes without control characters. The lane may be empty.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-# ---------------------------------------------------------------------------------------------- vocabulary
+# --------------------------------------------------------------------------------------------------- words
 
 Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]
-"""The one state it is in. `blocked` waits for other items, `scheduled` for a time, `ready` for a worker."""
+"""The state of an item. `blocked` waits for other items, `scheduled` for a time, `ready` for a worker."""
 
 OPEN: frozenset[Status] = frozenset(("blocked", "scheduled", "ready", "running"))
 TERMINAL: frozenset[Status] = frozenset(("success", "dead", "cancelled"))
 
 Reason: TypeAlias = Literal[
     "exhausted",  # the last allowed attempt failed
-    "aborted",  # the handler, or its classifier, said that retrying is pointless
+    "aborted",  # the handler or `on_failure` said not to retry
     "expired",  # the deadline passed
-    "lease_lost",  # the workers that ran it died until the budget was spent
-    "unsatisfiable",  # what it waited for can no longer happen
-    "undecodable",  # its input, or its result, cannot be read or written
-    "bad_result",  # the handler returned something that cannot be carried out
-    "unknown_type",  # no worker knew its type for longer than the grace
+    "lease_lost",  # the workers that ran it died, and no attempt is left
+    "unsatisfiable",  # the condition that it waited for can no longer be met
+    "undecodable",  # its input or result cannot be read or written
+    "bad_result",  # the handler returned something that is not a result
+    "unknown_type",  # for longer than the grace no live worker had its type
 ]
 """Why an item is `dead`."""
 
 Verdict: TypeAlias = Literal["expired", "lease_lost", "unsatisfiable", "unknown_type"]
-"""Why a claimed item can only be settled dead. It is not to be run."""
+"""Why a doomed item must be settled dead. It must not be run."""
 
 Loss: TypeAlias = Literal["taken", "completed", "cancelled", "not_found"]
-"""Why a token no longer owns its item: freed (and perhaps claimed by another), completed or cancelled by an
-operator, deleted."""
+"""Why a token no longer owns its item. `taken`: the item was freed and another worker may have claimed it.
+`completed`, `cancelled`: an operator did that. `not_found`: the item was deleted."""
 
 Counting: TypeAlias = Literal["success", "done"]
-"""Which ends of a prerequisite count towards a gate: only `success`, or any terminal state."""
+"""Which ends of a prerequisite count for a dependency: only `success`, or any terminal state."""
 
 Ref: TypeAlias = tuple[str, str]
-"""A tenant and an id: what names one item, or one group, in a store."""
+"""A tenant and an id. Together they name one item or one group in a store."""
 
 DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
-    """How an attempt failed, in words. The engine cuts each text at 10 kB."""
+    """How an attempt failed, as text. The engine cuts each text at 10 kB."""
 
     type: str
     message: str
@@ -67,7 +67,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One failed attempt in an item's history: its failure, its number, when and where it ended."""
+    """One failed attempt in an item's history: its number, its error, when and on which worker it ended."""
 
     attempt: int
     error_type: str
@@ -81,10 +81,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """New work, as it is handed to `submit` or, as a child, to `settle`.
+    """A new item for `submit` or, as a child, for `settle`.
 
-    Fields that say *when* are relative or absolute, and the absolute one wins: `run_at` over `delay`,
-    `deadline` over `expires_in`. The store turns both into instants of its own clock.
+    Times are given as a duration or as an instant, and the instant wins: `run_at` over `delay`, `deadline`
+    over `expires_in`. The store turns both into instants of its own clock.
     """
 
     id: str
@@ -94,54 +94,54 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     queue: str = DEFAULT_QUEUE
     lane: str = ""
     priority: int = 0
-    """Higher goes first, within one lane. Fits in 32 bits."""
+    """A higher number goes first within one lane. Fits in 32 bits."""
     attempts: int | None = 3
-    """The budget: how often it may be claimed. None: without limit."""
+    """How often it may be claimed. None: no limit."""
     delay: float = 0.0
     run_at: float | None = None
     expires_in: float | None = None
     deadline: float | None = None
     parent: str | None = None
-    """The item whose settlement queued it. Set by the store for children that name none."""
+    """The item whose settlement queued it. The store sets it for children that name no parent."""
     workflow: str | None = None
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
-    """Ids of the same tenant that it waits for, without repeats. They need not exist yet."""
+    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet."""
     need: int = 0
-    """How many of `after` must count before it is released."""
+    """How many of `after` must end, in a way that counts, before it is released."""
     counting: Counting = "success"
     key: str | None = None
     """Idempotency key, unique per tenant and type within its scope."""
     key_scope: Literal["open", "any"] | float = "open"
-    """Which earlier item with this key answers instead: one whose group is still open; any that is kept;
-    or any submitted at most so many seconds ago."""
+    """Which earlier item with this key is returned instead. `open`: one whose group is still open. `any`: one
+    that is still stored. A number: one submitted at most so many seconds ago."""
     options: bytes = b""
-    """What the engine wants back at claim (retry policy, timeout, compensation); opaque."""
+    """Engine data that a claim returns (retry policy, timeout, compensation). Opaque to storage."""
     keep: float = 86400.0
-    """Seconds it is kept after its group has ended (success and cancelled only)."""
+    """How many seconds a `success` or `cancelled` item is kept after its group has ended."""
     keep_dead: float | None = None
-    """The same for a dead item. None: until someone decides."""
+    """The same for a dead item. None: until an operator requeues or deletes it."""
     lease_to: str | None = None
-    """Store it already leased to this worker, if that one is alive (else it is stored as usual)."""
+    """Store the item leased to this worker, if the worker is alive. Otherwise it is stored as usual."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
-    """Items that are stored together or not at all. Each is the root of its own group."""
+    """Items to store together or not at all. Each is the root of its own group."""
 
     items: tuple[Item, ...]
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
-    """What became of one submitted item."""
+    """The answer for one submitted item."""
 
     id: str
-    """Its id, or that of the earlier item with the same key."""
+    """Its id, or the id of the earlier item with the same key."""
     existing: bool = False
-    """An earlier item with the same key answered; nothing was stored."""
+    """Whether an earlier item with the same key exists. Then no new item was stored."""
     status: Status = "ready"
-    """The state it is in (for an existing one: now)."""
+    """The status of the item; for an existing item its status now."""
     lease: Lease | None = None
-    """Given when it was stored already leased."""
+    """The lease, if the item was stored leased."""
     group_id: str = ""
     """The group it belongs to: its own id, or the existing item's group."""
 
@@ -150,52 +150,52 @@ RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle"]
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """A submission, or a settlement's children, that cannot be stored. Nothing of it was."""
+    """Why a submission, or the children of a settlement, cannot be stored. Nothing of it was stored."""
 
     why: RejectedWhy
     ids: tuple[str, ...]
-    """The ids at fault: those taken already, or those that wait for each other."""
+    """The ids at fault: those that exist already, or those that wait for each other."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a worker asks `claim` for."""
+    """What a worker requests with `claim`."""
 
     worker: str
     limit: int
-    """The most to hand out for running. Zero asks only for items with a verdict."""
+    """The largest number of items to hand out for running. Zero requests only doomed items."""
     types: Mapping[str, int] | None = None
-    """The types this worker can run and the most it has room for, each. A type it has but has no room for is
-    listed with 0. None: every type, without bounds."""
+    """The types that this worker can run, each with the largest number it has room for. A type without room
+    is listed with 0. None: every type, without limits."""
     queues: tuple[str, ...] | None = None
     """None: every queue."""
     tenants: tuple[str, ...] | None = None
     """None: every tenant."""
     avoid: frozenset[Ref] = frozenset()
-    """Lanes, as (tenant, lane), to leave alone this time: a limit of theirs is reached."""
+    """Lanes, as (tenant, lane), to skip this time, because a limit of theirs is reached."""
     unknown_grace: float | None = None
-    """Hand out, with the verdict `unknown_type`, what waited longer than this while no live worker had its
-    type. None: it waits for ever."""
+    """Hand out, with the verdict `unknown_type`, items that were ready for longer than this while no live
+    worker has their type. None: they wait without limit."""
     rotation: object = None
-    """What the last claim returned as its rotation: where the turns of queues, tenants and lanes stand."""
+    """The `rotation` of the last claim: the position in the rotation of queues, tenants and lanes."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The right to run one attempt of one item: the item as its handler will see it, and the token.
+    """The right to run one attempt of one item, with the data that the handler needs and the token.
 
-    (By position it is made four times as fast as by keyword, which counts: 0.4 against 2.0 us.)
+    Hot paths make it with positional arguments: 0.4 us, against 2.0 us with keywords.
     """
 
     id: str
     tenant: str
     token: int
-    """New for every claim in the life of the store; what `settle` checks."""
+    """New for every claim in the life of the store. `settle` checks it."""
     type: str
     input: bytes
     attempt: int
-    """Counted by the claim that made this lease: 1 for the first."""
+    """The number of this attempt, counted by the claim: 1 for the first."""
     group_id: str
     queue: str = DEFAULT_QUEUE
     lane: str = ""
@@ -211,41 +211,42 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     claimed_at: float = 0.0
     deadline: float | None = None
     verdict: Verdict | None = None
-    """Given: do not run it, settle it dead for this reason."""
+    """If given, do not run the item. Settle it dead for this reason."""
     ref: int = 0
-    """The store's own number for the item. Opaque; handed back with the lease."""
+    """The store's own number for the item. Opaque to the engine, which returns it with the lease."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a demand."""
+    """The answer to a Demand."""
 
     leases: tuple[Lease, ...] = ()
     rotation: object = None
-    """To be handed to the next demand."""
+    """Pass it to the next Demand."""
     next_due: float | None = None
-    """Seconds until the next `scheduled` item of these queues and tenants is due; None if there is none."""
+    """Seconds until the next `scheduled` item of these queues and tenants is due. None if there is none."""
     alive: bool = True
-    """False: this worker's lease has lapsed and was taken away (or it never beat); nothing was claimed."""
+    """False: this worker sent no heartbeat yet, or was removed because its lease lapsed. Nothing was
+    claimed."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A sign of life: keeps the worker's lease for `lease` seconds more."""
+    """A worker's heartbeat. It renews the worker's own lease for `lease` seconds."""
 
     worker: str
     lease: float
     held: Sequence[Lease] = ()
-    """Leases whose standing the worker wants to hear of. May be empty: all of them are kept either way."""
+    """Leases to check. It may be empty: all leases of the worker stay valid either way."""
     types: tuple[str, ...] | None = None
-    """The types it can run. None: no change (for the first beat: every type)."""
+    """The types it can run. None: no change; in the first heartbeat: every type."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a beat."""
+    """The answer to a Heartbeat."""
 
     fresh: bool = False
-    """The worker was not known: its first beat, or its lease had been taken away and all it held is lost."""
+    """The worker was not known: this is its first heartbeat, or it was removed and lost all its leases."""
     lost: Mapping[int, Loss] = {}
-    """Of the leases asked about: the tokens that no longer own their item, and why."""
+    """The tokens in `held` that no longer own their item, and why."""
 
 
 # ------------------------------------------------------------------------------------------------ settling
@@ -257,12 +258,12 @@ class Contribution(msgspec.Struct, frozen=True, gc=False):
     """What a member adds to its group's value."""
 
     value: bytes | None = None
-    """The new value. None: the item's own result."""
+    """The new value. None: the item's own result is the value."""
     final: bool = False
-    """Lock the group's value: later contributions are ignored."""
+    """Lock the group's value. Later contributions are ignored."""
     version: int | None = None
-    """Given: apply only if the group's version is exactly this (a fold was computed from that version's
-    value). Every contribution that is applied raises the version by one."""
+    """If given, apply the contribution only if the group has this version: the value was folded from the
+    value of that version. Every applied contribution raises the version by one."""
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -275,7 +276,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | cancelled | `cancelled` | stays | |
     | retry | `scheduled` (`ready` if due) | stays | delay or run_at, failure |
     | defer | `scheduled` (`ready` if due) | given back | delay or run_at |
-    | release | as defer; keeps its place in the line | given back | delay or run_at |
+    | release | as defer, but keeps its place in the order | given back | delay or run_at |
     """
 
     lease: Lease
@@ -290,7 +291,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
-    """A dependent whose condition has just been met."""
+    """A blocked item whose condition was just met."""
 
     id: str
     tenant: str
@@ -302,48 +303,50 @@ class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndedGroup(msgspec.Struct, frozen=True, gc=False):
-    """A group that has just ended."""
+    """A group that just ended."""
 
     id: str
     tenant: str
     value: bytes | None
-    """The group's value, if any member contributed one."""
+    """The group's value, if a member contributed one."""
     type: str = ""
-    """The type of the root, whose codec reads the value."""
+    """The type of the root. Its codec reads the value."""
 
 
 Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What became of one settlement."""
+    """The answer to one settlement."""
 
     verb: Verb
     again: bool = False
-    """`applied`, by an earlier call whose answer was lost. Nothing changed this time."""
+    """For `applied`: an earlier call, whose answer was lost, applied it. This call changed nothing."""
     loss: Loss | None = None
     """Why it is `stale`."""
     version: int = 0
     value: bytes | None = None
     """For `moved`: the group's version and value to fold from. For an applied contribution: the new ones."""
     final: bool = False
-    """For `moved`: the value is locked; contribute without a version, it will be ignored."""
+    """For `moved`: the value is locked. Contribute without a version; the contribution is ignored."""
     rejected: Rejected | None = None
     existing: Mapping[str, str] | None = None
-    """Keyed children that were not stored, and the ids of the earlier items that answered for them."""
+    """The ids of keyed children that were not stored, with the ids of the earlier items that have their
+    key."""
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):
-    """What a verb set in motion besides what it was asked for: for wakes and events, after the commit."""
+    """What a call caused elsewhere, for wake-ups and events after the commit."""
 
     released: tuple[ReleasedItem, ...] = ()
     closed: tuple[EndedGroup, ...] = ()
     doomed: int = 0
-    """How many gates can no longer be met. The next claims hand them out with a verdict."""
+    """How many items became doomed because their condition can no longer be met. The next claims hand them
+    out with a verdict."""
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a settle: an outcome per settlement, in order."""
+    """The answer to `settle`: one outcome per settlement, in order."""
 
     outcomes: tuple[Outcome, ...]
     effects: Effects = Effects()
@@ -353,7 +356,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemState(msgspec.Struct, kw_only=True, gc=False):
-    """An item as it stands. From a backend `result` is bytes; the client hands it out decoded."""
+    """An item as it is now. A backend returns `result` as bytes, a client decodes it."""
 
     id: str
     type: str
@@ -382,36 +385,39 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
     waiting_for: tuple[str, ...] = ()
-    """Of `after`: the ids not yet submitted. Only from `get`."""
+    """The ids in `after` that are not submitted yet. Only from `get`."""
     key: str | None = None
     worker: str | None = None
-    """Who runs it, or who ended it; None if an operator completed it."""
+    """The worker that runs it or ended it. None if an operator completed it."""
     input: bytes = b""
+    """The stored arguments: `decode_input` of the work type reads them."""
     options: bytes = b""
+    """Engine data. Opaque."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):
-    """A group as it stands."""
+    """A group as it is now."""
 
     id: str
     tenant: str
     type: str
-    """The type of the root, whose codec reads the value."""
+    """The type of the root. Its codec reads the value."""
     open: int
     """Members that have not ended."""
     value: object = None
-    """None also when nobody contributed: see `contributed`. From a backend: bytes."""
+    """A backend returns bytes, a client decodes them. None also if no member contributed."""
     contributed: bool = False
+    """Whether a member contributed a value."""
     final: bool = False
     version: int = 0
     ended_at: float | None = None
-    """When the last member ended; None while open."""
+    """When the last member ended. None while the group is open."""
     failed: ItemState | None = None
-    """A member that is dead, else one that was cancelled, if there is one and the group has ended."""
+    """If the group has ended: a dead member, or else a cancelled one, if there is one."""
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """Which of the items and groups asked about have ended, and which do not exist."""
+    """Which of the requested items and groups have ended, and which do not exist."""
 
     items: Mapping[Ref, ItemState]
     groups: Mapping[Ref, GroupState]
@@ -419,11 +425,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which items a list shows. Everything given must hold."""
+    """Selects items: all given conditions must hold."""
 
     tenant: str | None = None
     status: tuple[Status, ...] = ()
-    """Any of these; empty: every status."""
+    """Any of these. Empty: every status."""
     type: str | None = None
     queue: str | None = None
     workflow: str | None = None
@@ -431,17 +437,17 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str | None = None
     reason: Reason | None = None
     since: float | None = None
-    """Queued at or after."""
+    """Queued at this instant or later."""
     until: float | None = None
-    """Queued before."""
+    """Queued before this instant."""
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some items of a list, and where the rest begins."""
+    """A part of a list of items."""
 
     items: tuple[ItemState, ...]
     cursor: str | None = None
-    """Hand it to the next call. None: this was the last page."""
+    """Pass it to the next call to get the next page. None: this is the last page."""
 
 
 class Count(msgspec.Struct, frozen=True, gc=False):
@@ -455,10 +461,11 @@ class Count(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkerState(msgspec.Struct, frozen=True, gc=False):
-    """A worker whose lease the store knows of."""
+    """A worker that has a lease in the store."""
 
     id: str
     until: float
+    """When its lease lapses."""
     types: tuple[str, ...] | None
     running: int
 
@@ -467,7 +474,7 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an operator verb: the items it changed, as they were before, and what followed."""
+    """The answer to an operator's call: the changed items, as they were before, and the effects."""
 
     items: tuple[ItemState, ...]
     effects: Effects = Effects()
@@ -477,7 +484,8 @@ Algorithm: TypeAlias = Literal["token_bucket", "fixed_window", "sliding_window",
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """A bound shared by the fleet: `limit` starts per `window` seconds; for `slots`, `limit` held at once."""
+    """A limit that the whole fleet shares: `limit` starts per `window` seconds; with `slots`, `limit` at
+    once."""
 
     name: str
     limit: int
@@ -486,14 +494,14 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
 
 
 class PermitRequest(msgspec.Struct, frozen=True, gc=False):
-    """Asks for up to `count` permits under every one of `limits` at once."""
+    """A request for up to `count` permits, each under all of `limits`."""
 
     limits: tuple[Limit, ...]
     count: int = 1
 
 
 class PermitReply(msgspec.Struct, frozen=True, gc=False):
-    """How many permits were given, and how long until another may be."""
+    """How many permits were given, and after how many seconds another may be available."""
 
     count: int
     retry_after: float = 0.0
@@ -504,18 +512,18 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     next_at: float | None
-    """When it fires next; None: it has ended."""
+    """When it fires next. None: it has ended."""
     spec: bytes = b""
-    """What the engine needs to compute the occurrence after that; opaque."""
+    """What the engine needs to compute the next occurrences. Opaque to storage."""
     paused: bool = False
     last_at: float | None = None
     """The occurrence that fired last."""
     seen_at: float = 0.0
-    """When a process that has its code last said so."""
+    """When a process that has its code last stored it."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One occurrence: submit `items` and move on to `next_at`, if `at` is still what is due."""
+    """One occurrence of a schedule: submit `items` and set `next_at`, if the occurrence `at` is still due."""
 
     name: str
     at: float
@@ -523,25 +531,25 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     items: tuple[Item, ...] = ()
 
 
-# ------------------------------------------------------------------------------------------------- signals
+# ------------------------------------------------------------------------------------------------ wake-ups
 
 
 class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A wake-up: what changed. Losing one costs latency, never work."""
+    """A wake-up: it says what changed. A lost wake-up costs latency, never work."""
 
     sender: str = ""
-    """Who published it, so that it can tell its own."""
+    """The publisher, so that it can recognise its own wake-ups."""
     ready: bool = False
-    """There may be something to claim."""
+    """There may be items to claim."""
     items: tuple[Ref, ...] = ()
-    """Items that have ended. So may have the groups whose roots they are."""
+    """Items that have ended. The groups whose roots they are may have ended too."""
     groups: tuple[Ref, ...] = ()
-    """Groups that have ended, and whose roots are not among the items."""
+    """Groups that have ended and whose roots are not in `items`."""
     everything: bool = False
-    """Too much changed to name it: look at all you wait for."""
+    """Too many items changed to name them: check all that you wait for."""
     asking: tuple[Ref, ...] = ()
-    """Groups of which the sender asks: does anybody wait for them?"""
+    """Groups for which the sender asks whether a process waits for them."""
     awaited: tuple[Ref, ...] = ()
-    """Groups that somebody waits for: the answer."""
+    """The answer: groups that a process waits for."""
     times: int = 1
-    """How many occasions to publish it stands for."""
+    """How many wake-ups were combined into this one."""

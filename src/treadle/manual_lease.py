@@ -24,7 +24,7 @@ from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost, PayloadError
 from treadle.item import Demand, Heartbeat, Lease
 from treadle.result_plan import plan
-from treadle.retry import Retry
+from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
 
 
@@ -69,7 +69,7 @@ class ClaimedLease:
         mean in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
         settings = self._core.settings
-        policy = retry_of(read_stored(self._lease.options), self._policy()).merge(retry)
+        policy = merge_retry(retry_of(read_stored(self._lease.options), self._policy()), retry)
         decision = raised(
             self._lease,
             failure,

@@ -1,4 +1,4 @@
-"""The verbs of an operator: look at items, and change what becomes of them."""
+"""Operator: the methods of a client that read stored items and change what becomes of them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,49 @@ from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
 from treadle.engine.wait import announce
 from treadle.engine.wait.wait_result import read
-from treadle.item import Changed, Count, Filter, GroupState, ItemState, Page, Reason, Ref, Status
+from treadle.item import (
+    DEFAULT_TENANT,
+    Changed,
+    Count,
+    Filter,
+    GroupState,
+    ItemState,
+    Page,
+    Reason,
+    Ref,
+    Status,
+)
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 
 Ids = str | HasId | Iterable[str | HasId]
 
 PORTION: Final = 1000
-"""How many items one step changes, where there may be any number."""
+"""How many items one step changes, where a filter may find any number."""
 
 
 class Operator:
-    """Every verb is bound to one tenant, if there is one: what is another's is not there."""
+    """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
         self._tenant = tenant
+        self._submits_to = DEFAULT_TENANT if tenant is None else tenant
 
     def connect(self) -> Coroutine[Any, Any, None]:
-        """Open the backend; verbs do it by themselves when they need to. Idempotent."""
+        """Open the backend. All methods do it when they need it. Idempotent."""
         return self._core.connect()
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     async def get(self, ids: Ids) -> list[ItemState | None]:
-        """The items as they stand, in the order asked for; None for an unknown id."""
+        """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         await self.connect()
         states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
         return [None if state is None else decoded(self._core, state) for state in states]
 
     async def group(self, id: str) -> GroupState | None:
-        """A group as it stands, by the id of its root; None for an unknown one."""
+        """Return a group as it is now, by the id of its root. None for an unknown id."""
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
@@ -47,7 +59,7 @@ class Operator:
         return group
 
     async def workflow(self, id: str) -> list[ItemState]:
-        """Every item of a workflow, by creation."""
+        """Return every item of a workflow, in the order of creation."""
         items: list[ItemState] = []
         cursor: str | None = None
         while True:
@@ -76,7 +88,8 @@ class Operator:
         reason: Reason | None = None,
         oldest_first: bool = False,
     ) -> Page:
-        """Items, newest first. Everything given must hold; `cursor` goes on where a page ended."""
+        """Return items that match all given arguments, newest first. `cursor` continues after an earlier
+        page."""
         where = Filter(
             tenant=self._tenant if self._tenant is not None else tenant,
             status=(status,) if isinstance(status, str) else tuple(status or ()),
@@ -101,15 +114,16 @@ class Operator:
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:
-        """How many items there are by tenant, queue, type and status: open ones and the dead. With `ended`
-        the others too, which takes time in proportion to what is kept."""
+        """Count the open and dead items by tenant, queue, type and status. With `ended` the other items too,
+        which takes time in proportion to how many are kept."""
         await self.connect()
         return await self._core.backend.counts(tenant=self._tenant, ended=ended)
 
     # -- changing --------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Ids) -> int:
-        """End these items and their open descendants; running handlers are aborted. How many ended."""
+        """End these items and their open descendants. Running handlers are interrupted. Returns how many
+        ended."""
         await self.connect()
         changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
         announce.cancelled(self._core, changed.items)
@@ -117,7 +131,7 @@ class Operator:
         return len(changed.items)
 
     async def complete(self, id: str | HasId, value: Any = None) -> None:
-        """End an open item as a success, without a worker. A running handler is aborted."""
+        """End an open item as a success, without a worker. A running handler is interrupted."""
         await self.connect()
         (name,) = ids_of(id)
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
@@ -127,33 +141,33 @@ class Operator:
         self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
-        """Make dead items ready again, with all their attempts. How many there were."""
+        """Make dead items ready again, with all their attempts. Returns how many."""
         await self.connect()
         changed = await self._core.backend.requeue(ids_of(ids), tenant=self._tenant)
         self._core.wakeups.ready()
         return len(changed.items)
 
     async def trigger(self, ids: Ids) -> None:
-        """Run scheduled items now. All or nothing: `NotFound`, `NotTriggerable`."""
+        """Run scheduled items now: all, or none if one raises `NotFound` or `NotTriggerable`."""
         await self.connect()
         await self._core.backend.trigger(ids_of(ids), tenant=self._tenant)
         self._core.wakeups.ready()
 
     async def delete(self, group_ids: Ids, cascade: bool = False) -> int:
-        """Remove whole groups. `ReferencedError` while an item outside waits for a member; with `cascade`
-        the groups that members wait for go as well. How many items went."""
+        """Remove whole groups. `ReferencedError` while an item of another group waits for a member. With
+        `cascade` the groups that members wait for are removed too. Returns how many items were removed."""
         await self.connect()
         changed = await self._core.backend.delete(ids_of(group_ids), tenant=self._tenant, cascade=cascade)
         self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
 
     async def pause(self, queue: str) -> None:
-        """Hold back the items of a queue. What runs goes on."""
+        """Stop handing out the items of a queue. Running items go on."""
         await self.connect()
         await self._core.backend.pause(queue, True, tenant=self._tenant)
 
     async def resume(self, queue: str) -> None:
-        """Let a paused queue go on."""
+        """Hand out the items of a paused queue again."""
         await self.connect()
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
@@ -164,7 +178,7 @@ class Operator:
         return codec.encode(value) if known is None else known.encode_result(value, codec)
 
     def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
-        """Tell whoever waits for these items, for the groups that have ended, and for those that are gone."""
+        """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
         announce.effects(core, changed.effects)
@@ -174,28 +188,29 @@ class Operator:
 
 
 class DeadLetters:
-    """The items that ended dead: `app.dead`."""
+    """The dead items: `app.dead`."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
 
     async def list(self, **where: Any) -> Page:
-        """Dead items, newest first; takes what `app.list` takes, but for the status."""
+        """Return dead items, newest first. Takes the arguments of `app.list`, except the status."""
         return await self._operator.list("dead", **where)
 
     async def requeue(self, ids: Ids | None = None, **where: Any) -> int:
-        """Make dead items ready again: those named, or all that a filter finds (as for `list`), each once:
-        what dies again meanwhile stays dead."""
+        """Make dead items ready again: those named, or all that a filter (as for `list`) finds. Each item is
+        requeued once: one that dies again meanwhile stays dead. Returns how many."""
         if ids is not None:
             return await self._operator.requeue(ids)
         total = 0
         async for tenant, items in self._found(where):
-            # The oldest first, so that they are ready in the order of their submission.
+            # Oldest first, so that they become ready in the order of their submission.
             total += await Operator(core_of(self._operator), tenant).requeue(items[::-1])
         return total
 
     async def delete(self, ids: Ids | None = None, **where: Any) -> int:
-        """Remove dead items, with their groups: those named, or all that a filter finds."""
+        """Remove dead items with their groups: those named, or all that a filter finds. Returns how many
+        items."""
         if ids is not None:
             named = [item for item in await self._operator.get(ids) if item is not None]
             groups = {item.group_id for item in named if item.status == "dead"}
@@ -207,8 +222,8 @@ class DeadLetters:
         return total
 
     async def _found(self, where: dict[str, Any]) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
-        """All that a filter finds (`limit`: so many at most), in portions of one tenant: an id that
-        several tenants use names another item in each."""
+        """Yield the items that a filter finds, at most `limit`, in portions of one tenant. Two tenants may
+        use the same id for different items."""
         left, cursor = where.pop("limit", None), where.pop("cursor", None)
         while left is None or left > 0:
             page = await self.list(**where, limit=min(left or PORTION, PORTION), cursor=cursor)
@@ -224,7 +239,7 @@ class DeadLetters:
 
 
 def ids_of(given: Ids) -> list[str]:
-    """Ids, or what has one, alone or many."""
+    """Return the ids of one or many ids, works or handles."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, Iterable):
@@ -233,5 +248,10 @@ def ids_of(given: Ids) -> list[str]:
 
 
 def core_of(client: Operator) -> Core:
-    """The engine behind a client, for the modules of this package. Users have no need of it."""
-    return client._core  # pyright: ignore[reportPrivateUsage]  # the one place that may
+    """Return the engine behind a client, for the modules of this package."""
+    return client._core  # pyright: ignore[reportPrivateUsage]
+
+
+def submits_to(client: Operator) -> str:
+    """Return the tenant that new items of a client belong to, for the modules of this package."""
+    return client._submits_to  # pyright: ignore[reportPrivateUsage]

@@ -1,16 +1,15 @@
-"""What can be set, where, and who wins.
+"""The options of items and work types: what can be set, where, and which level wins.
 
 The same option may be given at several levels. From the strongest:
 
     enqueue(x=), ctx.queue(x=), .next(x=)  >  the type's options(input)  >  @work(x=)  >  app  >  default
 
-`resolve` lays the levels over each other, the weakest first. Three rules go beyond "the stronger
-level wins": `retry` merges field by field; within one level `run_at` wins over `delay`, and
-`deadline` over `expires_in`; and each of these pairs counts as one option, so that a `delay` at
-enqueue beats a `run_at` that the type computed.
+`resolve` applies the levels, the weakest first. The stronger level wins, with three additional rules. `retry`
+is merged field by field. Within one level, `run_at` wins over `delay` and `deadline` over `expires_in`. Each
+of these pairs counts as one option, so a `delay` at enqueue wins over a `run_at` that the type computed.
 
-Values are checked where they are written (`check_options`, `check_type_options`), and are plain
-seconds, ids and names from there on.
+Values are checked where they are written (`check_options`, `check_type_options`). After that they are plain
+seconds, ids and names.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from .errors import Defer, InputError
 from .events import Event
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
-from .retry import Retry
+from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
-from .work import Work, WorkTypeBase, is_work
+from .work import Work, WorkTypeBase, failure_parameter, is_work
 
 
 class HasId(Protocol):
@@ -49,58 +48,58 @@ Input: TypeAlias = dict[str, Any]
 
 
 class NextOptions(TypedDict, total=False):
-    """Options of one item, as `.next` takes them: what it waits for is given by the chain."""
+    """Options of one item in `.next`, where the chain says what the item waits for."""
 
     delay: Duration | None
-    """Not before so long from now."""
+    """Start at the earliest this long from now."""
     run_at: Instant | None
-    """Not before this instant; wins over `delay`."""
+    """Start at the earliest at this instant. Wins over `delay`."""
     retry: Retry | None
     priority: int | None
-    """Higher goes first, within one lane. A 32-bit integer."""
+    """A higher number goes first within one lane. A 32-bit integer."""
     lane: str | None
-    """Fairness label: the lanes of a tenant take turns."""
+    """A label for fairness: the lanes of a tenant are served in rotation."""
     queue: str | None
-    """Isolation: workers may be bound to some queues."""
+    """Isolates work: a worker may be limited to some queues."""
     deadline: Instant | None
-    """Dead if it has not succeeded by then; wins over `expires_in`."""
+    """The item is dead if it has not succeeded by then. Wins over `expires_in`."""
     expires_in: Duration | None
-    """The same, counted from submit. None: no deadline, also where the type has one."""
+    """The deadline, counted from the submit. None: no deadline, even if the type has one."""
     timeout: Duration | None
-    """Bounds one attempt. None: no bound, also where the type has one."""
+    """The longest time of one attempt. None: no limit, even if the type has one."""
     skip_queue: bool | None
-    """Run the first attempt in this process, at once."""
+    """Run the first attempt at once in this process."""
     key: str | None
-    """Idempotency key, unique per tenant and type: an earlier item with it answers instead."""
+    """Idempotency key, unique per tenant and type. If an earlier item has it, no new item is stored."""
     key_scope: KeyScope | None
-    """Which earlier items answer: of groups still open, any kept, or those at most so old."""
+    """Which earlier items count: those of open groups, all that are kept, or those of at most this age."""
     workflow: str | None
     workflow_type: str | None
     on_dead: Compensation | None
-    """Submitted in the same step that makes the item dead."""
+    """The work to submit in the same step that makes the item dead."""
 
 
 class Options(NextOptions, total=False):
-    """Options of one item, as `ctx.queue` takes them and a type's `options(input)` returns them."""
+    """Options of one item in `ctx.queue`, and as a type's `options(input)` returns them."""
 
     after: After
-    """Ids (or Works, or Handles) that it waits for."""
+    """The ids, Works or Handles that it waits for."""
     when: When
-    """What must have become of them."""
+    """The condition that they must meet."""
 
 
 class EnqueueOptions(Options, total=False):
-    """Options of one item, as `enqueue` takes them."""
+    """Options of one item in `enqueue`."""
 
     tx: Any
-    """The caller's transaction: the item exists if and only if it commits."""
+    """A connection in the caller's transaction. The item exists if and only if the transaction commits."""
 
 
 class TypeOptions(TypedDict, total=False):
-    """What `@work(...)` takes. None, where allowed, is the same as not given."""
+    """Options of `@work(...)`. None, where allowed, is the same as not given."""
 
     name: str | None
-    """Default: `module.function`. It is stored with every item, so it must outlive refactorings."""
+    """Default: `module.function`. It is stored with every item, so it should not change."""
     retry: Retry | None
     priority: int | None
     lane: str | None
@@ -112,13 +111,13 @@ class TypeOptions(TypedDict, total=False):
     options: Callable[[Input], Options | None] | None
     """Options computed from the arguments of each Work."""
     doer: Any
-    """How many of this type run at once, and in which order (see `treadle.doers`)."""
+    """How many items of this type run at once, and in which order. See `treadle.doers`."""
     codec: Any
-    """How arguments and results of this type are written: anything with `encode` and `decode`."""
+    """How arguments and results of this type are stored: an object with `encode` and `decode`."""
     on_event: Callable[[Event], object] | None
     on_failure: Callable[[Exception, Any], Literal["retry", "abort"] | Defer | None] | None
     log_context: Callable[[Input], Mapping[str, Any]] | None
-    """What `ctx.log` adds to every record, from the arguments."""
+    """Computes, from the arguments, the fields that `ctx.log` adds to every record."""
     strict_return: bool | None
     run_in: RunIn | None
     """Where the handler runs. Default: `loop` for async functions, `thread` for others."""
@@ -127,10 +126,10 @@ class TypeOptions(TypedDict, total=False):
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one item, decided.
+    """The options of one item after all levels were applied.
 
-    At most one of `run_at` and `delay` is in effect, and at most one of `deadline` and `expires_in`.
-    Relative ones count from submit, by the store's clock.
+    At most one of `run_at` and `delay` is in effect, and at most one of `deadline` and `expires_in`. The
+    relative ones count from the submit, by the store's clock.
     """
 
     delay: float = 0.0
@@ -156,10 +155,9 @@ DEFAULTS: Final = Resolved()
 
 
 def resolve(*levels: Mapping[str, Any] | None, base: Resolved = DEFAULTS) -> Resolved:
-    """Lay checked `levels` over `base`, the weakest first: `resolve(app, type, computed, enqueue)`.
+    """Apply checked `levels` to `base`, the weakest first: `resolve(app, type, computed, enqueue)`.
 
-    Where nothing is given the answer is `base` itself: what holds for every Work of a type can be
-    resolved once, and kept.
+    Returns `base` itself if no level has options, so the options of a type can be resolved once and kept.
     """
     resolved = base
     for level in levels:
@@ -168,7 +166,7 @@ def resolve(*levels: Mapping[str, Any] | None, base: Resolved = DEFAULTS) -> Res
     return resolved
 
 
-# What an explicit None takes away. For any other option None is the same as not given.
+# An explicit None removes these. For any other option None is the same as not given.
 _REMOVABLE: Final = frozenset(("timeout", "key", "on_dead"))
 
 
@@ -179,14 +177,14 @@ def _overlay(base: Resolved, level: Mapping[str, Any]) -> Resolved:
         if name in _FIELDS and (value is not None or name in _REMOVABLE)
     }
     if "retry" in changes:
-        changes["retry"] = base.retry.merge(changes["retry"])
+        changes["retry"] = merge_retry(base.retry, changes["retry"])
     changes |= _timing(level, "run_at", "delay", 0.0)
     changes |= _timing(level, "deadline", "expires_in", None)
     return msgspec.structs.replace(base, **changes) if changes else base
 
 
 def _timing(level: Mapping[str, Any], instant: str, span: str, no_span: float | None) -> dict[str, Any]:
-    """Two names for one option: a level that gives either decides, and the instant wins."""
+    """Resolve two names for one option. A level that gives one of them decides, and the instant wins."""
     if instant not in level and span not in level:
         return {}
     given = no_span if level.get(span) is None else level[span]
@@ -199,7 +197,7 @@ _FIELDS: Final = frozenset(Resolved.__struct_fields__)
 def check_options(
     options: Mapping[str, Any], where: str, allowed: Mapping[str, Check] | None = None
 ) -> dict[str, Any]:
-    """`options` in plain form, or an error that names the option and `where` it was given.
+    """Return `options` in plain form. An error names the option and `where` it was given.
 
     `allowed` is one of `NEXT_OPTIONS`, `QUEUE_OPTIONS` (the default) and `ENQUEUE_OPTIONS`.
     """
@@ -213,13 +211,13 @@ def check_options(
 
 
 def check_type_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a work type in plain form, without those that are None."""
+    """Return the options of a work type in plain form, without those that are None."""
     checked = {name: _checked(name, value, "@work", TYPE_OPTIONS) for name, value in options.items()}
     return {name: value for name, value in checked.items() if value is not None}
 
 
 def check_when(when: When, count: int) -> When:
-    """`when`, if `count` items can meet it."""
+    """Return `when`, or raise InputError if `count` items cannot meet it."""
     try:
         need(when, count)
     except ValueError as error:
@@ -239,7 +237,7 @@ def _checked(name: str, value: Any, where: str, checks: Mapping[str, Check]) -> 
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
     if name in ("after", "when") and where == ".next":
-        return TypeError(f".next has no option {name!r}: it waits for the works before it")
+        return TypeError(f".next has no option {name!r}: it always waits for the works before it")
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
     return TypeError(f"{where} has no option {name!r}: {hint}")
@@ -304,7 +302,7 @@ def _key_scope(value: Any, name: str) -> Any:
 
 
 def _after(value: Any, name: str) -> tuple[str, ...]:
-    # A single id is spared the trap that text is a sequence of characters.
+    # A single id is allowed too: it must not be read as a sequence of characters.
     given: Any = (value,) if isinstance(value, str) or hasattr(value, "id") else value
     try:
         ids = [_id_of(each, name) for each in given]
@@ -321,7 +319,7 @@ def _id_of(value: Any, name: str) -> str:
 
 def _compensation(value: Any, name: str) -> Compensation:
     if isinstance(value, WorkTypeBase):
-        _ = value.failure_parameter  # refuse it where it is written, not when something has died
+        failure_parameter(value)  # raise where the option is written, not when an item has died
         return value
     if not is_work(value):
         raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")

@@ -1,13 +1,12 @@
 """Result: what a handler wants to happen next, as plain data.
 
-Three kinds, made by the context: a `value`, a `queue` of more work, and `void`; any of them may be
-followed by `.next` links. Nothing happens until the handler has returned it: `treadle.result_plan` says
-what the engine has to do then.
+The context makes three kinds: a `value`, a `queue` of more work, and `void`. Each may have `.next` links.
+Nothing happens until the handler has returned the Result. Then `treadle.result_plan` says what the engine has
+to do.
 
-The type parameters are structural: `Result[S, G]`, S the item's own value, G what the group may end
-up with. `ctx.queue(fetch("a"), add(1, 2))` is `Result[None, str | int]`, and `.next(...)` widens G.
-The overloads exist for mypy, which infers `object` for arguments of different types where pyright
-infers their union.
+The type parameters of `Result[S, G]` are structural: S is the type of the item's own value, G of the group's.
+`ctx.queue(fetch("a"), add(1, 2))` is `Result[None, str | int]`, and `.next(...)` widens G. The overloads
+exist for mypy, which infers `object` for arguments of different types where pyright infers their union.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Node: TypeAlias = Union[Work[Any, Any], "Result[Any, Any]"]
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
-    """One `.next`: `items` are released when what stands before them meets `when`."""
+    """One `.next`: `items` are released when the works before them meet `when`."""
 
     items: tuple[Node, ...]
     when: When
@@ -53,7 +52,7 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
     append: Callable[[Any], Any] | None = None
     items: tuple[Node, ...] = ()
     options: dict[str, Any] = {}
-    """Checked options for the works among `items`; nested Results have their own."""
+    """Checked options for the works among `items`. Nested Results have their own."""
     links: tuple[Link, ...] = ()
 
     @overload
@@ -145,32 +144,26 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
     def next(
         self, *works: Items[Any], when: When = "all_success", **options: Unpack[NextOptions]
     ) -> Result[Any, Any]:
-        """Run `works` when what stands before them has met `when`; `options` are theirs.
+        """Run `works` when the works before them have met `when`. `options` apply to `works`.
 
-        What stands before them: the works of the previous link (or of `ctx.queue`), with those of
-        nested Results and of their links, but not what their handlers go on to queue. After
-        `ctx.result` and `ctx.void` it is this item. An empty link changes nothing for the next one.
+        The works before them are those of the previous link or of `ctx.queue`, including those of nested
+        Results and of their links, but not the works that their handlers queue. After `ctx.result` and
+        `ctx.void` it is this item. An empty link is skipped: the next one waits for the link before it.
 
-        It extends this Result and returns it: chain on, or return the original, as you like.
+        It extends this Result and returns it.
         """
         nodes = flatten(works, ".next")
         for node in nodes:
             self._check_follower(node)
         if isinstance(when, AtLeast):
-            check_when(when, len(self._frontier()))
+            check_when(when, len(self._last_works()))
         else:
             check_when(when, 1)
         self.links += (Link(nodes, when, check_options(options, ".next", NEXT_OPTIONS)),)
         return self
 
-    def parts(self) -> Iterator[Node]:
-        """What it is directly made of, in the order written."""
-        yield from self.items
-        for link in self.links:
-            yield from link.items
-
-    def _frontier(self) -> Sequence[object]:
-        """What the next link would wait for."""
+    def _last_works(self) -> Sequence[object]:
+        """Return what the next link would wait for."""
         for link in reversed(self.links):
             if ids := cohort(link.items):
                 return ids
@@ -179,7 +172,7 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
     def _check_follower(self, node: Node) -> None:
         for part in walk(node):
             if part is self:
-                raise InputError(".next: a Result cannot be followed by itself")
+                raise InputError(".next: a Result cannot follow itself")
             if isinstance(part, Work):
                 continue
             if part.kind != "queue":
@@ -189,7 +182,7 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
                 )
             if part.options.get("after"):
                 raise InputError(
-                    ".next takes no queue that has after=: it waits for the works before it",
+                    ".next takes no queue that has after=: it always waits for the works before it",
                     parameters=("after",),
                 )
 
@@ -207,7 +200,7 @@ _MAKERS: dict[Kind, str] = {"value": "result", "queue": "queue", "void": "void"}
 
 
 def flatten(items: Iterable[object], where: str) -> tuple[Node, ...]:
-    """The works and Results in `items`, sequences opened, in order."""
+    """Return the works and Results in `items` and in sequences inside it, in order."""
     nodes: list[Node] = []
     for item in items:
         if _is_node(item):
@@ -234,16 +227,17 @@ def _hint(item: object) -> str:
 
 
 def cohort(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The ids of the works in `nodes`, those of nested Results and of their links included."""
+    """Return the ids of the works in `nodes`, including those of nested Results and of their links."""
     return tuple(part.id for node in nodes for part in walk(node) if isinstance(part, Work))
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and all it is made of, in the order written."""
-    # A stack of its own: handlers may nest deeper than Python recurses.
+    """Yield `node` and every work and Result inside it, in the order written."""
+    # With a stack, not recursion: handlers may nest Results deeper than Python recurses.
     stack = [node]
     while stack:
         node = stack.pop()
         yield node
         if isinstance(node, Result):
-            stack.extend(reversed(tuple(node.parts())))
+            stack += [item for link in reversed(node.links) for item in reversed(link.items)]
+            stack += reversed(node.items)

@@ -1,8 +1,8 @@
 """What a returned Result asks the engine to do: pure functions over its tree.
 
-Own value, contributions to the group's value, children in the order written. A child's gate (what
-it waits for) is written into its options as `after` and `when`, the same way `ctx.queue(after=...)`
-is, so that the engine resolves both alike.
+A plan has the item's own value, the contributions to the group's value, and the children in the order
+written. What a child waits for is written into its options as `after` and `when`, as with
+`ctx.queue(after=...)`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .work import Work
 
 
 class PlannedChild(msgspec.Struct, frozen=True, eq=False):
-    """Work to be submitted with the settlement; this item is its parent."""
+    """Work to submit with the settlement. This item is its parent."""
 
     work: Work[Any, Any]
     options: Mapping[str, Any]
-    """Checked, and complete with the gate."""
+    """Checked options, including `after` and `when`."""
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -35,15 +35,15 @@ class PlannedChild(msgspec.Struct, frozen=True, eq=False):
 
 
 class PlannedContribution(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What this item adds to its group's value: `value`, or what `append` makes of the old one."""
+    """What this item adds to its group's value: `value`, or `append(old value)`."""
 
     value: Any
     final: bool = False
     append: Callable[[Any], Any] | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What one attempt's return value comes to."""
+class ResultPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What the engine has to do for the return value of one attempt."""
 
     value: Any = None
     """The item's own value."""
@@ -52,28 +52,29 @@ class Plan(msgspec.Struct, frozen=True, eq=False, gc=False):
     children: tuple[PlannedChild, ...] = ()
 
 
-NOTHING: Final = Plan()
+NOTHING: Final = ResultPlan()
 
-_Gate: TypeAlias = Mapping[str, Any]
-_Step: TypeAlias = tuple[Node, Mapping[str, Any], _Gate]
+_Wait: TypeAlias = Mapping[str, Any]
+"""`after` and `when`, or empty."""
+_Step: TypeAlias = tuple[Node, Mapping[str, Any], _Wait]
 
 
-def plan(returned: object, self_id: str) -> Plan:
-    """What to do about `returned`, by the item `self_id`. A plain value is `ctx.result(value)`, None
-    is `ctx.void()`.
+def plan(returned: object, self_id: str) -> ResultPlan:
+    """Plan what the item `self_id` returned. A plain value means `ctx.result(value)`, None means
+    `ctx.void()`.
 
-    Raises DuplicateIdError where one Work stands in two places.
+    Raises DuplicateIdError if one Work occurs twice.
     """
     if returned is None:
         return NOTHING
     if not is_result(returned):
-        return Plan(returned, (PlannedContribution(returned),))
+        return ResultPlan(returned, (PlannedContribution(returned),))
     if not returned.items and not returned.links:
-        return Plan(returned.value, (_contribution(returned),)) if returned.kind == "value" else NOTHING
+        return ResultPlan(returned.value, (_contribution(returned),)) if returned.kind == "value" else NOTHING
     contributions = tuple(
         _contribution(part) for part in walk(returned) if isinstance(part, Result) and part.kind == "value"
     )
-    return Plan(returned.value, contributions, tuple(_children(returned, self_id)))
+    return ResultPlan(returned.value, contributions, tuple(_children(returned, self_id)))
 
 
 def _contribution(result: Result[Any, Any]) -> PlannedContribution:
@@ -84,37 +85,36 @@ def _children(root: Result[Any, Any], self_id: str) -> Iterator[PlannedChild]:
     seen: set[str] = set()
     stack: list[_Step] = [(root, {}, {})]
     while stack:
-        node, options, gate = stack.pop()
+        node, options, wait = stack.pop()
         if isinstance(node, Result):
-            stack.extend(reversed(tuple(_steps(node, gate, self_id))))
+            stack.extend(reversed(tuple(_steps(node, wait, self_id))))
             continue
         if node.id in seen:
             raise DuplicateIdError(node.id)
         seen.add(node.id)
-        yield PlannedChild(node, {**options, **gate} if gate else options)
+        yield PlannedChild(node, {**options, **wait} if wait else options)
 
 
-def _steps(result: Result[Any, Any], gate: _Gate, self_id: str) -> Iterator[_Step]:
-    """What `result` is made of, each with its options and with the gate it stands behind.
+def _steps(result: Result[Any, Any], wait: _Wait, self_id: str) -> Iterator[_Step]:
+    """Yield the parts of `result`, each with its options and with what it waits for.
 
-    `gate` is the one that `result` stands behind itself; it holds on until a link has something to
-    wait for.
+    `wait` is what `result` itself waits for. Its parts wait for the same until a link has works before it.
     """
     for node in result.items:
-        yield node, result.options, gate
+        yield node, result.options, wait
     if not result.links:
         return
     before = cohort(result.items) if result.kind == "queue" else (self_id,)
     for link in result.links:
         if before:
-            gate = {"after": before, "when": link.when}
+            wait = {"after": before, "when": link.when}
         for node in link.items:
-            yield node, link.options, gate
+            yield node, link.options, wait
         before = cohort(link.items) or before
 
 
 def unreturned(created: Sequence[Result[Any, Any]], returned: object) -> list[Result[Any, Any]]:
-    """Those of `created` that `returned` is not, and is not made of."""
+    """Return the Results in `created` that are neither `returned` nor a part of it."""
     if not is_result(returned):
         return list(created)
     if len(created) == 1 and created[0] is returned:
@@ -124,14 +124,13 @@ def unreturned(created: Sequence[Result[Any, Any]], returned: object) -> list[Re
 
 
 def needs_old(contributions: Sequence[PlannedContribution]) -> bool:
-    """Whether `fold` looks at the old value of the group."""
+    """Whether `fold` uses the old value of the group."""
     return bool(contributions) and contributions[0].append is not None
 
 
 def fold(contributions: Sequence[PlannedContribution], old: Any) -> tuple[Any, bool]:
-    """The group's value after `contributions`, and whether it is final. `old` is None if there was
-    none.
-    """
+    """Return the group's value after `contributions`, and whether it is final. `old` is None if there is
+    none."""
     for each in contributions:
         old = each.value if each.append is None else each.append(old)
         if each.final:

@@ -1,8 +1,7 @@
-"""The retry policy: how often, and how long between.
+"""The retry policy: how often to try, and how long to wait between attempts.
 
-`Retry` is the whole policy and, given as an override, only the fields that were written:
-`Retry(attempts=5)` at enqueue changes the attempts of the type's policy and leaves its delays
-alone.
+A `Retry` remembers which fields were written. As an override it changes only those: `Retry(attempts=5)` at
+enqueue changes the attempts of the type's policy and keeps its delays.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ _DEFAULTS: Final = {
 class Retry:
     """How failed attempts are repeated.
 
-    attempts: how many in all, the first included; None for no limit.
+    attempts: how many in all, the first included. None: no limit.
     base, factor, max: the wait before retry n is `base * factor ** (n - 1)`, at most `max`.
-    jitter: up to this share of the wait, at random, is taken off, so that a crowd spreads out.
-    backoff: a curve of one's own, `fn(n) -> seconds`, used as it is: no `max`, no jitter. It is
-        code, so it belongs on a type or an app, not on a stored item.
+    jitter: a random share of the wait, at most this much, is subtracted, so that many retries spread out.
+    backoff: your own function `fn(n) -> seconds`, used without `max` and jitter. It is code, so it can be set
+        on a type or an app, but not on a stored item.
 
-    Two policies are equal when they behave alike, whichever fields were written.
+    Two policies are equal if they behave the same, whichever fields were written.
     """
 
     attempts: int | None
@@ -61,7 +60,7 @@ class Retry:
     max: float
     jitter: float
     backoff: Backoff | None
-    given: frozenset[str] = field(compare=False, repr=False)
+    _given: frozenset[str] = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -83,26 +82,15 @@ class Retry:
         for name, value in written.items():
             object.__setattr__(self, name, _DEFAULTS[name] if value is UNSET else _CHECKS[name](value, name))
         object.__setattr__(
-            self, "given", frozenset(name for name, value in written.items() if value is not UNSET)
+            self, "_given", frozenset(name for name, value in written.items() if value is not UNSET)
         )
 
-    @property
-    def overrides(self) -> dict[str, object]:
-        """The fields that were written: `Retry(**retry.overrides)` is this policy again."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name in self.given}
-
-    def merge(self, override: Retry | None) -> Retry:
-        """This policy, with the fields that `override` wrote taking the place of its own."""
-        if override is None or not override.given:
-            return self
-        return Retry(**{**self.overrides, **override.overrides})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
     def exhausted(self, attempt: int) -> bool:
-        """Whether attempt number `attempt` (1 = the first) was the last one allowed."""
+        """Whether attempt number `attempt` (1 = the first) is the last one allowed."""
         return self.attempts is not None and attempt >= self.attempts
 
     def delay(self, n: int, random: Draw = random_module.random) -> float:
-        """Seconds to wait before retry `n` (1 = the first retry)."""
+        """Return the seconds to wait before retry `n` (1 = the first retry)."""
         if n < 1:
             raise InputError.of("n", n, "must be 1 or more: retries are counted from 1")
         if self.backoff is not None:
@@ -119,6 +107,20 @@ class Retry:
             return math.inf
 
 
+def written_fields(retry: Retry) -> dict[str, object]:
+    """Return the fields that were written: `Retry(**written_fields(retry))` is this policy again."""
+    given = retry._given  # pyright: ignore[reportPrivateUsage]
+    return {item.name: getattr(retry, item.name) for item in fields(retry) if item.name in given}
+
+
+def merge_retry(policy: Retry, override: Retry | None) -> Retry:
+    """Return `policy` with the written fields of `override` in place of its own."""
+    changes = {} if override is None else written_fields(override)
+    if not changes:
+        return policy
+    return Retry(**{**written_fields(policy), **changes})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def retry_call(
     fn: Callable[[], Awaitable[T]],
     retry: Retry | None = None,
@@ -127,11 +129,11 @@ async def retry_call(
     clock: Clock | None = None,
     random: Draw = random_module.random,
 ) -> T:
-    """Await `fn()`, again and again as `retry` says, and return its value or raise its last error.
+    """Await `fn()`, repeat it as `retry` says, and return its value or raise its last error.
 
-    `on(error)`, plain or async, is asked after each failure: False stops there, a number is the
-    least wait in seconds, anything else leaves it to the policy. `Abort` stops too, raising its
-    cause if that is an exception. Cancellation is never retried.
+    `on(error)`, plain or async, is called after each failure. False stops. A number is the least wait in
+    seconds. Any other value leaves the decision to the policy. `Abort` stops too, and raises its cause if
+    that is an exception. Cancellation is never retried.
     """
     policy, clock = retry or Retry(), clock or SystemClock()
     attempt = 1

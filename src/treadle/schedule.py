@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from treadle.engine.core import Core
 from treadle.engine.schedule.entry import Recurrence, Run, ScheduleEntry
 from treadle.engine.schedule.occurrence import CATCH_UPS, CatchUp, Cron, Every, Next, NextFn, Timing
-from treadle.engine.schedule.scheduler import Scheduler, is_unseen
+from treadle.engine.schedule.scheduler import is_unseen
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
-from treadle.handle import Handle
+from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
-from treadle.item import Schedule
-from treadle.operator import core_of
+from treadle.item import DEFAULT_TENANT, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, seconds
-
-if TYPE_CHECKING:
-    from treadle.client import Client
 
 LEAST_EVERY: Final = 0.001
 
@@ -92,9 +89,10 @@ class Schedules:
     """The schedules of a store, for operators: `app.schedules`. Of a client that is bound to a tenant, only
     those that such clients made; else all, and those of a tenant are named `tenant/name`."""
 
-    def __init__(self, client: Client, scheduler: Scheduler, tenant: str | None) -> None:
-        self._client = client
-        self._scheduler = scheduler
+    def __init__(self, core: Core, tenant: str | None) -> None:
+        self._core = core
+        self._scheduler = core.scheduler
+        self._tenant = tenant
         # A tenant's own names must not reach into another's.
         self._prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
 
@@ -108,7 +106,7 @@ class Schedules:
         options: Mapping[str, Any],
     ) -> ScheduleHandle:
         """See `app.schedule`."""
-        core = core_of(self._client)
+        core = self._core
         if "schedules" not in core.backend.capabilities:
             raise UnsupportedError("schedules", type(core.backend).__name__)
         if not callable(run):
@@ -119,7 +117,7 @@ class Schedules:
             raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")
         recurrence = Recurrence(
             name=self._full(name),
-            tenant=self._client.submits_to,
+            tenant=DEFAULT_TENANT if self._tenant is None else self._tenant,
             timing=timing,
             run=run,
             catch_up=catch_up,
@@ -131,12 +129,12 @@ class Schedules:
 
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
-        await self._client.connect()
+        await self._core.connect()
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
             await self._scheduler.look()
-        rows = await self._client.backend.schedules()
+        rows = await self._core.backend.schedules()
         rows = [row for row in rows if row.name.startswith(self._prefix)]
-        now = await self._client.backend.now()
+        now = await self._core.backend.now()
         foreign = any(row.name not in self._scheduler.entries for row in rows)
         others = foreign and await self._others(now)
         return [self._state(row, now, others=others) for row in rows]
@@ -156,8 +154,8 @@ class Schedules:
         entry = self._scheduler.entries.get(self._full(name))
         if entry is not None:
             return await self.run_now(entry.recurrence)
-        await self._client.connect()
-        if not any(row.name == self._full(name) for row in await self._client.backend.schedules()):
+        await self._core.connect()
+        if not any(row.name == self._full(name) for row in await self._core.backend.schedules()):
             raise NotFound(name, "schedule")
         raise ScheduleError(
             f"the code of schedule {name!r} is not in this process: trigger it where app.schedule is called",
@@ -172,7 +170,7 @@ class Schedules:
 
     async def remove(self, name: str) -> bool:
         """As `cancel`; False if there was none."""
-        await self._client.connect()
+        await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
         dropped = await self._scheduler.cancel(self._full(name))
         return dropped or (entry is not None and entry.stored is None)
@@ -181,16 +179,13 @@ class Schedules:
         work = await recurrence.mint()
         if work is None:
             return None
-        client = self._client
-        if recurrence.tenant != client.submits_to:
-            client = client.bound(recurrence.tenant)
-        return await client.enqueue(work, **cast("Any", recurrence.options))
+        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options))
 
     def _full(self, name: str) -> str:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
 
     async def _hold(self, name: str, *, paused: bool) -> None:
-        await self._client.connect()
+        await self._core.connect()
         full = self._full(name)
         entry = self._scheduler.entries.get(full)
         if entry is not None and entry.stored is None:
@@ -200,7 +195,7 @@ class Schedules:
 
     async def _others(self, now: float) -> bool:
         """Whether workers live that are not of this process, and so may have code that is not here."""
-        workers = await self._client.backend.workers()
+        workers = await self._core.backend.workers()
         return any(worker.until > now and worker.id not in self._scheduler.workers for worker in workers)
 
     def _state(self, row: Schedule, now: float, *, others: bool) -> ScheduleState:

@@ -1,9 +1,9 @@
-"""What `@work` learns of a function: its name, whether it is async, whether it wants a Context, what
-it takes and what it returns.
+"""What `@work` reads from a function: its name, whether it is async, whether it takes a Context, its
+parameters and its return type.
 
-Annotations are read late, at the first call rather than at definition: they may name what stands
-further down in the module. Only the first parameter is looked at early, for `Context`; and those of
-functions inside functions, whose scope is gone later.
+Annotations are resolved at the first call, not at definition, since they may name classes that the module
+defines later. There are two exceptions. The first parameter is inspected at definition, for `Context`. The
+annotations of a function inside a function are resolved at definition, because its scope is gone later.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import functools
 import inspect
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from .codec import hints
 from .context import Context
 from .errors import DefinitionError
 from .result import Result
@@ -29,18 +29,18 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Handler(msgspec.Struct, frozen=True, eq=False):
-    """A function that carries out a work type, or only says what its calls look like."""
+    """A function that runs a work type, or that only declares its parameters."""
 
     fn: Callable[..., Any]
     is_async: bool
     wants_context: bool
     parameters: Mapping[str, inspect.Parameter]
-    """Those of a call: without the Context."""
+    """The parameters of a call, without the Context."""
     early: Mapping[str, Any] | None = None
-    """Its annotations, if they could be read at its definition."""
+    """Its annotations, if they were resolved at definition."""
 
     def annotations(self) -> Mapping[str, Any]:
-        """The types of `parameters` and of what it returns (as `return`); Any where nothing is written.
+        """Return the types of `parameters` and of the result (as `return`). A missing annotation is Any.
 
         DefinitionError if one cannot be resolved.
         """
@@ -48,14 +48,14 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
 
 
 def inspect_handler(fn: Callable[..., Any]) -> Handler:
-    """What can be known of `fn` at its definition. TypeError if it cannot be a handler."""
+    """Read what is known of `fn` at its definition. TypeError if it cannot be a handler."""
     _check_function(fn)
     parameters = list(inspect.signature(fn).parameters.values())
     with_context = bool(parameters) and _is_context(parameters[0].annotation, _names(fn))
     calls = {each.name: each for each in parameters[with_context:]}
     return Handler(
         fn,
-        # A plain wrapper around an async function returns what that one does: a coroutine.
+        # A plain wrapper around an async function returns a coroutine too.
         is_async=inspect.iscoroutinefunction(inspect.unwrap(fn)),
         wants_context=with_context,
         parameters=calls,
@@ -69,10 +69,10 @@ def _check_function(fn: Any) -> None:
     if not inspect.isroutine(fn):
         raise TypeError(f"@work takes a function, not {fn!r:.80}")
     if fn.__name__ == "<lambda>":
-        raise TypeError("@work takes no lambda: write it with `def`, so that it has a name")
+        raise TypeError("@work takes no lambda: define the function with `def`, so that it has a name")
     unwrapped = inspect.unwrap(fn)
     if inspect.isgeneratorfunction(unwrapped) or inspect.isasyncgenfunction(unwrapped):
-        raise TypeError(f"@work: {fn.__name__} is a generator: a handler returns, it does not yield")
+        raise TypeError(f"@work: {fn.__name__} is a generator: a handler must return its result, not yield")
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -81,7 +81,7 @@ def function_name(fn: Callable[..., Any]) -> str:
 
 
 def module_name(module: str) -> str:
-    """A script's module is named after its file: another process that imports it must find the same name."""
+    """Return the module name. A script is named after its file, as in a process that imports it."""
     return _script_name(module) if module in _MAIN else module
 
 
@@ -103,32 +103,57 @@ def _is_context(annotation: Any, names: dict[str, Any]) -> bool:
 def _names_context(annotation: str, names: dict[str, Any]) -> bool:
     try:
         resolved = eval(annotation, names)
-    except Exception:  # noqa: BLE001  an annotation is any expression
-        # Imported for type checkers only, or inside a function: its name is all there is to go by.
+    except Exception:  # noqa: BLE001  an annotation may be any expression
+        # It is imported for type checkers only, or inside a function. Only its name is known here.
         return annotation.rpartition(".")[2] == Context.__name__
     return not isinstance(resolved, str) and _is_context(resolved, names)
 
 
 def _names(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Where the annotations of `fn` find their names."""
+    """Return the names that the annotations of `fn` may use."""
     return dict(getattr(inspect.unwrap(fn), "__globals__", {}))
 
 
 def _resolved(
     fn: Callable[..., Any], parameters: Iterable[str], scope: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    return {name: hints.resolve(fn, name, scope) for name in (*parameters, "return")}
+    return {name: resolve_annotation(fn, name, scope) for name in (*parameters, "return")}
+
+
+def resolve_annotation(fn: Callable[..., Any], name: str, scope: Mapping[str, Any] | None = None) -> Any:
+    """Return the type of one parameter, or of `"return"`. Any if it has no annotation.
+
+    `scope` holds local names of the code around the function. Raises DefinitionError.
+
+    Annotations are resolved one by one, because a name that exists for type checkers only
+    (`if TYPE_CHECKING:`) does no harm where no value is stored by it, as for the Context parameter.
+    """
+    bare = inspect.unwrap(fn)
+    annotations: Mapping[str, Any] = getattr(bare, "__annotations__", {})
+    if name not in annotations:
+        return Any
+    holder = types.SimpleNamespace(__annotations__={name: annotations[name]})
+    try:
+        hints = typing.get_type_hints(
+            holder, getattr(bare, "__globals__", {}), dict(scope or {}), include_extras=True
+        )
+    except Exception as error:
+        raise DefinitionError(
+            f"the annotation {annotations[name]!r} of {name!r} in {bare.__qualname__} cannot be resolved "
+            f"({error}): import or define the name at module level"
+        ) from error
+    return hints[name]
 
 
 def _early(fn: Callable[..., Any], parameters: Iterable[str]) -> Mapping[str, Any] | None:
-    """The annotations of a function inside a function, by the names known there now."""
+    """Resolve the annotations of a function inside a function, with the local names known now."""
     scope = _enclosing_scope(fn)
     if scope is None:
         return None
     try:
         return _resolved(fn, parameters, scope)
     except DefinitionError:
-        return None  # It is tried again, and reported, when it is needed.
+        return None  # They are resolved again, and the error is raised, when they are needed.
 
 
 def _enclosing_scope(fn: Callable[..., Any]) -> Mapping[str, Any] | None:
@@ -142,7 +167,7 @@ def _enclosing_scope(fn: Callable[..., Any]) -> Mapping[str, Any] | None:
 
 
 def own_type(returned: Any) -> Any:
-    """S of a handler annotated to return `returned`: T itself, or S of `Result[S, ...]`."""
+    """Return S for a handler annotated to return `returned`: the type itself, or S of `Result[S, ...]`."""
     if returned is Result:
         return Any
     origin = get_origin(returned)
@@ -153,11 +178,11 @@ def own_type(returned: Any) -> Any:
     return returned
 
 
-# --------------------------------------------------------------------- a handler for what was declared
+# -------------------------------------------------------------------------- handlers of declared types
 
 
 def check_handler(name: str, declared: Handler, handler: Handler) -> None:
-    """TypeError if calls that fit `declared` do not fit `handler`."""
+    """Raise TypeError if a call that fits `declared` does not fit `handler`."""
     problem = _call_problem(declared.parameters, handler.parameters) or _type_problem(declared, handler)
     if problem:
         raise TypeError(f"{handler.fn.__qualname__} cannot be the handler of {name!r}: {problem}")
@@ -181,7 +206,7 @@ def _type_problem(declared: Handler, handler: Handler) -> str | None:
     try:
         wanted, own = declared.annotations(), handler.annotations()
     except DefinitionError:
-        return None  # It cannot be told yet; type checkers can.
+        return None  # It cannot be checked at runtime yet. Type checkers check it.
     for name in declared.parameters:
         if not _takes(own[name], wanted[name]):
             return f"its parameter {name!r} is {_shown(own[name])}, declared is {_shown(wanted[name])}"
@@ -192,7 +217,7 @@ def _type_problem(declared: Handler, handler: Handler) -> str | None:
 
 
 def _takes(wide: Any, narrow: Any) -> bool:
-    """Whether a value of type `narrow` is one of type `wide`. True where only a type checker can tell."""
+    """Whether a value of type `narrow` is also of type `wide`. True where only a type checker can tell."""
     if wide == narrow or Any in (wide, narrow):
         return True
     if _is_union(narrow):
@@ -226,7 +251,7 @@ def _shown(annotation: Any) -> str:
 
 
 class BatchItem(Handler, frozen=True, eq=False):
-    """What a call for one item of a batch looks like: an element of each list of the function."""
+    """The signature of one item of a batch: an element of the list that the function takes and returns."""
 
     def annotations(self) -> Mapping[str, Any]:
         lists = super().annotations()
@@ -244,7 +269,7 @@ class BatchItem(Handler, frozen=True, eq=False):
         return next(iter(get_args(annotation)), Any)
 
     def _output(self, annotation: Any) -> Any:
-        """The type of a value in the list; exceptions in it are failures, not values."""
+        """Return the type of a value in the list, without exceptions, which stand for failures."""
         element = self._element(annotation, "returns")
         if not _is_union(element):
             return element
@@ -257,16 +282,17 @@ def _is_exception(annotation: Any) -> bool:
 
 
 def batch_item(handler: Handler) -> Handler:
-    """What one item of a batch looks like. TypeError if the function is not one of lists."""
+    """Return the signature of one item of a batch. TypeError if the function does not map a list to a
+    list."""
     if handler.wants_context:
         raise TypeError(
-            f"{handler.fn.__name__} is a batch function: many items share a call, so it has no Context"
+            f"{handler.fn.__name__} is a batch function: items share a call, so it cannot take a Context"
         )
     if [each.kind in _POSITIONAL for each in handler.parameters.values()] != [True]:
         raise TypeError(
-            f"{handler.fn.__name__} is a batch function: it takes one list of inputs, and nothing else"
+            f"{handler.fn.__name__} is a batch function: it must take one list of inputs, and nothing else"
         )
     item = BatchItem(*(getattr(handler, field) for field in handler.__struct_fields__))
-    with contextlib.suppress(DefinitionError):  # not readable yet: looked at again when it is called
+    with contextlib.suppress(DefinitionError):  # not resolvable yet: checked again at the first call
         item.annotations()
     return item

@@ -1,22 +1,22 @@
 """The app for code that is not async: Flask views, Django views, scripts.
 
-Calls are carried out on the app's event loop, from any other thread. An app that runs in no loop yet gets one
-of its own, in a background thread.
+Calls run on the app's event loop and may come from any other thread. An app that has no event loop yet gets
+its own, in a background thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
 from treadle.errors import InputError
-from treadle.handle import Handle
+from treadle.handle import Handle, submit, submitted_handle
 from treadle.item import ItemState
-from treadle.operator import core_of
+from treadle.operator import core_of, submits_to
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.timing import Duration
 from treadle.work import Work
@@ -30,29 +30,39 @@ T = TypeVar("T")
 
 
 class SyncHandle(Generic[S, G]):
-    """A submitted item; each method blocks until it has the answer."""
+    """A submitted item. Each method blocks until it has the answer."""
 
-    def __init__(self, client: SyncClient, handle: Handle[S, G]) -> None:
-        self._client = client
+    def __init__(self, call: Callable[[Coroutine[Any, Any, Any]], Any], handle: Handle[S, G]) -> None:
+        """`call` runs a coroutine on the app's event loop and waits for it."""
+        self._call = call
         self._handle = handle
         self.id = handle.id
         self.group_id = handle.group_id
         self.existing = handle.existing
 
     def result(self, timeout: Duration | None = None) -> S:
-        return self._client.call(self._handle.result(timeout))
+        """As `Handle.result`."""
+        value: S = self._call(self._handle.result(timeout))
+        return value
 
     def group(self, timeout: Duration | None = None) -> G:
-        return self._client.call(self._handle.group(timeout))
+        """As `Handle.group`."""
+        value: G = self._call(self._handle.group(timeout))
+        return value
 
     def state(self) -> ItemState:
-        return self._client.call(self._handle.state())
+        """As `Handle.state`."""
+        state: ItemState = self._call(self._handle.state())
+        return state
 
     def cancel(self) -> None:
-        self._client.call(self._handle.cancel())
+        """As `Handle.cancel`."""
+        self._call(self._handle.cancel())
 
 
 class SyncClient:
+    """The methods of a client for code that is not async."""
+
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
@@ -72,46 +82,50 @@ class SyncClient:
         /,
         **options: Unpack[EnqueueOptions],
     ) -> SyncHandle[Any, Any]:
-        """Submit work. Durable when this returns."""
-        minted = (
-            core_of(self._client).registry.find(work).mint(input or {}) if isinstance(work, str) else work
-        )
+        """Submit work. The item is durable when this returns."""
+        if isinstance(work, str):
+            work = core_of(self._client).registry.find(work).from_input(input or {})
         if options.get("tx") is not None:
-            return self._within([minted], options, "enqueue")[0]
+            return self._enqueue_within([work], options, "enqueue")[0]
 
-        async def submit() -> Handle[Any, Any]:
-            return await self._client.enqueue(minted, **options)
+        async def enqueue() -> Handle[Any, Any]:
+            return await self._client.enqueue(work, **options)
 
-        return SyncHandle(self, self.call(submit()))
+        return SyncHandle(self._call, self._call(enqueue()))
 
     def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[SyncHandle[S, G]]:
+        """Submit works in one atomic step, one group each, all with the same options."""
         if options.get("tx") is not None:
-            return self._within(list(works), options, "enqueue_many")
-        handles = self.call(self._client.enqueue_many(works, **options))
-        return [SyncHandle(self, handle) for handle in handles]
+            return self._enqueue_within(list(works), options, "enqueue_many")
+        handles = self._call(self._client.enqueue_many(works, **options))
+        return [SyncHandle(self._call, handle) for handle in handles]
 
-    def _within(
+    def _enqueue_within(
         self, works: Sequence[Work[Any, Any]], options: EnqueueOptions, where: str
     ) -> list[SyncHandle[Any, Any]]:
-        """Submit in the caller's transaction, and in the caller's thread: there the connection belongs."""
+        """Submit in the caller's transaction, and in the caller's thread, which owns the connection."""
         checked = check_options(options, where, ENQUEUE_OPTIONS)
-        self.call(self._client.connect())
-        handles = _at_once(self._client.submit_within(checked.pop("tx"), works, checked))
-        return [SyncHandle(self, handle) for handle in handles]
+        self._call(self._client.connect())
+        core, tenant = core_of(self._client), submits_to(self._client)
+        answers = _run_without_loop(submit(core, tenant, works, checked))
+        return [SyncHandle(self._call, submitted_handle(core, tenant, answer)) for answer in answers]
 
     def handle(self, id: str) -> SyncHandle[Any, Any]:
-        return SyncHandle(self, self._client.handle(id))
+        """As `Client.handle`."""
+        return SyncHandle(self._call, self._client.handle(id))
 
     def cancel(self, ids: Any) -> int:
-        return self.call(self._client.cancel(ids))
+        """As `Client.cancel`."""
+        return self._call(self._client.cancel(ids))
 
     def get(self, ids: Any) -> list[ItemState | None]:
-        return self.call(self._client.get(ids))
+        """As `Client.get`."""
+        return self._call(self._client.get(ids))
 
     def close(self) -> None:
-        """End the background loop, if there is one. An app on a loop of the user's is left alone."""
+        """End the background loop, if there is one. An app on the user's own loop is not closed."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -125,12 +139,12 @@ class SyncClient:
     async def _end(self) -> None:
         await self._client.close()
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Carry a coroutine out on the app's loop, and wait for it here."""
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the app's loop, and wait for it here."""
         loop = core_of(self._client).loop or self._own_loop()
         if _running_here(loop):
             coroutine.close()
-            raise RuntimeError("app.sync would block the event loop it runs on: await app.enqueue(...) here")
+            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
@@ -151,8 +165,14 @@ def _running_here(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The value of a coroutine that waits for nothing."""
+def _run_without_loop(awaitable: Awaitable[T]) -> T:
+    """Return the value of an awaitable that waits for nothing, as a submit with a driver that is not
+    async."""
+
+    async def wait() -> T:
+        return await awaitable
+
+    coroutine = wait()
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,9 +1,8 @@
-"""Durations and instants: what callers may give, and the one form the engine works with.
+"""Durations and instants: checks the values that callers give and turns them into float seconds.
 
-Callers give a `Duration` (seconds or `timedelta`) or an `Instant` (aware `datetime` or epoch
-seconds). Inside, both are `float` seconds. Whatever a store could not hold or compare (NaN,
-infinity, naive datetimes, the year 30,000) is refused here, by the name of the option it was given
-for.
+Callers give a `Duration` (seconds or `timedelta`) or an `Instant` (aware `datetime` or epoch seconds). Values
+that a store cannot hold or compare (NaN, infinity, naive datetimes, the year 30,000) raise InputError with
+the name of the option.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from .errors import InputError
 Duration: TypeAlias = float | int | timedelta
 Instant: TypeAlias = datetime | float | int
 
-# The years 1 and 9999, past which datetime cannot show an instant. Stores hold more, but nobody
-# means it.
+# The years 1 and 9999, which are the limits of datetime.
 MIN_INSTANT = -62_135_596_800.0
 MAX_INSTANT = 253_402_300_799.0
 MAX_DURATION = MAX_INSTANT
 
 
 def seconds(value: Duration, *, field: str = "duration", allow_negative: bool = False) -> float:
-    """`value` as finite seconds, zero or more."""
+    """Return `value` as finite seconds, zero or more."""
     number = (
         value.total_seconds()
         if isinstance(value, timedelta)
@@ -39,7 +37,7 @@ def seconds(value: Duration, *, field: str = "duration", allow_negative: bool = 
 
 
 def instant(value: Instant, *, field: str = "instant") -> float:
-    """`value` as epoch seconds. The past is allowed: a deadline may have gone by."""
+    """Return `value` as epoch seconds. It may be in the past."""
     if isinstance(value, datetime):
         return _timestamp(value, field)
     number = _number(value, field, "epoch seconds or an aware datetime")
@@ -49,7 +47,7 @@ def instant(value: Instant, *, field: str = "instant") -> float:
 
 
 def to_datetime(epoch: float) -> datetime:
-    """The instant as an aware `datetime` in UTC, as events and states show it."""
+    """Return the instant as an aware `datetime` in UTC."""
     return datetime.fromtimestamp(epoch, UTC)
 
 
@@ -60,7 +58,7 @@ def _timestamp(value: datetime, field: str) -> float:
 
 
 def _number(value: object, field: str, wanted: str) -> float:
-    # bool is an int to Python, but delay=True is a mistake.
+    # A bool is an int, but delay=True is a mistake.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError.of(field, value, f"must be {wanted}")
     try:

@@ -19,44 +19,50 @@ Q = TypeVar("Q")
 
 
 class Queueable(Generic[Q_co]):
-    """What `ctx.queue` and `.next` take: a `Work` or a `Result`. The parameter is what it brings to the
-    group's value.
+    """What `ctx.queue` and `.next` accept: a `Work` or a `Result`. The parameter is the type of the value
+    that it contributes to the group.
     """
 
     __slots__ = ()
 
 
-# Two deep for checkers, not recursive: text is a sequence of text is a sequence of text, and mypy would
-# take it for works.
+# Two levels for type checkers, not recursive: a str is a sequence of str, and mypy would accept it for works.
 Items: TypeAlias = Queueable[Q] | Sequence[Queueable[Q] | Sequence[Queueable[Q]]]
 """A Work, a Result, or sequences of them."""
 
 
 class WorkTypeBase:
-    """What a Work, its options and its Results need of its work type. `treadle.work_type` has the rest."""
+    """The part of a work type that Works, options and Results use. `treadle.work_type` has the rest."""
 
     __name__: str
     name: str
 
     @property
-    def failure_parameter(self) -> str:
-        """The parameter that takes the `Failure` if this type is used as `on_dead=`."""
+    def _failure_parameter(self) -> str:
         raise NotImplementedError
+
+
+def failure_parameter(work_type: WorkTypeBase) -> str:
+    """Return the parameter that receives the `Failure` if this type is used as `on_dead=`.
+
+    DefinitionError if the type does not take exactly one argument.
+    """
+    return work_type._failure_parameter  # pyright: ignore[reportPrivateUsage]  # for this package only
 
 
 class Work(
     msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], frozen=True, eq=False, repr_omit_defaults=True
 ):
-    """One call of a work type: S is what `.result()` will give, G what the group will.
+    """One call of a work type: S is the type of the item's own value, G of the group's value.
 
-    Equal only to itself: two calls with the same arguments are two pieces of work.
+    A Work is equal only to itself: two calls with the same arguments are two Works.
     """
 
     id: str
     type: str
     """The name of its work type."""
     input: dict[str, Any]
-    """The arguments, by parameter name, validated. Not to be changed."""
+    """The validated arguments, by parameter name. Do not change it."""
     definition: WorkTypeBase
     """The work type that was called."""
 

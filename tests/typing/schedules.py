@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from tests.typing.definitions import add
-from treadle import Client, Handle, ScheduleHandle, ScheduleState, Work, next_after, work
+from treadle import Client, Handle, Work, next_after, work
+from treadle.schedule import ScheduleHandle, ScheduleState
 
 
 @work

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.works import make_context
-from treadle.context import Context, ContextServices
+from treadle.context import Context, ContextServices, set_interrupt
 from treadle.errors import InputError
 from treadle.item import ItemState, Lease
 
@@ -71,7 +71,7 @@ def test_extra_and_interrupt_are_the_same_each_time() -> None:
     ctx = make_context()
     ctx.extra["user"] = 1
     assert ctx.extra == {"user": 1}
-    ctx.interrupt.set("stopping")
+    set_interrupt(ctx.interrupt, "stopping")
     assert ctx.interrupt.reason == "stopping"
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from treadle.context import Interrupt
+from treadle.context import Interrupt, set_interrupt
 from treadle.errors import LeaseLost
 
 
@@ -18,15 +18,15 @@ def test_not_set() -> None:
 
 def test_the_first_reason_stays() -> None:
     interrupt = Interrupt("item")
-    assert interrupt.set("cancelled") is True
-    assert interrupt.set("stopping") is False
+    assert set_interrupt(interrupt, "cancelled") is True
+    assert set_interrupt(interrupt, "stopping") is False
     assert (interrupt.reason, interrupt.is_set(), bool(interrupt)) == ("cancelled", True, True)
     assert repr(interrupt) == "<Interrupt cancelled>"
 
 
 def test_raise_if_set_says_why() -> None:
     interrupt = Interrupt("item")
-    interrupt.set("taken")
+    set_interrupt(interrupt, "taken")
     with pytest.raises(LeaseLost) as caught:
         interrupt.raise_if_set()
     assert (caught.value.id, caught.value.reason) == ("item", "taken")
@@ -34,7 +34,7 @@ def test_raise_if_set_says_why() -> None:
 
 async def test_awaiting_one_that_is_set() -> None:
     interrupt = Interrupt()
-    interrupt.set("deadline")
+    set_interrupt(interrupt, "deadline")
     assert await interrupt == "deadline"
 
 
@@ -47,7 +47,7 @@ async def test_every_waiter_is_woken() -> None:
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(wait()) for _ in range(3)]
         await asyncio.sleep(0)
-        interrupt.set("stopping")
+        set_interrupt(interrupt, "stopping")
     assert [task.result() for task in waiting] == ["stopping"] * 3
 
 
@@ -60,7 +60,7 @@ async def test_a_cancelled_waiter_does_not_disturb_the_others() -> None:
     gone, stays = asyncio.create_task(wait()), asyncio.create_task(wait())
     await asyncio.sleep(0)
     gone.cancel()
-    interrupt.set("error")
+    set_interrupt(interrupt, "error")
     assert await stays == "error"
     assert (await asyncio.gather(gone, return_exceptions=True))[0].__class__ is asyncio.CancelledError
 
@@ -71,7 +71,7 @@ def test_a_thread_may_wait() -> None:
     woken = threading.Event()
     thread = threading.Thread(target=lambda: interrupt.wait(30) and woken.set())
     thread.start()
-    interrupt.set("taken")
+    set_interrupt(interrupt, "taken")
     thread.join(30)
     assert woken.is_set()
     assert interrupt.wait() is True

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import CronError, InputError, ScheduleError
+from treadle import InputError
 from treadle.engine.schedule.occurrence import (
     MOST_CAUGHT_UP,
     MOST_STEPS,
@@ -22,6 +22,7 @@ from treadle.engine.schedule.occurrence import (
     Timing,
     decide,
 )
+from treadle.errors import CronError, ScheduleError
 from treadle.schedule import timing_of
 
 NOW = 1_700_000_000.0

@@ -130,7 +130,7 @@ class TestChecks:
         with pytest.raises(TypeError, match=r"ctx\.queue has no option 'tx'"):
             check_options({"tx": object()}, "ctx.queue")
         with pytest.raises(
-            TypeError, match=r"\.next has no option 'after': it waits for the works before it"
+            TypeError, match=r"\.next has no option 'after': it always waits for the works before it"
         ):
             check_options({"after": ["a"]}, ".next", NEXT_OPTIONS)
 

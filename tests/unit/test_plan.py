@@ -9,16 +9,16 @@ import pytest
 from tests.unit.works import make_context, make_work
 from treadle.condition import at_least
 from treadle.errors import DuplicateIdError
-from treadle.result_plan import Plan, fold, needs_old, plan, unreturned
+from treadle.result_plan import ResultPlan, fold, needs_old, plan, unreturned
 
 a, b, c, d, e = (make_work(letter) for letter in "abcde")
 
 
-def gates(planned: Plan) -> dict[str, tuple[tuple[str, ...], Any]]:
+def waits(planned: ResultPlan) -> dict[str, tuple[tuple[str, ...], Any]]:
     return {child.work.id: (child.after, child.when) for child in planned.children}
 
 
-def values(planned: Plan) -> list[Any]:
+def values(planned: ResultPlan) -> list[Any]:
     return [contribution.value for contribution in planned.contributions]
 
 
@@ -89,12 +89,12 @@ class TestFold:
 class TestGates:
     def test_children_are_free(self) -> None:
         planned = plan(make_context().queue(b, [a]), "self")
-        assert gates(planned) == {"b": ((), "all_success"), "a": ((), "all_success")}
+        assert waits(planned) == {"b": ((), "all_success"), "a": ((), "all_success")}
         assert [child.work.id for child in planned.children] == ["b", "a"], "in the order written"
 
     def test_a_link_waits_for_the_link_before(self) -> None:
         planned = plan(make_context().queue(a, b).next(c, when="all_done").next(d, e), "self")
-        assert gates(planned) == {
+        assert waits(planned) == {
             "a": ((), "all_success"),
             "b": ((), "all_success"),
             "c": (("a", "b"), "all_done"),
@@ -105,7 +105,7 @@ class TestGates:
     def test_nested_results_and_their_links_belong_to_the_cohort(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a, ctx.queue(b).next(c)).next(d, when=at_least(2)), "self")
-        assert gates(planned) == {
+        assert waits(planned) == {
             "a": ((), "all_success"),
             "b": ((), "all_success"),
             "c": (("b",), "all_success"),
@@ -117,33 +117,33 @@ class TestGates:
         ctx = make_context()
         root = ctx.result(5) if kind == "result" else ctx.void()
         planned = plan(root.next(a).next(b), "self")
-        assert gates(planned) == {"a": (("self",), "all_success"), "b": (("a",), "all_success")}
+        assert waits(planned) == {"a": (("self",), "all_success"), "b": (("a",), "all_success")}
 
     def test_an_empty_cohort_is_met_at_once(self) -> None:
         ctx = make_context()
-        assert gates(plan(ctx.queue().next(a), "self")) == {"a": ((), "all_success")}
-        assert gates(plan(ctx.queue([]).next(a, when=at_least(1)), "self")) == {"a": ((), "all_success")}
+        assert waits(plan(ctx.queue().next(a), "self")) == {"a": ((), "all_success")}
+        assert waits(plan(ctx.queue([]).next(a, when=at_least(1)), "self")) == {"a": ((), "all_success")}
 
     def test_an_empty_link_is_seen_through(self) -> None:
         planned = plan(make_context().queue(a).next([]).next(b, when="all_done"), "self")
-        assert gates(planned)["b"] == (("a",), "all_done")
+        assert waits(planned)["b"] == (("a",), "all_done")
 
     def test_a_nested_queue_stands_behind_its_link(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a).next(ctx.queue(b).next(c), when="all_done"), "self")
-        assert gates(planned)["b"] == (("a",), "all_done")
-        assert gates(planned)["c"] == (("b",), "all_success")
+        assert waits(planned)["b"] == (("a",), "all_done")
+        assert waits(planned)["c"] == (("b",), "all_success")
 
     def test_an_empty_nested_queue_does_not_open_the_gate(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a).next(ctx.queue().next(b), when="all_done"), "self")
-        assert gates(planned)["b"] == (("a",), "all_done")
+        assert waits(planned)["b"] == (("a",), "all_done")
 
     def test_links_of_nested_values_wait_for_this_item(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a, ctx.result(1).next(b)).next(c), "self")
-        assert gates(planned)["b"] == (("self",), "all_success")
-        assert gates(planned)["c"] == (("a", "b"), "all_success")
+        assert waits(planned)["b"] == (("self",), "all_success")
+        assert waits(planned)["c"] == (("a", "b"), "all_success")
 
 
 class TestOptions:
@@ -155,7 +155,7 @@ class TestOptions:
 
     def test_after_on_the_queue_is_the_gate(self) -> None:
         planned = plan(make_context().queue(a, after=[b, "x"], when="all_done"), "self")
-        assert gates(planned) == {"a": (("b", "x"), "all_done")}
+        assert waits(planned) == {"a": (("b", "x"), "all_done")}
 
     def test_the_gate_is_among_the_options(self) -> None:
         planned = plan(make_context().queue(a).next(b, delay=5), "self")
@@ -186,7 +186,7 @@ class TestBadTrees:
         for n in range(3000):
             root = ctx.queue(make_work(str(n)), root)
         assert len(plan(root, "self").children) == 3001
-        assert unreturned(ctx.created, root) == []
+        assert unreturned(ctx._created, root) == []
 
 
 class TestUnreturned:
@@ -194,24 +194,24 @@ class TestUnreturned:
         ctx = make_context()
         nested, linked = ctx.queue(b), ctx.queue(c)
         root = ctx.queue(a, [nested]).next(linked).next(d)
-        assert unreturned(ctx.created, root) == []
+        assert unreturned(ctx._created, root) == []
 
     def test_chaining_and_returning_the_original_is_returning_it(self) -> None:
         ctx = make_context()
         root = ctx.queue(a)
         root.next(b)
-        assert unreturned(ctx.created, root) == []
-        assert gates(plan(root, "self"))["b"] == (("a",), "all_success")
+        assert unreturned(ctx._created, root) == []
+        assert waits(plan(root, "self"))["b"] == (("a",), "all_success")
 
     def test_the_one_that_was_forgotten(self) -> None:
         ctx = make_context()
         forgotten, root = ctx.queue(a), ctx.queue(b)
-        assert unreturned(ctx.created, root) == [forgotten]
+        assert unreturned(ctx._created, root) == [forgotten]
 
     def test_a_plain_value_returns_none_of_them(self) -> None:
         ctx = make_context()
         forgotten = ctx.queue(a)
-        assert unreturned(ctx.created, 5) == [forgotten]
+        assert unreturned(ctx._created, 5) == [forgotten]
 
     def test_nothing_made_nothing_lost(self) -> None:
         assert unreturned([], 5) == []

@@ -20,7 +20,7 @@ def test_the_three_kinds() -> None:
     assert (value.kind, value.value, value.final, value.append) == ("value", 5, True, None)
     assert (queue.kind, queue.items, queue.options) == ("queue", (a, b, c), {"delay": 2.0})
     assert (void.kind, void.items, void.links) == ("void", (), ())
-    assert ctx.created == [value, queue, void]
+    assert ctx._created == [value, queue, void]
 
 
 def test_next_extends_the_result_it_is_called_on() -> None:
@@ -82,7 +82,7 @@ def test_bad_options_are_refused_where_they_are_written() -> None:
         ctx.queue(a, prio=1)  # type: ignore[call-overload]
     with pytest.raises(InputError, match="append=5 must be a function"):
         ctx.result(1, append=5)  # type: ignore[call-overload]
-    assert ctx.created == [ctx.created[0]], "what was refused was not made"
+    assert ctx._created == [ctx._created[0]], "what was refused was not made"
 
 
 def test_next_refuses_a_condition_that_can_never_be_met() -> None:
@@ -115,8 +115,8 @@ def test_a_value_cannot_wait() -> None:
 def test_a_result_cannot_follow_itself() -> None:
     ctx = make_context()
     result = ctx.queue(a)
-    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+    with pytest.raises(InputError, match="a Result cannot follow itself"):
         result.next(result)
-    with pytest.raises(InputError, match="a Result cannot be followed by itself"):
+    with pytest.raises(InputError, match="a Result cannot follow itself"):
         result.next(ctx.queue(b, ctx.queue(result)))
     assert result.links == ()

@@ -1,4 +1,4 @@
-"""Work types: how they are defined, what their calls mint, and what is refused at definition.
+"""Work types: how they are defined, what their calls make, and what is refused at definition.
 
 Annotations are text here, as in any module that imports from the future.
 """
@@ -25,8 +25,8 @@ from treadle.ids import set_id_generator
 from treadle.options import TypeOptions
 from treadle.result import Result
 from treadle.retry import Retry
-from treadle.work import Work
-from treadle.work_type import WorkType
+from treadle.work import Work, failure_parameter
+from treadle.work_type import WorkType, arguments_of, computed_options, handler_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -66,10 +66,10 @@ def contextual(ctx: Context, n: int) -> int:
 
 class TestMinting:
     def test_a_call_mints_and_runs_nothing(self) -> None:
-        minted = add(1, b=2)
-        assert (minted.type, minted.input) == ("tests.unit.test_work.add", {"a": 1, "b": 2})
-        assert minted.definition is add
-        assert repr(minted) == f"<Work tests.unit.test_work.add(a=1, b=2) {minted.id}>"
+        made = add(1, b=2)
+        assert (made.type, made.input) == ("tests.unit.test_work.add", {"a": 1, "b": 2})
+        assert made.definition is add
+        assert repr(made) == f"<Work tests.unit.test_work.add(a=1, b=2) {made.id}>"
 
     def test_every_call_has_its_own_id(self) -> None:
         one, other = add(1, 2), add(1, 2)
@@ -105,8 +105,8 @@ class TestMinting:
             (lambda: add(1, "2"), "parameter 'b': Expected `int`, got `str`", ("b",)),
             (lambda: move(Point("1")), "parameter 'point': Expected `int`, got `str`", ("point",)),
             (lambda: move(Point(1), 2), "takes 1 positional arguments, 2 were given", ()),
-            (lambda: add.mint({"a": 1}), "missing parameter 'b'", ("b",)),
-            (lambda: add.mint({"a": 1, "bb": 2}), "unknown parameter 'bb': did you mean 'b'?", ("bb",)),
+            (lambda: add.from_input({"a": 1}), "missing parameter 'b'", ("b",)),
+            (lambda: add.from_input({"a": 1, "bb": 2}), "unknown parameter 'bb': did you mean 'b'?", ("bb",)),
         ],
     )
     def test_bad_arguments(
@@ -118,8 +118,8 @@ class TestMinting:
         assert caught.value.parameters == parameters
 
     def test_by_name(self) -> None:
-        minted = add.mint({"a": 1, "b": 2})
-        assert (minted.type, minted.input) == (add.name, {"a": 1, "b": 2})
+        made = add.from_input({"a": 1, "b": 2})
+        assert (made.type, made.input) == (add.name, {"a": 1, "b": 2})
 
 
 class TestNames:
@@ -187,8 +187,8 @@ class TestHandlers:
         assert (quick.run_in, heavy.run_in) == ("loop", "process")
 
     def test_what_they_want(self) -> None:
-        assert not add.required_handler.wants_context
-        assert move.required_handler.wants_context
+        assert not handler_of(add).wants_context
+        assert handler_of(move).wants_context
 
     def test_a_plain_wrapper_of_an_async_function_is_async(self) -> None:
         async def inner(n: int) -> int:
@@ -199,28 +199,28 @@ class TestHandlers:
             return inner(*args, **kwargs)
 
         wrapped = work(outer)
-        assert wrapped.required_handler.is_async
+        assert handler_of(wrapped).is_async
         assert wrapped(1).input == {"n": 1}
 
     def test_context_for_type_checkers_only(self) -> None:
         namespace: dict[str, Any] = {"__name__": "elsewhere", "work": work}
         source = "from __future__ import annotations\n@work\ndef flow(ctx: Context, n: int) -> None: ..."
         exec(source, namespace)
-        assert namespace["flow"].required_handler.wants_context
+        assert handler_of(namespace["flow"]).wants_context
         assert namespace["flow"](3).input == {"n": 3}
 
     def test_an_optional_context_is_a_context(self) -> None:
         @work
         def flow(ctx: Context | None, n: int) -> None: ...
 
-        assert flow.required_handler.wants_context
-        assert flow.mint({"n": 3}).input == {"n": 3}
+        assert handler_of(flow).wants_context
+        assert flow.from_input({"n": 3}).input == {"n": 3}
 
     def test_only_the_first_parameter_is_looked_at(self) -> None:
         @work
         def odd(n: int, value: object) -> None: ...
 
-        assert not odd.required_handler.wants_context
+        assert not handler_of(odd).wants_context
         assert odd(1, "x").input == {"n": 1, "value": "x"}
 
     def test_types_defined_inside_the_function(self) -> None:
@@ -232,9 +232,9 @@ class TestHandlers:
         def double(value: Local) -> Local:
             return Local(value.n * 2)
 
-        minted = double(Local(2))
-        assert minted.input == {"value": Local(2)}
-        assert double.decode_input(double.encode_input(minted.input)) == {"value": Local(2)}
+        made = double(Local(2))
+        assert made.input == {"value": Local(2)}
+        assert double.decode_input(double.encode_input(made.input)) == {"value": Local(2)}
         assert double.decode_result(double.encode_result(Local(4))) == Local(4)
 
 
@@ -242,7 +242,10 @@ class TestDefinition:
     @pytest.mark.parametrize(
         ("define", "message"),
         [
-            (lambda: work(lambda n: n), "@work takes no lambda: write it with `def`, so that it has a name"),
+            (
+                lambda: work(lambda n: n),
+                "@work takes no lambda: define the function with `def`",
+            ),
             (lambda: work(5), "@work takes a function, not 5"),
             (lambda: work("mail.send"), "its name goes by keyword: @work(name='mail.send')"),
             (lambda: work(Point), "@work takes a function, not <class"),
@@ -251,7 +254,7 @@ class TestDefinition:
             (lambda: work.declare("x", lambda: None), "@work takes no lambda"),
             (lambda: work(run_in="thread")(add.fn), "run_in='thread' is for plain functions, and"),
             (lambda: work(run_in="process")(add.fn), "run_in='process' is for plain functions, and"),
-            (lambda: work(run_in="process")(contextual), "takes a Context, which does not leave its process"),
+            (lambda: work(run_in="process")(contextual), "Context, which cannot be sent to another process"),
         ],
     )
     def test_refused_with_a_type_error(self, define: Callable[[], object], message: str) -> None:
@@ -267,7 +270,7 @@ class TestDefinition:
             yield 1
 
         for fn in (generate, generate_async):
-            with pytest.raises(TypeError, match="is a generator: a handler returns, it does not yield"):
+            with pytest.raises(TypeError, match="a handler must return its result, not yield"):
                 work(fn)
 
     @pytest.mark.parametrize(
@@ -340,14 +343,14 @@ class TestComputedOptions:
         @work(options=lambda given: {"priority": given["n"], "delay": 5})
         def one(n: int) -> None: ...
 
-        assert one.computed_options({"n": 3}) == {"priority": 3, "delay": 5.0}
-        assert add.computed_options({"a": 1, "b": 2}) == {}
+        assert computed_options(one, {"n": 3}) == {"priority": 3, "delay": 5.0}
+        assert computed_options(add, {"a": 1, "b": 2}) == {}
 
     def test_none_is_none(self) -> None:
         @work(options=lambda _: None)
         def one(n: int) -> None: ...
 
-        assert one.computed_options({"n": 3}) == {}
+        assert computed_options(one, {"n": 3}) == {}
 
     def test_they_are_checked(self) -> None:
         @work(name="one", options=lambda _: {"delay": -1})
@@ -357,9 +360,9 @@ class TestComputedOptions:
         def two() -> None: ...
 
         with pytest.raises(InputError, match="delay=-1 must not be negative"):
-            one.computed_options({})
+            computed_options(one, {})
         with pytest.raises(TypeError, match=r"options\(input\) of 'two' has no option 'dealy': did you mean"):
-            two.computed_options({})
+            computed_options(two, {})
 
     def test_every_type_option_is_known_to_the_checks(self) -> None:
         from treadle.options import TYPE_OPTIONS
@@ -369,13 +372,13 @@ class TestComputedOptions:
 
 class TestWire:
     def test_input(self) -> None:
-        minted = move(Point(1, 2), by=3)
-        data = move.encode_input(minted.input)
+        made = move(Point(1, 2), by=3)
+        data = move.encode_input(made.input)
         assert data == b'{"point":{"x":1,"y":2},"by":3}'
-        assert move.decode_input(data) == minted.input
+        assert move.decode_input(data) == made.input
 
     def test_arguments_for_the_call(self) -> None:
-        assert move.arguments({"point": Point(1), "by": 3}) == ((Point(1),), {"by": 3})
+        assert arguments_of(move).call({"point": Point(1), "by": 3}) == ((Point(1),), {"by": 3})
 
     @pytest.mark.parametrize("data", [b"", b"[]", b'{"a":1}', b'{"a":1,"b":"2"}', b'{"a":1,"b":2,"c":3}'])
     def test_bad_input(self, data: bytes) -> None:
@@ -403,8 +406,8 @@ class TestWire:
         @work
         def either(ctx: Context, n: int) -> int | Result[str, bytes] | None: ...
 
-        assert bare.result_shape.type is Any
-        assert set(get_args(either.result_shape.type)) == {int, str, type(None)}
+        assert bare._result_shape.type is Any
+        assert set(get_args(either._result_shape.type)) == {int, str, type(None)}
 
     def test_the_codec_of_the_type_comes_first(self) -> None:
         class Reversed:
@@ -425,7 +428,7 @@ class TestWire:
 
 
 class TestDeclarations:
-    def test_a_declared_type_can_be_minted_but_not_run(self) -> None:
+    def test_a_declared_type_can_be_made_but_not_run(self) -> None:
         declared = work.declare("math.add", add.fn, queue="math")
         assert (declared.name, declared(1, b=2).input) == ("math.add", {"a": 1, "b": 2})
         assert not declared.has_handler
@@ -441,7 +444,7 @@ class TestDeclarations:
 
         assert add_here is declared
         assert declared.has_handler
-        assert declared.required_handler.wants_context
+        assert handler_of(declared).wants_context
         assert declared.run_in == "thread"
         assert declared.__name__ == "add_here"
 
@@ -449,13 +452,13 @@ class TestDeclarations:
         def signature(n: int = 1) -> int: ...  # type: ignore[empty-body]
 
         declared = work.declare("n", signature)
-        assert declared.arguments(declared().input) == ((1,), {})
+        assert arguments_of(declared).call(declared().input) == ((1,), {})
 
         @declared.handler
         def handle(n: int = 5) -> int:
             return n
 
-        assert declared.arguments(declared().input) == ((5,), {})
+        assert arguments_of(declared).call(declared().input) == ((5,), {})
 
     def test_a_second_handler_is_refused(self) -> None:
         declared = work.declare("math.add", add.fn)
@@ -520,8 +523,8 @@ class TestBatches:
         async def embed(texts: list[str]) -> list[Point]:
             return [Point(len(text)) for text in texts]
 
-        minted = embed("hello")
-        assert minted.input == {"texts": "hello"}
+        made = embed("hello")
+        assert made.input == {"texts": "hello"}
         assert embed.batch is not None
         assert (embed.batch.size, embed.batch.max_wait) == (3, 0.5)
         assert embed.options == {"queue": "gpu"}
@@ -538,9 +541,9 @@ class TestBatches:
         @work.batch()
         def none(texts: Sequence[str]) -> list[ValueError | TypeError]: ...  # type: ignore[empty-body]
 
-        assert some.result_shape.type is int
+        assert some._result_shape.type is int
         assert some.run_in == "thread"
-        assert none.result_shape.type is Any
+        assert none._result_shape.type is Any
 
     def test_unannotated(self) -> None:
         @work.batch()
@@ -554,12 +557,15 @@ class TestBatches:
         [
             (
                 "(ctx: Context, texts: list[str]) -> list[int]",
-                "many items share a call, so it has no Context",
+                "items share a call, so it cannot take a Context",
             ),
-            ("(a: list[str], b: list[str]) -> list[int]", "it takes one list of inputs, and nothing else"),
-            ("() -> list[int]", "it takes one list of inputs, and nothing else"),
-            ("(*texts) -> list[int]", "it takes one list of inputs, and nothing else"),
-            ("(*, texts: list[str]) -> list[int]", "it takes one list of inputs, and nothing else"),
+            (
+                "(a: list[str], b: list[str]) -> list[int]",
+                "must take one list of inputs, and nothing else",
+            ),
+            ("() -> list[int]", "must take one list of inputs, and nothing else"),
+            ("(*texts) -> list[int]", "must take one list of inputs, and nothing else"),
+            ("(*, texts: list[str]) -> list[int]", "must take one list of inputs, and nothing else"),
             ("(text: str) -> list[int]", "a batch function takes a list, and handle takes str"),
             ("(texts: list[str]) -> int", "a batch function returns a list, and handle returns int"),
             ("(texts: set[str]) -> list[int]", "a batch function takes a list, and handle takes set[str]"),
@@ -592,7 +598,7 @@ class TestCompensation:
         @work
         def refund(failure: Failure, note: str = "") -> None: ...
 
-        assert refund.failure_parameter == "failure"
+        assert failure_parameter(refund) == "failure"
 
     def test_one_argument_only(self) -> None:
         with pytest.raises(DefinitionError, match="cannot be on_dead=: it must take one argument, a Failure"):
@@ -602,13 +608,13 @@ class TestCompensation:
 class TestPickling:
     def test_types_and_works_cross_processes_by_reference(self) -> None:
         assert pickle.loads(pickle.dumps(move)) is move
-        minted = add(1, 2)
-        copy: Work[int, int] = pickle.loads(pickle.dumps(minted))
-        assert (copy.id, copy.input, copy.definition) == (minted.id, minted.input, add)
+        made = add(1, 2)
+        copy: Work[int, int] = pickle.loads(pickle.dumps(made))
+        assert (copy.id, copy.input, copy.definition) == (made.id, made.input, add)
 
     def test_one_that_cannot_be_found(self) -> None:
         @work
         def inner() -> None: ...
 
-        with pytest.raises(DefinitionError, match="it must stand at the top of its module"):
+        with pytest.raises(DefinitionError, match="define it at the top level of its module"):
             pickle.loads(pickle.dumps(inner))

@@ -1,33 +1,31 @@
-"""How values cross the wire: as JSON, typed where a type is declared, tagged where none is.
+"""How values are stored: as JSON, typed where a type is declared, tagged where none is.
 
 ======================  ====================================================================
-`base`                  `Codec`, the protocol, and the size limit
-`tags`                  what JSON has no word for, and the tags that stand for it
-`default`               `JsonCodec`: plain JSON when that is enough, tags when it is not
+`json_codec`            `Codec`, the protocol, and `JsonCodec`, the default
+`tags`                  the tags for values that JSON has no form for
 `hooks`                 classes that msgspec does not know: pydantic models, paths, ...
-`lower`                 a typed value as a tree that any codec can write
+`lower`                 turns a typed value into a tree that any codec can write
 `shape`                 one declared type: validate, encode, decode
-`hints`                 the annotations of a function, resolved
-`signature`             the parameters of a function: bind, encode, decode, call
+`arguments`             the parameters of a function: bind, encode, decode, call
+`refused`               the exception that these modules raise among themselves
 ======================  ====================================================================
 
-Two promises hold everywhere. What is read back equals what was written, or writing it raised
-`EncodeError` with the path of what could not be. And bytes that are not ours, or not the declared
-type, raise `DecodeError` and nothing else.
+Two promises hold for all of them. A value that was written reads back equal; if it cannot, writing it raises
+`EncodeError` with the path of the part at fault. Bytes that treadle did not write, or that are not of the
+declared type, raise `DecodeError` and nothing else.
 """
 
-from .base import MAX_PAYLOAD, Codec, check_size
-from .default import JsonCodec, default_codec
+from .arguments import Arguments, Parameter
+from .json_codec import MAX_PAYLOAD, Codec, JsonCodec, check_size, default_codec
 from .shape import Shape
-from .signature import Parameter, Signature
 
 __all__ = [
     "MAX_PAYLOAD",
+    "Arguments",
     "Codec",
     "JsonCodec",
     "Parameter",
     "Shape",
-    "Signature",
     "check_size",
     "default_codec",
 ]

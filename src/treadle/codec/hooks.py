@@ -1,6 +1,6 @@
-"""Classes that msgspec does not know itself: how they are written, and how they are read.
+"""How classes that msgspec does not know are written and read.
 
-Pydantic models are known by their methods, so that pydantic is never imported here.
+Pydantic models are recognised by their methods, so that pydantic is never imported here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-# Classes that `str` writes and that their own constructor reads.
+# Classes that `str` writes and the constructor reads.
 _TEXT: Final = (
     PurePath,
     Fraction,
@@ -30,8 +30,8 @@ _TEXT: Final = (
 _to_json = msgspec.json.Encoder().encode
 
 
-class Model(Protocol):
-    """The part of `pydantic.BaseModel` that is used."""
+class PydanticModel(Protocol):
+    """The methods of `pydantic.BaseModel` that are used here."""
 
     def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool) -> Any: ...
 
@@ -43,7 +43,7 @@ class Model(Protocol):
 
 
 def bare(cls: Any) -> type:
-    """The class itself, without what is in its brackets: `isinstance` takes no `Iterable[int]`."""
+    """Return the class without its type arguments, since `isinstance` does not accept `Iterable[int]`."""
     origin = typing.get_origin(cls) or cls
     return origin if isinstance(origin, type) else object
 
@@ -53,17 +53,17 @@ def is_model(cls: Any) -> bool:
 
 
 def is_known(cls: Any) -> bool:
-    """Whether `write` and `read` can do with this class what msgspec cannot."""
+    """Whether `write` and `read` support this class."""
     return is_model(cls) or issubclass(bare(cls), _TEXT)
 
 
 def write(value: Any) -> Any:
-    """An instance as JSON-native values. Raises NotImplementedError, as msgspec asks of a hook."""
+    """Turn an instance into JSON-native values. Raises NotImplementedError, as msgspec expects of a hook."""
     if is_model(value):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, _TEXT):
         return str(value)
-    # Of str, int and float, msgspec takes only the classes themselves.
+    # msgspec writes str, int and float, but not their subclasses.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -74,7 +74,7 @@ def write(value: Any) -> Any:
 
 
 def read(cls: Any, value: Any) -> Any:
-    """An instance of `cls` from what `write` made of it. Raises TypeError or ValueError."""
+    """Make an instance of `cls` from the output of `write`. Raises TypeError or ValueError."""
     if is_model(cls) and not isinstance(value, cls):
         return _read_model(cls, value)
     if isinstance(value, bare(cls)):
@@ -84,9 +84,9 @@ def read(cls: Any, value: Any) -> Any:
     raise TypeError(f"Expected `{bare(cls).__name__}`, got `{type(value).__name__}`")
 
 
-def _read_model(cls: type[Model], value: Any) -> Any:
+def _read_model(cls: type[PydanticModel], value: Any) -> Any:
     try:
-        # From JSON first: a strict model takes text for a datetime from JSON only.
+        # From JSON first: a strict model accepts text for a datetime only from JSON.
         return cls.model_validate_json(_to_json(value))
     except ValueError:
         return cls.model_validate(value)

@@ -1,8 +1,8 @@
-"""A value of a declared type as a tree that any codec can write.
+"""Lowering: turns a value of a declared type into a tree that any codec can write.
 
-Where a type is declared the tree holds JSON-native values (a dataclass becomes a dict, a datetime
-a text): the type will tell what they were. Where nothing is declared (`Any`), or a class that only
-the codec may know, it holds the value as it is, and what becomes of it is up to the codec.
+Where a type is declared, the tree holds JSON-native values: a dataclass becomes a dict, a datetime a text.
+The type tells the reader what they were. Where no type is declared (`Any`), or a class that msgspec does not
+know, the tree holds the value itself, and the codec writes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _Series: TypeAlias = info.ListType | info.SetType | info.FrozenSetType | info.Va
 _Fields: TypeAlias = info.StructType | info.DataclassType | info.TypedDictType
 
 
-class Member(Protocol):
-    """What a Choice needs of a shape."""
+class ChoiceMember(Protocol):
+    """The methods of a Shape that a Choice uses."""
 
     type: Any
 
@@ -38,17 +38,17 @@ class Member(Protocol):
 
 class _TakesAnything(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        # msgspec asks whether what a hook returned is an instance of the type it stands for.
+        # msgspec checks that the value a hook returned is an instance of the declared type.
         return True
 
 
 class Choice(metaclass=_TakesAnything):
-    """Stands in a type for a union that msgspec cannot tell apart (`A | B`, `str | UUID`, ...).
+    """Replaces a union whose members msgspec cannot tell apart (`A | B`, `str | UUID`, ...).
 
-    Each such union is a subclass of its own. A value is written as `[name of the member, value]`.
+    Each such union gets its own subclass. A value is written as `[name of the member, value]`.
     """
 
-    members: ClassVar[Mapping[str, Member]]
+    members: ClassVar[Mapping[str, ChoiceMember]]
 
     @classmethod
     def check(cls, value: Any) -> Any:
@@ -68,7 +68,8 @@ class Choice(metaclass=_TakesAnything):
 
     @classmethod
     def _pick(cls, value: Any) -> tuple[str, Any]:
-        """The member that takes this value: the one of its very class first, a base of it later."""
+        """Return the member that accepts this value. The member of its exact class is tried before base
+        classes."""
         for name in sorted(cls.members, key=lambda name: not cls._is_own(name, value)):
             try:
                 return name, cls.members[name].check(value)
@@ -82,7 +83,7 @@ class Choice(metaclass=_TakesAnything):
 
 
 def parts(root: info.Type) -> Iterator[info.Type]:
-    """Every type inside `root`, itself included, each once: declared types may be recursive."""
+    """Yield `root` and every type inside it, each once: declared types may be recursive."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -112,14 +113,15 @@ def _children(node: info.Type) -> list[info.Type]:
 
 
 def is_open(node: info.Type) -> bool:
-    """Whether this spot is the codec's affair: the declared type says nothing that msgspec knows."""
+    """Whether the codec writes this part: the declared type is `Any`, or a class that msgspec does not
+    know."""
     return isinstance(node, info.AnyType) or (
         isinstance(node, info.CustomType) and not hooks.is_known(node.cls)
     )
 
 
 def lowering(root: info.Type, keep: tuple[type, ...] = ()) -> Lower:
-    """The function that lowers values of this type, but leaves instances of `keep` as they are."""
+    """Return the function that lowers values of this type and leaves instances of `keep` as they are."""
     return _Lowering(keep).of(root)
 
 
@@ -128,7 +130,7 @@ def _as_is(value: Any) -> Any:
 
 
 class _Lowering:
-    """Makes one function per type inside a type, once, so that recursive types end."""
+    """Makes the lowering function of each type inside a type once, so that recursive types terminate."""
 
     def __init__(self, keep: tuple[type, ...]) -> None:
         self._made: dict[int, Lower] = {}
@@ -136,7 +138,7 @@ class _Lowering:
 
     def of(self, node: info.Type) -> Lower:
         if id(node) not in self._made:
-            self._made[id(node)] = lambda value: self._made[id(node)](value)  # noqa: PLW0108  made later
+            self._made[id(node)] = lambda value: self._made[id(node)](value)  # noqa: PLW0108  replaced by the next line
             self._made[id(node)] = self._make(node)
         return self._made[id(node)]
 
@@ -197,7 +199,7 @@ class _Lowering:
     def _fields(self, node: _Fields) -> Lower:
         fields = [(field.name, field.encode_name, self.of(field.type)) for field in node.fields]
         label = _label(node)
-        in_a_row = isinstance(node, info.StructType) and node.array_like
+        as_array = isinstance(node, info.StructType) and node.array_like
 
         def lower(value: Any) -> Any:
             lowered = dict(label)
@@ -205,7 +207,7 @@ class _Lowering:
                 item = _field(value, name)
                 if item is not msgspec.UNSET:
                     lowered[encode_name] = _lower_at(name, item, lower_field)
-            return list(lowered.values()) if in_a_row else lowered
+            return list(lowered.values()) if as_array else lowered
 
         return lower
 
@@ -228,7 +230,7 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _label(node: _Fields) -> dict[str, Any]:
-    """What tells a tagged Struct from its siblings."""
+    """Return the tag field of a tagged Struct, which tells it from its siblings."""
     if isinstance(node, info.StructType) and node.tag_field is not None:
         return {node.tag_field: node.tag}
     return {}
@@ -240,7 +242,7 @@ def _choice(node: info.Type) -> type[Choice] | None:
 
 
 def _classes_of(node: info.Type) -> tuple[type, ...]:
-    """The classes whose instances this member of a union takes."""
+    """Return the classes whose instances this member of a union accepts."""
     match node:
         case info.NoneType():
             return (type(None),)

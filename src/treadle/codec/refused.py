@@ -1,4 +1,4 @@
-"""The one exception inside the codec: what is wrong with a value, and where in it."""
+"""Refused: the exception that the codec modules raise among themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _PATH: Final = re.compile(r" - at `(?:key[^`]*` in `)?(\$[^`]*)`\Z")
 
 
 class Refused(Exception):
-    """Becomes InputError, EncodeError or DecodeError at the door; the path grows on the way there."""
+    """What is wrong with a value, and the path of the part at fault.
+
+    Each container adds its step to the path. Public methods turn it into InputError, EncodeError or
+    DecodeError.
+    """
 
     def __init__(self, problem: str, path: str = "$") -> None:
         super().__init__(problem)
@@ -20,13 +24,13 @@ class Refused(Exception):
         self.path = path
 
     def at(self, step: object) -> Refused:
-        """The same, seen from the container that holds the value under `step`."""
+        """Add to the path the step by which a container holds this value."""
         self.path = f"${_step(step)}{self.path[1:]}"
         return self
 
     @classmethod
     def because(cls, error: Exception) -> Refused:
-        """What msgspec, or a constructor that it called, had to say."""
+        """Wrap an exception of msgspec, or of a constructor that msgspec called."""
         if isinstance(error, Refused):
             return error
         if isinstance(error, RecursionError):

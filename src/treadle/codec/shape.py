@@ -1,7 +1,7 @@
-"""One declared type: values of it are validated, written and read back as that very type.
+"""One declared type: validates its values, writes them, and reads them back as that type.
 
-Built once per type and kept. Types whose every part msgspec knows are written and read by it in one
-go; the rest is lowered (see `lower`) and left to the codec.
+A Shape is built once per type and kept. If msgspec knows every part of the type, it writes and reads values
+in one step. Other values are lowered (see `lower`) and left to the codec.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from msgspec import inspect as info
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError, shown
 
 from . import hooks
-from .base import Codec
-from .default import JsonCodec, default_codec, is_marked
+from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
 from .lower import Choice, is_open, lowering, parts
 from .refused import Refused
 
-# Given as builtin, these are taken as instances only: text is not silently parsed into a datetime.
+# Passed to msgspec as builtin types, so that it takes only instances and does not parse text into a datetime.
 _INSTANCES: Final = (datetime, date, time, timedelta, Decimal, UUID, bytes, bytearray)
 _TEXT_LIKE: Final = (
     info.DateTimeType,
@@ -41,14 +40,14 @@ _TIMES: Final = (info.DateTimeType, info.TimeType)
 _CLASSES: Final = (info.StructType, info.DataclassType, info.NamedTupleType)
 _NUMBERS: Final = (info.FloatType, info.CustomType)
 
-_write = msgspec.json.Encoder(enc_hook=hooks.write).encode
+write_json = msgspec.json.Encoder(enc_hook=hooks.write).encode
 
 
 class Shape:
-    """A declared type on the wire. Get it from `Shape.for_type`."""
+    """How values of one declared type are stored. Made by `Shape.for_type`."""
 
     def __init__(self, tp: Any, *, from_dict: bool = False) -> None:
-        """`from_dict`: values of the class itself always come as dicts, which are looked into."""
+        """`from_dict`: values of the class itself always arrive as dicts, so their content is validated."""
         self.type = tp
         self._wire = supported(tp)
         root = info.type_info(self._wire)
@@ -62,23 +61,23 @@ class Shape:
         self.is_plain = self._is_simple and not (
             self._is_open or self._has_classes or self._has_numbers or self._has_times
         )
-        """Nothing but text, whole numbers and the like, also in lists: written in one go."""
+        """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
         self._read = msgspec.json.Decoder(self._wire, dec_hook=_lift_hook).decode
 
     @classmethod
     def for_type(cls, tp: Any) -> Shape:
-        """The shape of this type; raises DefinitionError for one that cannot be stored."""
+        """Return the shape of a type. DefinitionError if its values cannot be stored."""
         try:
             return _shape(tp)
         except TypeError:  # not hashable: an Annotated with a list inside, for instance
             return cls(tp)
 
     def validate(self, value: Any) -> Any:
-        """`value` as this type, or InputError with the path. `"1"` is not an int, 1 is a float.
+        """Return `value` as this type, or raise InputError with the path. `"1"` is not an int, 1 is a float.
 
-        Instances of dataclasses and the like are looked into: a field may hold anything at runtime.
+        The fields of dataclass instances and the like are validated too: they may hold any value at runtime.
         """
         try:
             return self.check(value)
@@ -86,23 +85,23 @@ class Shape:
             raise InputError(f"{refused.path}: {refused.problem}") from refused
 
     def encode(self, value: Any, codec: Codec = default_codec) -> bytes:
-        """Validate and write; EncodeError with the path for what is not this type or has no form."""
+        """Validate and write. EncodeError, with the path, if it is not of this type or cannot be written."""
         if self.is_plain and type(codec) is JsonCodec:
             try:
-                data = write_plain(msgspec.convert(value, self._wire))
-            except Exception:  # noqa: BLE001  the long way says what is wrong, and where
-                data = None
-            if data is not None:
-                return data
+                data = write_json(msgspec.convert(value, self._wire))
+                if data.find(MARK_BYTES) < 0:
+                    return data
+            except Exception:  # noqa: BLE001  the code below finds what is wrong, and where
+                pass
         try:
             return self.write(self.check(value), codec)
         except Refused as refused:
             raise EncodeError(refused.problem, path=refused.path) from refused
 
     def decode(self, data: bytes, codec: Codec = default_codec) -> Any:
-        """Read back as this type, or DecodeError with the path."""
+        """Read a value of this type. DecodeError has the path of the part at fault."""
         try:
-            if type(codec) is JsonCodec and not is_marked(data):
+            if type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
                 return self._read(data)
             return self.lift(codec.decode(data))
         except DecodeError:
@@ -112,7 +111,7 @@ class Shape:
             raise DecodeError(refused.problem, path=refused.path) from error
 
     def check(self, value: Any) -> Any:
-        """`validate`, raising Refused."""
+        """As `validate`, but raises Refused."""
         try:
             checked = self._convert(value)
             if self._has_classes:
@@ -122,58 +121,52 @@ class Shape:
         return checked
 
     def write(self, checked: Any, codec: Codec) -> bytes:
-        """`encode` for what has been validated already."""
+        """As `encode`, for a value that is validated already."""
         if not self._is_open and type(codec) is JsonCodec:
             try:
-                data = _write(checked)
-                if self._is_sound(data, checked):
+                data = write_json(checked)
+                if self._is_exact(data, checked):
                     return data
-            except Exception:  # noqa: BLE001  the long way says what is wrong, and where
+            except Exception:  # noqa: BLE001  the code below finds what is wrong, and where
                 pass
         return codec.encode(self.lower(checked))
 
     def lower(self, checked: Any) -> Any:
-        """The tree that a codec writes; raises Refused."""
+        """Return the tree that a codec writes. Raises Refused."""
         try:
             tree = self._lower(checked)
-            return tree if self._is_on_time(tree, checked) else self._lower_but_times(checked)
+            return tree if self._keeps_times(tree, checked) else self._lower_but_times(checked)
         except Exception as error:
             raise Refused.because(error) from error
 
     def lift(self, tree: Any) -> Any:
-        """The value that was lowered to `tree`. Raises whatever a constructor of the type raises."""
+        """Return the value that was lowered to `tree`. Raises any exception that a constructor of the type
+        raises."""
         return msgspec.convert(tree, self._wire, dec_hook=_lift_hook)
 
     def _convert(self, value: Any) -> Any:
-        if self._is_simple:  # options, even unset ones, take twice the time of a small value
+        if self._is_simple:  # passing options, even unset ones, doubles the time for a small value
             return msgspec.convert(value, self._wire)
         return msgspec.convert(value, self._wire, builtin_types=self._builtin, dec_hook=_check_hook)
 
     def _inside(self, value: Any) -> Any:
-        """What instances hold, down to plain values; msgspec takes an instance's word for it."""
+        """Return the content of instances as plain values, since msgspec does not validate instances."""
         try:
             return msgspec.to_builtins(value, builtin_types=self._builtin, enc_hook=hooks.write)
-        except Exception:  # noqa: BLE001  something only the codec may know: it will judge
+        except Exception:  # noqa: BLE001  a class that only the codec may know: the codec decides
             return value
 
-    def _is_on_time(self, tree: Any, checked: Any) -> bool:
-        """Whether no datetime lost the seconds of its offset: if so, the codec gets it as it is."""
+    def _keeps_times(self, tree: Any, checked: Any) -> bool:
+        """Whether no datetime lost the seconds of its UTC offset. If one did, the codec receives it as it
+        is."""
         return not self._has_times or self.lift(tree) == checked
 
-    def _is_sound(self, data: bytes, value: Any) -> bool:
-        """Whether msgspec wrote all there is: it makes null of NaN, and rounds an offset of seconds."""
-        if is_marked(data) or (self._has_numbers and data.find(b"null") >= 0):
+    def _is_exact(self, data: bytes, value: Any) -> bool:
+        """Whether msgspec wrote the value exactly: it writes NaN as null, and rounds UTC offsets to
+        minutes."""
+        if data.find(MARK_BYTES) >= 0 or (self._has_numbers and data.find(b"null") >= 0):
             return False
         return not self._has_times or self._read(data) == value
-
-
-def write_plain(value: Any) -> bytes | None:
-    """What needs no more than JSON has. None: this does, or has no form at all."""
-    try:
-        data = _write(value)
-    except Exception:  # noqa: BLE001  the long way says what is wrong, and where
-        return None
-    return None if is_marked(data) else data
 
 
 @lru_cache(maxsize=1024)
@@ -182,7 +175,7 @@ def _shape(tp: Any) -> Shape:
 
 
 def supported(tp: Any) -> Any:
-    """`tp`, with unions that msgspec cannot tell apart replaced by a Choice."""
+    """Return `tp` with each union whose members msgspec cannot tell apart replaced by a Choice."""
     reason = _unsupported(tp)
     if reason is None:
         return tp
@@ -213,7 +206,7 @@ def _replaced(tp: Any) -> Any:
 
 
 def _name(tp: Any, siblings: tuple[Any, ...]) -> str:
-    """What a member of a union is called on the wire: its module is named only to tell it apart."""
+    """Return the stored name of a union member. It has the module only where two members share a name."""
     if not isinstance(tp, type) or typing.get_args(tp):
         return str(tp)
     namesakes = [each for each in siblings if getattr(each, "__qualname__", None) == tp.__qualname__]

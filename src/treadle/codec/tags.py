@@ -1,10 +1,10 @@
-"""Tags: `{"$treadle": kind, "value": ...}` for what JSON has no word for.
+"""Tags: `{"$treadle": kind, "value": ...}` for values that JSON has no form for.
 
-`tag` turns a value into a tree of JSON-native values, `untag` turns the tree back. A dict of the
-user's own that holds the key `"$treadle"` is written as kind `dict`, a list of pairs, like a dict
-whose keys are not strings: so nothing in user data can be taken for a tag.
+`tag` turns a value into a tree of JSON-native values, `untag` turns the tree back. A user's dict with the key
+`"$treadle"` is written as kind `dict`, a list of pairs, like a dict whose keys are not strings. So no user
+data can be mistaken for a tag.
 
-A kind that is not known here passes through untouched: it can only come from foreign JSON.
+A tag of an unknown kind is read as a plain dict: treadle did not write it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .refused import Refused
 MARK: Final = "$treadle"
 MAX_DEPTH: Final = 200
 
-# Beyond this, JSON readers that hold numbers as doubles would round.
+# Beyond this, JSON readers that use doubles for numbers would round.
 _EXACT_INT: Final = 2**53
-# Decimal digits of larger integers would meet the interpreter's limit on converting them.
+# Python limits how many decimal digits it converts. Larger integers are written in hexadecimal.
 _DECIMAL_BITS: Final = 2000
 
 _Write: TypeAlias = Callable[[Any, int], object]
 
 
 def tag(value: object, depth: int = 0) -> object:
-    """`value` as JSON-native values only."""
+    """Turn `value` into JSON-native values."""
     write = _WRITERS.get(type(value)) or _writer_of_base(value)
     return write(value, depth)
 
 
 def _writer_of_base(value: object) -> _Write:
-    """Subclasses are written as what they extend: they come back equal, though not the same."""
+    """Write an instance of a subclass as its base class: it reads back equal, but as the base class."""
     for base, write in _WRITERS.items():
         if isinstance(value, base):
             return write
@@ -146,7 +146,7 @@ def _complex(value: complex, depth: int) -> object:
 
 
 def _exception(error: BaseException, depth: int) -> object:
-    """Never refused: failing to say what failed would help nobody."""
+    """Never refused: an error that cannot be written would hide what failed."""
     if isinstance(error, RemoteError):
         return _tagged("exception", {"type": error.error_type, "message": _safe(error.error), "args": None})
     try:
@@ -163,7 +163,7 @@ def _qualified(cls: type) -> str:
 def _message(error: BaseException) -> str:
     try:
         return _safe(str(error))
-    except Exception:  # noqa: BLE001  a user's __str__ may raise anything
+    except Exception:  # noqa: BLE001  a user's __str__ may raise any exception
         return f"<{type(error).__qualname__}>"
 
 
@@ -171,7 +171,7 @@ def _safe(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-# In the order in which bases are tried: a datetime is a date, a bool is an int.
+# Base classes are tried in this order: a datetime is a date, a bool is an int.
 _WRITERS: Final[dict[type, _Write]] = {
     type(None): _as_is,
     bool: _as_is,
@@ -198,9 +198,9 @@ _WRITERS: Final[dict[type, _Write]] = {
 
 
 def untag(tree: Any) -> Any:
-    """The value that `tag` made `tree` of; takes over its containers, raises Refused.
+    """Turn a tree that `tag` made back into the value. Changes the containers of `tree`. Raises Refused.
 
-    One function, not three, because frames count: a dict of pairs is three levels of JSON.
+    It is one function, not three, to use fewer stack frames: a dict of pairs is three levels of JSON.
     """
     kind = type(tree)  # pyright: ignore[reportUnknownVariableType]
     step: Any = None
@@ -229,7 +229,7 @@ def _is_tag(tree: dict[str, Any]) -> bool:
 def _read(kind: str, value: Any) -> Any:
     try:
         return _READERS[kind](value)
-    except Exception:  # noqa: BLE001  hostile input finds every way to fail
+    except Exception:  # noqa: BLE001  hostile input may raise any exception
         raise Refused(f"{shown(value)} is not a {kind}") from None
 
 
@@ -258,14 +258,14 @@ def _read_timedelta(value: list[int]) -> timedelta:
 
 
 def _read_exception(value: dict[str, Any]) -> BaseException:
-    """A built-in exception again; any other as RemoteError, since nothing is ever imported here."""
+    """Make a built-in exception, or a RemoteError for any other class: reading data never imports code."""
     name, message, args = str(value["type"]), str(value["message"]), value["args"]
     cls = getattr(builtins, name, None)
     if not (isinstance(cls, type) and issubclass(cls, Exception)):
         return RemoteError(name, message)
     try:
         return cls(*_read_sequence(args))
-    except Exception:  # noqa: BLE001  a constructor may refuse arguments that were changed later
+    except Exception:  # noqa: BLE001  the constructor may not accept these arguments
         return RemoteError(name, message)
 
 
@@ -275,7 +275,7 @@ _Aware = TypeVar("_Aware", datetime, time)
 
 
 def _with_tiny_offset(value: _Aware, text: str) -> _Aware:
-    """Python takes an offset of less than a second for none."""
+    """Restore a UTC offset of less than a second, which Python reads as none."""
     tiny = _TINY_OFFSET.search(text)
     if tiny is None:
         return value

@@ -11,7 +11,7 @@ def want_str(_: str) -> None: ...
 
 
 async def not_awaited(client: Client) -> None:
-    want_int(client.enqueue(add(1, 2)))  # E: a call that nobody awaited is not its value
+    want_int(client.enqueue(add(1, 2)))  # E: a call that is not awaited is not its value
     want_int(client.enqueue(add(1, 2)).result())  # E: nor is a coroutine
     client.enqueue(add(1, 2)).id  # E: it has no id before it is submitted  # noqa: B018
     client.enqueue(add(1, 2)).cancel()  # E: and nothing to cancel

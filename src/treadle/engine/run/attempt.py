@@ -18,14 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from treadle.clock import Clock
-from treadle.context import Context, ContextServices
+from treadle.context import Context, ContextServices, created_results, set_interrupt
 from treadle.engine.settings import Middleware
 from treadle.engine.submit.build_item import retry_of, timeout_of
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.flow_control import Accept, AcceptInfo, FailureInfo
 from treadle.item import Loss
-from treadle.retry import Retry
+from treadle.retry import Retry, merge_retry
+from treadle.work_type import arguments_of
 
 from .decide import Classified, Decision, Die, failure_of, raised, returned
 from .held import LOST, HeldLease, Stop
@@ -130,7 +131,7 @@ class AttemptRunner:
             return self._interrupted(active)
         if error is not None:
             return self.failure(active, error)
-        created = active.ctx.created if active.ctx is not None else ()
+        created = created_results(active.ctx) if active.ctx is not None else ()
         return returned(active.lease, value, created, active.bound.strict)
 
     def failure(self, active: HeldLease, error: BaseException) -> Decision:
@@ -140,7 +141,7 @@ class AttemptRunner:
             return self._raised(active, error, retry)
         except Exception as own:  # noqa: BLE001  a throwing backoff is as good as none
             self._desk.classifier_failed(own)
-            return self._raised(active, error, retry.merge(Retry(backoff=None)))
+            return self._raised(active, error, merge_retry(retry, Retry(backoff=None)))
 
     def _raised(self, active: HeldLease, error: BaseException, retry: Retry) -> Decision:
         now = active.store_time(self._clock.monotonic())
@@ -185,7 +186,7 @@ class AttemptRunner:
 
     def _call(self, active: HeldLease) -> Awaitable[Any]:
         bound = active.bound
-        args, kwargs = bound.type.arguments(active.input)
+        args, kwargs = arguments_of(bound.type).call(active.input)
         if bound.wants_context:
             args = (active.ctx, *args)
         return self.call(active, args, kwargs)
@@ -261,7 +262,7 @@ class AttemptRunner:
             return
         active.stop = reason
         if active.ctx is not None and reason != "timeout":
-            active.ctx.interrupt.set(reason)
+            set_interrupt(active.ctx.interrupt, reason)
         if reason == "stopping":
             return
         if self._grace and reason != "timeout":

@@ -26,7 +26,7 @@ from treadle.errors import (
 )
 from treadle.item import ErrorInfo, Lease, Reason, Verdict
 from treadle.result import Result
-from treadle.result_plan import Plan, plan, unreturned
+from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry
 from treadle.work import Work
 
@@ -36,7 +36,7 @@ _CUT = "[...]"
 
 
 class Succeed(msgspec.Struct, frozen=True, gc=False):
-    plan: Plan
+    plan: ResultPlan
 
 
 class RunAgain(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from treadle.codec import Codec
-from treadle.dependency import GATE
+from treadle.dependency import DEPENDENCY
 from treadle.doers.base import BaseDoer, Task
 from treadle.engine.submit.build_item import PLAIN, read_stored
 from treadle.errors import DecodeError, PayloadError
@@ -51,7 +51,7 @@ class Dispatcher:
         rooms = {name: self._room(bound, shared) for name, bound in self._bounds.items()}
         own = sum(rooms[name] for name, bound in self._bounds.items() if bound.own_doer)
         limit = min(shared + own, PORTION)
-        rooms[GATE.name] = limit
+        rooms[DEPENDENCY.name] = limit
         avoid = self._doer.avoid().union(*(b.doer.avoid() for b in self._bounds.values() if b.own_doer))
         return _filled(empty, limit, rooms, avoid)
 
@@ -158,7 +158,7 @@ _decoder = msgspec.json.Decoder(tuple[Item, ...])
 
 
 def is_gate(type: str) -> bool:
-    return type == GATE.name
+    return type == DEPENDENCY.name
 
 
 def opened(lease: Lease) -> PendingSettlement:

@@ -17,6 +17,7 @@ from treadle.engine.timers import Timer
 from treadle.item import Lease
 from treadle.metrics import TypeMetrics
 from treadle.retry import Retry
+from treadle.work_type import handler_of
 
 
 class BoundType:
@@ -40,7 +41,7 @@ class BoundType:
     def __init__(
         self, type: AnyType, itemizer: ItemBuilder, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
     ) -> None:
-        handler = type.required_handler
+        handler = handler_of(type)
         base = itemizer.base(type)
         self.type = type
         self.name = type.name

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from treadle.clock import SystemClock
 from treadle.context import Context
-from treadle.dependency import GATE
+from treadle.dependency import DEPENDENCY
 from treadle.doers.base import BaseDoer, managed
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
@@ -97,7 +97,7 @@ class Runtime:
             worker=duty.worker,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
-            types=lambda: (*self._bounds, GATE.name),
+            types=lambda: (*self._bounds, DEPENDENCY.name),
         )
         self.pruner = Pruner(core.backend, clock, core.hooks)
         self._watchdog: Watchdog | None = None

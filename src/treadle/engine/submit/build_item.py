@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.codec import check_size
 from treadle.condition import need
-from treadle.dependency import GATE
+from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import InputError
@@ -22,7 +22,8 @@ from treadle.flow_control import Failure
 from treadle.item import Counting, Item, Lease, Reason
 from treadle.options import Compensation, Resolved, resolve
 from treadle.retry import Retry
-from treadle.work import Work, WorkTypeBase
+from treadle.work import Work, WorkTypeBase, failure_parameter
+from treadle.work_type import computed_options
 
 
 class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,7 +94,7 @@ class ItemBuilder:
         if usual is not None:  # two thirds of the time that the long way takes
             return Item(work.id, work.type, self._encoded(type, work.input), tenant, *usual)
         item = self._item(work, type, options, tenant, parent, lease_to)
-        if type is not GATE and type.options.get("options") is None and not self.base(type).skip_queue:
+        if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
 
@@ -107,14 +108,14 @@ class ItemBuilder:
         lease_to: Callable[[str], str | None] | None,
     ) -> Item:
         base = self.base(type)
-        resolved = resolve(type.computed_options(work.input), options, base=base)
+        resolved = resolve(computed_options(type, work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
         worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
         # In the order of the fields: by keyword this would take four times as long.
         return Item(
             work.id,
             work.type,
-            self._gated(work, options, tenant) if type is GATE else self._encoded(type, work.input),
+            self._gated(work, options, tenant) if type is DEPENDENCY else self._encoded(type, work.input),
             tenant,
             resolved.queue,
             resolved.lane,
@@ -169,7 +170,7 @@ class ItemBuilder:
         if wanted is None:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
-            return Compensating(wanted.name, None, wanted.failure_parameter)
+            return Compensating(wanted.name, None, failure_parameter(wanted))
         return Compensating(wanted.type, self._encoded(self._registry.meet(wanted), wanted.input))
 
     # -- compensation ----------------------------------------------------------------------------------

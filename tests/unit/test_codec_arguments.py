@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Unpack
 
-from treadle.codec import Parameter, Signature
-from treadle.codec.hints import resolve
+from treadle.codec import Arguments, Parameter
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
+from treadle.signature import resolve_annotation
 
 if TYPE_CHECKING:
     from nowhere import Hidden
@@ -78,6 +78,23 @@ def unpacked(**options: Unpack[Options]) -> dict[str, Any]:
 def nothing() -> None: ...
 
 
+def arguments_of(
+    fn: Callable[..., Any],
+    *,
+    name: str | None = None,
+    skip_first: bool = False,
+    scope: dict[str, Any] | None = None,
+) -> Arguments:
+    found = list(inspect.signature(fn).parameters.values())[skip_first:]
+    return Arguments(
+        name or fn.__qualname__,
+        [
+            Parameter(each.name, resolve_annotation(fn, each.name, scope), each.default, each.kind)
+            for each in found
+        ],
+    )
+
+
 CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (add, (1, 2), {}),
     (add, (1,), {"b": 2}),
@@ -110,11 +127,11 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
 def test_a_stored_call_is_the_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    signature = Signature.for_function(fn)
-    bound = signature.bind(args, kwargs)
-    back = signature.decode(signature.encode(bound))
+    arguments = arguments_of(fn)
+    bound = arguments.bind(args, kwargs)
+    back = arguments.decode(arguments.encode(bound))
     assert back == bound
-    stored_args, stored_kwargs = signature.call(back)
+    stored_args, stored_kwargs = arguments.call(back)
     assert fn(*stored_args, **stored_kwargs) == fn(*args, **kwargs)
 
 
@@ -122,18 +139,16 @@ def test_a_stored_call_is_the_call(
 def test_binding_is_pythons_own(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    assert (
-        Signature.for_function(fn).bind(args, kwargs) == inspect.signature(fn).bind(*args, **kwargs).arguments
-    )
+    assert arguments_of(fn).bind(args, kwargs) == inspect.signature(fn).bind(*args, **kwargs).arguments
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
 def test_what_was_bound_can_be_bound_again_by_name(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    signature = Signature.for_function(fn)
-    bound = signature.bind(args, kwargs)
-    assert signature.bind_names(bound) == bound
+    arguments = arguments_of(fn)
+    bound = arguments.bind(args, kwargs)
+    assert arguments.bind_names(bound) == bound
 
 
 WRONG_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], tuple[str, ...], str]] = [
@@ -174,43 +189,43 @@ def test_a_wrong_call_is_refused_by_parameter(
     message: str,
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        Signature.for_function(fn, name="my.work").bind(args, kwargs)
+        arguments_of(fn, name="my.work").bind(args, kwargs)
     assert caught.value.parameters == parameters
     assert caught.value.work_type == "my.work"
     assert str(caught.value).startswith("my.work: ")
 
 
 def test_arguments_by_name_are_refused_by_name_too() -> None:
-    signature = Signature.for_function(add)
+    arguments = arguments_of(add)
     with pytest.raises(InputError, match="unknown parameter 'c'"):
-        signature.bind_names({"a": 1, "b": 2, "c": 3})
+        arguments.bind_names({"a": 1, "b": 2, "c": 3})
     with pytest.raises(InputError, match="missing parameter 'b'"):
-        signature.bind_names({"a": 1})
+        arguments.bind_names({"a": 1})
     with pytest.raises(InputError, match="Expected `int`"):
-        signature.bind_names({"a": 1, "b": "2"})
+        arguments.bind_names({"a": 1, "b": "2"})
 
 
 def test_a_gap_before_a_positional_argument_is_filled_with_the_default() -> None:
     def fn(a: int, b: int = 20, c: int = 30, /) -> tuple[int, ...]:
         return (a, b, c)
 
-    signature = Signature.for_function(fn)
-    args, kwargs = signature.call(signature.bind_names({"a": 1, "c": 3}))
+    arguments = arguments_of(fn)
+    args, kwargs = arguments.call(arguments.bind_names({"a": 1, "c": 3}))
     assert fn(*args, **kwargs) == (1, 20, 3)
 
 
 def test_defaults_are_not_stored() -> None:
-    signature = Signature.for_function(greet)
-    assert signature.bind(("a",), {}) == {"name": "a"}
-    assert signature.encode({"name": "a"}) == b'{"name":"a"}'
+    arguments = arguments_of(greet)
+    assert arguments.bind(("a",), {}) == {"name": "a"}
+    assert arguments.encode({"name": "a"}) == b'{"name":"a"}'
 
 
 def test_a_default_need_not_be_of_the_declared_type() -> None:
     def fn(a: int = object()) -> Any:  # type: ignore[assignment]
         return a
 
-    signature = Signature.for_function(fn)
-    args, kwargs = signature.call(signature.decode(signature.encode(signature.bind((), {}))))
+    arguments = arguments_of(fn)
+    args, kwargs = arguments.call(arguments.decode(arguments.encode(arguments.bind((), {}))))
     assert fn(*args, **kwargs) is fn()
 
 
@@ -218,16 +233,16 @@ def test_the_context_is_not_part_of_a_call() -> None:
     def handler(ctx: Hidden, a: int) -> int:
         return a
 
-    signature = Signature.for_function(handler, skip_first=True)
-    assert signature.bind((1,), {}) == {"a": 1}
-    assert [each.name for each in signature.parameters] == ["a"]
+    arguments = arguments_of(handler, skip_first=True)
+    assert arguments.bind((1,), {}) == {"a": 1}
+    assert [each.name for each in arguments.parameters] == ["a"]
 
 
 def test_parameters_may_be_written_out() -> None:
-    signature = Signature("embed", [Parameter("text", str)])
-    assert signature.bind(("hello",), {}) == {"text": "hello"}
+    arguments = Arguments("embed", [Parameter("text", str)])
+    assert arguments.bind(("hello",), {}) == {"text": "hello"}
     with pytest.raises(InputError, match="embed: parameter 'text'"):
-        signature.bind((1,), {})
+        arguments.bind((1,), {})
 
 
 @pytest.mark.parametrize(
@@ -248,7 +263,7 @@ def test_parameters_may_be_written_out() -> None:
 )
 def test_bytes_that_are_no_such_call_are_a_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        Signature.for_function(add).decode(data)
+        arguments_of(add).decode(data)
 
 
 @settings(max_examples=200, deadline=None)
@@ -256,7 +271,7 @@ def test_bytes_that_are_no_such_call_are_a_decode_error(data: bytes) -> None:
 def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
     for fn in (add, mixed, untyped, gather):
         try:
-            Signature.for_function(fn).decode(data)
+            arguments_of(fn).decode(data)
         except DecodeError as error:
             str(error).encode()
 
@@ -272,15 +287,15 @@ def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
 def test_what_has_no_form_is_refused_by_path(
     fn: Callable[..., Any], args: tuple[Any, ...], path: str
 ) -> None:
-    signature = Signature.for_function(fn)
+    arguments = arguments_of(fn)
     with pytest.raises(EncodeError) as caught:
-        signature.encode(signature.bind(args, {}))
+        arguments.encode(arguments.bind(args, {}))
     assert caught.value.path == path
 
 
 def test_what_was_not_bound_is_refused_when_written() -> None:
     with pytest.raises(EncodeError, match=r"Expected one of `str \| UUID`") as caught:
-        Signature.for_function(draw).encode({"line": Line(Point(1), Point(2)), "label": 5})
+        arguments_of(draw).encode({"line": Line(Point(1), Point(2)), "label": 5})
     assert caught.value.path == "$.label"
 
 
@@ -293,7 +308,7 @@ def test_a_parameter_that_cannot_be_stored_is_refused_when_declared() -> None:
 
     fn.__annotations__["bad"] = list[Ambiguous]
     with pytest.raises(DefinitionError, match=r"my.work: parameter 'bad': .* cannot be stored"):
-        Signature.for_function(fn, name="my.work")
+        arguments_of(fn, name="my.work")
 
 
 class Recorder:
@@ -310,9 +325,9 @@ class Recorder:
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
 def test_a_codec_of_ones_own(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    codec, signature = Recorder(), Signature.for_function(fn)
-    bound = signature.bind(args, kwargs)
-    assert signature.decode(signature.encode(bound, codec), codec) == bound
+    codec, arguments = Recorder(), arguments_of(fn)
+    bound = arguments.bind(args, kwargs)
+    assert arguments.decode(arguments.encode(bound, codec), codec) == bound
 
 
 # Resolving annotations
@@ -326,24 +341,24 @@ def test_names_of_the_surroundings_can_be_given() -> None:
     def fn(a: Local) -> None: ...
 
     with pytest.raises(DefinitionError, match=r"'Local' of 'a' in .* cannot be resolved"):
-        Signature.for_function(fn)
-    signature = Signature.for_function(fn, localns=locals())
-    assert signature.decode(signature.encode(signature.bind((Local(1),), {}))) == {"a": Local(1)}
+        arguments_of(fn)
+    arguments = arguments_of(fn, scope=locals())
+    assert arguments.decode(arguments.encode(arguments.bind((Local(1),), {}))) == {"a": Local(1)}
 
 
 def test_a_hidden_name_is_refused_only_where_it_is_needed() -> None:
     def fn(a: int, b: Hidden) -> None: ...
 
-    assert resolve(fn, "a") is int
-    assert resolve(fn, "return") is type(None)
+    assert resolve_annotation(fn, "a") is int
+    assert resolve_annotation(fn, "return") is type(None)
     with pytest.raises(DefinitionError, match=r"'Hidden' of 'b' .*import or define"):
-        resolve(fn, "b")
+        resolve_annotation(fn, "b")
 
 
 def test_without_an_annotation_it_may_be_anything() -> None:
-    assert resolve(untyped, "a") is Any
-    assert resolve(untyped, "return") is Any
-    assert resolve(functools.partial(add, 1), "b") is Any
+    assert resolve_annotation(untyped, "a") is Any
+    assert resolve_annotation(untyped, "return") is Any
+    assert resolve_annotation(functools.partial(add, 1), "b") is Any
 
 
 def test_decorated_functions_keep_their_annotations() -> None:
@@ -351,31 +366,31 @@ def test_decorated_functions_keep_their_annotations() -> None:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return add(*args, **kwargs)
 
-    signature = Signature.for_function(wrapper)
-    assert signature.bind((1, 2), {}) == {"a": 1, "b": 2}
+    arguments = arguments_of(wrapper)
+    assert arguments.bind((1, 2), {}) == {"a": 1, "b": 2}
     with pytest.raises(InputError, match="Expected `int`"):
-        signature.bind((1, "2"), {})
+        arguments.bind((1, "2"), {})
 
 
 def test_an_annotation_that_cannot_be_hashed() -> None:
-    signature = Signature("f", [Parameter("n", Annotated[int, ["a", "note"]])])
-    assert signature.bind((1,), {}) == {"n": 1}
+    arguments = Arguments("f", [Parameter("n", Annotated[int, ["a", "note"]])])
+    assert arguments.bind((1,), {}) == {"n": 1}
     with pytest.raises(InputError, match="'n'"):
-        signature.bind(("1",), {})
+        arguments.bind(("1",), {})
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
 def test_plain_parameters_take_their_own_type_alone(value: Any) -> None:
     """Where nothing is to be converted there is a short way: it takes no more than the long one."""
-    signature = Signature("f", [Parameter("n", int)])
+    arguments = Arguments("f", [Parameter("n", int)])
     with pytest.raises(InputError, match="'n'"):
-        signature.bind((value,), {})
-    assert signature.bind((2**80,), {}) == signature.bind((), {"n": 2**80}) == {"n": 2**80}
+        arguments.bind((value,), {})
+    assert arguments.bind((2**80,), {}) == arguments.bind((), {"n": 2**80}) == {"n": 2**80}
 
 
 def test_a_subclass_of_a_plain_type_is_converted() -> None:
     class Name(str):
         __slots__ = ()
 
-    bound = Signature("f", [Parameter("name", str)]).bind((Name("x"),), {})
+    bound = Arguments("f", [Parameter("name", str)]).bind((Name("x"),), {})
     assert bound == {"name": "x"}
