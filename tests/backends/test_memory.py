@@ -13,8 +13,8 @@ import pytest
 from tests.backends.wander import Wanderer
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
-from treadle.backends.memory.rows import Kind
-from treadle.backends.memory.store import Store
+from treadle.backends.memory.rows import ItemKind
+from treadle.backends.memory.store import MemoryTables
 from treadle.errors import UnsupportedError
 from treadle.item import (
     Contribution,
@@ -36,10 +36,10 @@ YEAR = 366 * 86400.0
 
 
 class MemorySubject:
-    def __init__(self, *, quick: bool = True) -> None:
+    def __init__(self, *, shortcuts: bool = True) -> None:
         self.clock = ManualClock()
         self.backend = MemoryBackend(self.clock)
-        self.backend.store.quick = quick
+        self.backend.store.shortcuts = shortcuts
 
     async def advance(self, seconds: float) -> None:
         await self.clock.advance(seconds)
@@ -61,7 +61,7 @@ class TestContractTheLongWay(BackendContract):
 
     @pytest.fixture
     def subject(self) -> Iterator[MemorySubject]:
-        subject = MemorySubject(quick=False)
+        subject = MemorySubject(shortcuts=False)
         yield subject
         assert audit(subject.backend) == []
 
@@ -98,7 +98,7 @@ async def succeed(backend: MemoryBackend, leases: list[Lease], *children: Item) 
     )
 
 
-def left_in(store: Store) -> list[str]:
+def left_in(store: MemoryTables) -> list[str]:
     """The tables with something in them, those of workers and schedules apart."""
     tables: dict[str, object] = {
         "items": store.items,
@@ -111,21 +111,21 @@ def left_in(store: Store) -> list[str]:
         "dead": store.dead,
         "lines": store.lines,
         "ready": list(store.ready),
-        "queues": store.ready.queues.turns or store.ready.queues.held,
+        "queues": store.ready.queues.nodes or store.ready.queues.left_out,
         "parked": store.parked,
-        "due": store.due.queues,
+        "scheduled": store.scheduled.queues,
         "doomed": list(store.doomed),
         "deadlines": store.deadlines,
         "waiters": store.waiters,
-        "fading": store.fading.rows,
-        "bundles": store.fading.bundles,
-        "fading groups": store.fading.groups,
-        "claimed keys": store.permits.keys,
-        "claimed keys by end": store.permits.keys_by_end,
-        "meters": store.permits.meters,
-        "meters by end": store.permits.meters_by_end,
-        "searches": store.searches,
-        "forgotten": store.forgotten,
+        "retention": store.retention.rows,
+        "bundles": store.retention.bundles,
+        "retained groups": store.retention.groups,
+        "claimed keys": store.limits.keys,
+        "claimed keys by end": store.limits.keys_by_end,
+        "limits": store.limits.limits,
+        "limits by end": store.limits.limits_by_end,
+        "unknown searches": store.unknown_searches,
+        "unknown since": store.unknown_since,
     }
     return [name for name, table in tables.items() if table]
 
@@ -188,7 +188,7 @@ async def test_lines_that_were_cancelled_are_swept(backend: MemoryBackend) -> No
     await backend.cancel([f"i{n}" for n in range(1000)])
     (line,) = backend.store.ready
     assert len(line) == 2
-    assert sum(1 for _ in line._queue) < 50  # pyright: ignore[reportPrivateUsage]
+    assert sum(1 for _ in line._in_order) < 50  # pyright: ignore[reportPrivateUsage]
     assert [lease.id for lease in await claim(backend)] == ["first", "last"]
 
 
@@ -207,7 +207,7 @@ async def test_a_backend_that_is_dropped_is_freed() -> None:
 
     def kinds() -> int:
         gc.collect()
-        return sum(type(found) is Kind and found.tenant == tenant for found in gc.get_objects())
+        return sum(type(found) is ItemKind and found.tenant == tenant for found in gc.get_objects())
 
     assert kinds() > 0
     del backend
@@ -281,54 +281,54 @@ async def test_what_a_verb_costs_does_not_depend_on_what_waits(
 # ------------------------------------------------------------------------------------------------------ audit
 
 
-def _lose_row(store: Store) -> None:
+def _lose_row(store: MemoryTables) -> None:
     next(iter(store.ready)).pop()
 
 
-def _miscount(store: Store) -> None:
+def _miscount(store: MemoryTables) -> None:
     next(iter(store.kinds.values())).counts["ready"] += 1
 
 
-def _miscount_group(store: Store) -> None:
+def _miscount_group(store: MemoryTables) -> None:
     store.groups["root"]["default"].open += 1
 
 
-def _meet_gate(store: Store) -> None:
-    gate = store.log[-1].gate
-    assert gate is not None
-    gate.met += 1
+def _meet_dependency(store: MemoryTables) -> None:
+    dependencies = store.log[-1].dependencies
+    assert dependencies is not None
+    dependencies.met += 1
 
 
-def _forget_waiter(store: Store) -> None:
+def _forget_waiter(store: MemoryTables) -> None:
     store.waiters.clear()
 
 
-def _lose_worker(store: Store) -> None:
+def _lose_worker(store: MemoryTables) -> None:
     store.workers.clear()
 
 
-def _steal_key(store: Store) -> None:
+def _steal_key(store: MemoryTables) -> None:
     store.keys["default", "work", "k"] = store.log[0]
 
 
-def _forget_deadline(store: Store) -> None:
+def _forget_deadline(store: MemoryTables) -> None:
     store.deadlines.pop()
 
 
-def _forget_dead(store: Store) -> None:
+def _forget_dead(store: MemoryTables) -> None:
     store.dead.clear()
 
 
-def _orphan(store: Store) -> None:
+def _orphan(store: MemoryTables) -> None:
     for row in store.log:
-        row.up = None
+        row.parent = None
 
 
 CORRUPTIONS = [
     _lose_row,
     _miscount,
     _miscount_group,
-    _meet_gate,
+    _meet_dependency,
     _forget_waiter,
     _lose_worker,
     _steal_key,
@@ -340,7 +340,7 @@ CORRUPTIONS = [
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS)
 async def test_the_audit_finds_what_is_wrong(
-    backend: MemoryBackend, corrupt: Callable[[Store], None]
+    backend: MemoryBackend, corrupt: Callable[[MemoryTables], None]
 ) -> None:
     await submit(backend, item("root"), item("dies"), item("runs"), item("keyed", key="k"), item("waits"))
     leases = {lease.id: lease for lease in await claim(backend, 3)}
@@ -459,7 +459,7 @@ async def test_plain_items_that_ended_together_go_one_by_one(
     await submit(backend, *(item(f"i{n}") for n in range(100)))
     await succeed(backend, await claim(backend))
     await backend.delete([f"i{n}" for n in range(95)])
-    (bundle,) = backend.store.fading.bundles
+    (bundle,) = backend.store.retention.bundles
     assert len(bundle._rows) < 50  # pyright: ignore[reportPrivateUsage]
     clock.advance(YEAR)
     assert [await backend.prune(2) for _ in range(4)] == [2, 2, 1, 0]

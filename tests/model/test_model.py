@@ -43,7 +43,7 @@ class MemoryMachine(BackendMachine):
 
     async def connect(self) -> Backend:
         self.long_way = MemoryBackend(clock=self.clock)
-        self.long_way.store.quick = False
+        self.long_way.store.shortcuts = False
         return self.long_way
 
     async def disconnect(self) -> None:

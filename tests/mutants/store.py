@@ -1,4 +1,4 @@
-"""Bugs of a backend, each at one seam of the memory backend."""
+"""Bugs of a backend, each planted in one public function of the memory backend or of the rules it uses."""
 
 from __future__ import annotations
 
@@ -11,28 +11,33 @@ from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import (
     backend,
     claim,
-    due,
-    endings,
-    gates,
+    effects,
     groups,
-    moves,
+    limits,
     operate,
-    permits,
-    remove,
+    scheduled,
     schedules,
     settle,
     submit,
+    transitions,
     workers,
 )
 from treadle.item import Contribution, Rejected
 from treadle.rules import settlement, submission
+
+
+def _plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[..., Any]) -> None:
+    """Replace a function where `owner` looks it up. `real` is a reference, so that a rename is an error."""
+    assert getattr(owner, real.__name__) is real, f"{owner.__name__} does not use {real.__name__}"
+    patch(owner, real.__name__, bug)
+
 
 # ---------------------------------------------------------------------------------------------------- fencing
 
 
 @mutant("settle does not check the token")
 def no_fencing(patch: Patch) -> None:
-    patch(settle, "owns", lambda lease, row: bool(row.token))
+    _plant(patch, settle, settle.owns, lambda lease, row: bool(row.token))
 
 
 @mutant("a token is given out twice")
@@ -40,50 +45,51 @@ def token_reuse(patch: Patch) -> None:
     def lease(store: Any, row: Any, worker: Any, now: float) -> Any:
         if store.token and store.token % 7 == 0:
             store.token -= 1
-        return moves.lease(store, row, worker, now)
+        return transitions.lease(store, row, worker, now)
 
-    patch(claim, "lease", lease)
+    _plant(patch, claim, transitions.lease, lease)
 
 
 @mutant("a settlement repeated by its own token is called stale")
 def again_is_stale(patch: Patch) -> None:
-    real = settle.loss_of
-    patch(settle, "loss_of", lambda row, lease: real(row, lease) or "taken")
+    real = settle.why_lost
+    _plant(patch, settle, real, lambda row, lease: real(row, lease) or "taken")
 
 
 @mutant("children are stored before the token is checked")
 def children_before_the_fence(patch: Patch) -> None:
-    real = settle._settle_one
+    real = settle.settle_one
 
     def settle_one(call: Any, settlement: Any) -> Any:
         outcome = real(call, settlement)
         if outcome.verb == "stale" and settlement.children:
             plan = submit.make_plan(call.store, settlement.children, call.now)
             for item in () if isinstance(plan, Rejected) else plan.new.values():
-                submit.admit(call.store, item, call.now)
+                submit.store_item(call.store, item, call.now)
         return outcome
 
-    patch(settle, "_settle_one", settle_one)
+    _plant(patch, settle, real, settle_one)
 
 
 @mutant("an item is freed before its worker's lease is over")
 def freed_early(patch: Patch) -> None:
-    patch(claim, "bury_lapsed", lambda store, now: workers.bury_lapsed(store, now + 2.5))
+    real = workers.remove_lapsed
+    _plant(patch, claim, real, lambda store, now: real(store, now + 2.5))
 
 
 @mutant("what a dead worker ran is not freed")
 def not_freed(patch: Patch) -> None:
-    patch(workers, "free", lambda store, row, now: moves.unlease(row))
+    _plant(patch, workers, transitions.free, lambda store, row, now: transitions.unlease(row))
 
 
-@mutant("a beat does not tell of losses")
+@mutant("a heartbeat does not report lost leases")
 def silent_beat(patch: Patch) -> None:
-    patch(workers, "_lost", lambda store, held: {})
+    _plant(patch, workers, workers.lost_leases, lambda store, held: {})
 
 
 @mutant("unknown_leases are not found")
 def no_orphans(patch: Patch) -> None:
-    patch(workers, "unknown_leases", lambda store, worker, known: [])
+    _plant(patch, workers, workers.unknown_leases, lambda store, worker, known: [])
 
 
 # --------------------------------------------------------------------------------------------------- attempts
@@ -92,141 +98,137 @@ def no_orphans(patch: Patch) -> None:
 @mutant("a claim does not count the attempt")
 def attempt_not_counted(patch: Patch) -> None:
     def lease(store: Any, row: Any, worker: Any, now: float) -> Any:
-        found = moves.lease(store, row, worker, now)
-        row.attempt -= row.doom is None
+        found = transitions.lease(store, row, worker, now)
+        row.attempt -= row.verdict is None
         return found
 
-    patch(claim, "lease", lease)
+    _plant(patch, claim, transitions.lease, lease)
 
 
-def _after_return(patch: Patch, kind: str, spoil: Callable[[Any], None]) -> None:
-    real = settle._return
+def _burn_attempt(patch: Patch, kind: str) -> None:
+    real = settle.give_back
 
-    def returned(call: Any, row: Any, settlement: Any) -> None:
+    def give_back(call: Any, row: Any, settlement: Any) -> None:
         real(call, row, settlement)
-        if settlement.kind == kind and row.doom is None:
-            spoil(row)
+        if settlement.kind == kind and row.verdict is None:
+            row.attempt += 1
 
-    patch(settle, "_return", returned)
+    _plant(patch, settle, real, give_back)
 
 
 @mutant("a deferral burns its attempt")
 def deferral_burns(patch: Patch) -> None:
-    def spoil(row: Any) -> None:
-        row.attempt += 1
-
-    _after_return(patch, "defer", spoil)
+    _burn_attempt(patch, "defer")
 
 
 @mutant("a release burns its attempt")
 def release_burns(patch: Patch) -> None:
-    def spoil(row: Any) -> None:
-        row.attempt += 1
-
-    _after_return(patch, "release", spoil)
+    _burn_attempt(patch, "release")
 
 
 @mutant("the budget is not looked at when a worker dies")
 def no_budget(patch: Patch) -> None:
-    patch(settlement, "budget_spent", lambda attempt, attempts: False)
+    _plant(patch, settlement, settlement.budget_spent, lambda attempt, attempts: False)
 
 
 @mutant("an item whose workers keep dying is not backed off")
 def no_backoff(patch: Patch) -> None:
-    patch(settlement, "loss_delay", lambda losses: 0.0)
+    _plant(patch, settlement, settlement.loss_delay, lambda losses: 0.0)
 
 
 @mutant("requeue keeps the old attempts")
 def requeue_keeps_attempts(patch: Patch) -> None:
-    real = operate._revive
+    real = operate.revive
 
     def revive(store: Any, row: Any, due_at: float, now: float) -> None:
         attempt = row.attempt
         real(store, row, due_at, now)
         row.attempt = attempt
 
-    patch(operate, "_revive", revive)
+    _plant(patch, operate, real, revive)
 
 
-# ------------------------------------------------------------------------------------------- groups and gates
+# ------------------------------------------------------------------------------------ groups and dependencies
 
 
 def _after_end(patch: Patch, spoil: Callable[[Any, Any, int], None]) -> None:
-    real = endings.member_ended
+    real = effects.member_ended
 
-    def member_ended(store: Any, row: Any, now: float, following: Any) -> None:
-        before = len(following.closed)
-        real(store, row, now, following)
-        spoil(row, following, before)
+    def member_ended(store: Any, row: Any, now: float, effects: Any) -> None:
+        before = len(effects.ended_groups)
+        real(store, row, now, effects)
+        spoil(row, effects, before)
 
-    patch(endings, "member_ended", member_ended)
+    _plant(patch, effects, real, member_ended)
 
 
 @mutant("a group's counter goes down twice")
 def counted_twice(patch: Patch) -> None:
-    def spoil(row: Any, following: Any, before: int) -> None:
+    def spoil(row: Any, effects: Any, before: int) -> None:
         if row.group is not None and row.group.open > 1:
             row.group.open -= 1
 
     _after_end(patch, spoil)
 
 
-@mutant("a group is closed twice")
+@mutant("a group ends twice")
 def closed_twice(patch: Patch) -> None:
-    def spoil(row: Any, following: Any, before: int) -> None:
-        following.closed += following.closed[before:]
+    def spoil(row: Any, effects: Any, before: int) -> None:
+        effects.ended_groups += effects.ended_groups[before:]
 
     _after_end(patch, spoil)
 
 
 @mutant("a group that ends is not announced")
 def not_closed(patch: Patch) -> None:
-    def spoil(row: Any, following: Any, before: int) -> None:
+    def spoil(row: Any, effects: Any, before: int) -> None:
         if row.group is not None:
-            del following.closed[before:]
+            del effects.ended_groups[before:]
 
     _after_end(patch, spoil)
 
 
 @mutant("requeue does not open the group again")
 def not_reopened(patch: Patch) -> None:
-    patch(operate, "reopen", lambda store, row: None)
+    _plant(patch, operate, groups.reopen, lambda store, row: None)
 
 
-def _gate(patch: Patch, rule: Callable[[int, int, int], str]) -> None:
-    patch(submission, "dependency_state", rule)
-
-
-@mutant("a gate opens one too early")
+@mutant("an item is released one prerequisite too early")
 def released_early(patch: Patch) -> None:
-    _gate(patch, lambda need, met, left: "released" if met >= max(need - 1, 0) else "waiting")
+    def state(need: int, met: int, left: int) -> str:
+        return "released" if met >= max(need - 1, 0) else "waiting"
+
+    _plant(patch, submission, submission.dependency_state, state)
 
 
-@mutant("a gate is never doomed")
+@mutant("an item that cannot be released is never doomed")
 def never_doomed(patch: Patch) -> None:
-    _gate(patch, lambda need, met, left: "released" if met >= need else "waiting")
+    def state(need: int, met: int, left: int) -> str:
+        return "released" if met >= need else "waiting"
+
+    _plant(patch, submission, submission.dependency_state, state)
 
 
-@mutant("a gate that is met is not announced")
+@mutant("an item that is released is not announced")
 def silent_release(patch: Patch) -> None:
-    real = gates._decide
+    real = effects.release_or_doom
 
-    def decide(store: Any, row: Any, found: Any, now: float, following: Any) -> None:
-        before = len(following.released)
-        real(store, row, found, now, following)
-        del following.released[before:]
+    def release_or_doom(store: Any, row: Any, found: Any, now: float, effects: Any) -> None:
+        before = len(effects.released)
+        real(store, row, found, now, effects)
+        del effects.released[before:]
 
-    patch(gates, "_decide", decide)
+    _plant(patch, effects, real, release_or_doom)
 
 
-@mutant("a failure counts as a success for whoever waits")
+@mutant("a failure counts as a success for the items that wait")
 def failure_counts(patch: Patch) -> None:
-    patch(submission, "counts", lambda counting, status: True)
+    _plant(patch, submission, submission.counts, lambda counting, status: True)
 
 
 @mutant("the version of a fold is not looked at")
 def version_ignored(patch: Patch) -> None:
-    patch(settle, "_moved", lambda call, row, contribution: None)
+    _plant(patch, settle, settle.refuse_moved, lambda call, row, contribution: None)
 
 
 @mutant("a final value is not final")
@@ -234,12 +236,12 @@ def not_final(patch: Patch) -> None:
     def contribute(store: Any, row: Any, contribution: Contribution) -> Any:
         return groups.contribute(store, row, replace(contribution, final=False))
 
-    patch(settle, "contribute", contribute)
+    _plant(patch, settle, groups.contribute, contribute)
 
 
 @mutant("cancel leaves the descendants alone")
 def orphaned_children(patch: Patch) -> None:
-    patch(operate, "_descendants", lambda rows: iter(dict.fromkeys(rows)))
+    _plant(patch, operate, operate.descendants, lambda rows: iter(dict.fromkeys(rows)))
 
 
 # ---------------------------------------------------------------------------------------------- time and keys
@@ -247,56 +249,58 @@ def orphaned_children(patch: Patch) -> None:
 
 @mutant("promotion skips one")
 def promotion_skips(patch: Patch) -> None:
-    real = due.Due.take
+    real = scheduled.ScheduledItems.take_due
 
-    def take(self: Any, now: float, most: int) -> Any:
+    def take_due(self: Any, now: float, most: int) -> Any:
         rows = list(real(self, now, most))
         return iter(rows[1:] if len(rows) > 1 else rows)
 
-    patch(due.Due, "take", take)
+    _plant(patch, scheduled.ScheduledItems, real, take_due)
 
 
 @mutant("what is due later is handed out now")
 def claimed_before_due(patch: Patch) -> None:
-    def wait_again(store: Any, row: Any, again: Any, now: float) -> None:
-        moves.wait_again(store, row, again, now)
-        if row.status == "scheduled":
-            moves.leave_pile(row)
-            moves.make_ready(store, row, now)
+    real = transitions.wait_again
 
-    patch(settle, "wait_again", wait_again)
+    def wait_again(store: Any, row: Any, again: Any, now: float) -> None:
+        real(store, row, again, now)
+        if row.status == "scheduled" and row.verdict is None:
+            transitions.leave_container(row)
+            transitions.make_ready(store, row, now)
+
+    _plant(patch, settle, real, wait_again)
 
 
 @mutant("a deadline that passes while an item waits is not noticed")
 def no_expiry(patch: Patch) -> None:
-    def expire(store: Any, expiry: Any) -> None:
-        expiry.row.expiry = None
+    def expire(store: Any, watch: Any) -> None:
+        watch.row.deadline_watch = None
 
-    patch(claim, "expire", expire)
+    _plant(patch, claim, transitions.expire, expire)
 
 
 @mutant("the scope of a key is not looked at")
 def key_scope_ignored(patch: Patch) -> None:
-    patch(submission, "key_answers", lambda scope, group_open, age: True)
+    _plant(patch, submission, submission.key_answers, lambda scope, group_open, age: True)
 
 
 @mutant("items are pruned too early")
 def pruned_early(patch: Patch) -> None:
-    real = remove.prune
-    patch(remove, "prune", lambda store, limit, now: real(store, limit, now + 86000))
+    real = operate.prune
+    _plant(patch, operate, real, lambda store, limit, now: real(store, limit, now + 86000))
 
 
-@mutant("items are pruned while somebody waits for them")
+@mutant("items are pruned while others wait for them")
 def pruned_while_waited_for(patch: Patch) -> None:
-    def over(store: Any, row: Any, now: float) -> bool:
-        return row.group is None or remove._gone_by(row, row.group, now)
+    def may_prune(store: Any, row: Any, now: float) -> bool:
+        return row.group is None or operate.kept_long_enough(row, row.group, now)
 
-    patch(remove, "_over", over)
+    _plant(patch, operate, operate.may_prune, may_prune)
 
 
-@mutant("a claimed key is given to everybody")
+@mutant("a claimed key is given to every owner")
 def key_for_all(patch: Patch) -> None:
-    patch(permits.Permits, "claim", lambda self, key, owner, ttl, now: True)
+    _plant(patch, limits.MemoryLimits, limits.MemoryLimits.claim_key, lambda self, key, owner, ttl, now: True)
 
 
 @mutant("an occurrence fires again")
@@ -306,12 +310,12 @@ def fires_again(patch: Patch) -> None:
             return None
         return submit.submit_together(store, fire.items, now)
 
-    patch(schedules, "fire", fire)
+    _plant(patch, schedules, schedules.fire, fire)
 
 
 @mutant("a paused queue is served")
 def pause_ignored(patch: Patch) -> None:
-    patch(operate, "pause", lambda store, queue, tenant, paused: None)
+    _plant(patch, operate, operate.pause, lambda store, queue, tenant, paused: None)
 
 
 # ---------------------------------------------------------------------------------------------------- tenants
@@ -324,26 +328,26 @@ def get_leaks(patch: Patch) -> None:
     async def get(self: Any, ids: Any, *, tenant: str | None = None) -> Any:
         return await real(self, ids, tenant=None)
 
-    patch(backend.MemoryBackend, "get", get)
+    _plant(patch, backend.MemoryBackend, real, get)
 
 
 @mutant("cancel reaches another tenant")
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
-    patch(operate, "cancel", lambda store, ids, tenant, now: real(store, ids, None, now))
+    _plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
 
 
 @mutant("claim hands out what belongs to another tenant")
 def claim_leaks(patch: Patch) -> None:
     real = claim.claim
-    patch(claim, "claim", lambda store, demand, now: real(store, replace(demand, tenants=None), now))
+    _plant(patch, claim, real, lambda store, demand, now: real(store, replace(demand, tenants=None), now))
 
 
 @mutant("one tenant is served before all others")
 def unfair(patch: Patch) -> None:
-    real = claim.HandOut._serve
+    real = claim.HandOut.serve
 
     def serve(self: Any, line: Any, most: int) -> Any:
-        return real(self, line, self._left)
+        return real(self, line, self.left)
 
-    patch(claim.HandOut, "_serve", serve)
+    _plant(patch, claim.HandOut, real, serve)

@@ -119,9 +119,9 @@ class Watch:
             status = "waiting" if row.status in ("scheduled", "ready") else row.status
             wanted = "running" if thing.token and not thing.doom else thing.status
             must(
-                (status, row.attempt, row.token, row.doom)
+                (status, row.attempt, row.token, row.verdict)
                 == (wanted, thing.attempt, thing.token, thing.doom),
-                f"{thing}: {row.status}, attempt {row.attempt}, token {row.token}, {row.doom}; must be "
+                f"{thing}: {row.status}, attempt {row.attempt}, token {row.token}, {row.verdict}; must be "
                 f"{wanted}, {thing.attempt}, {thing.token}, {thing.doom}",
             )
 
@@ -233,7 +233,7 @@ class Watch:
         for thing in self.shadow.open_ones():
             item = thing.item
             row = self._store.store.find(*thing.ref)
-            if row is None or row.status != "ready" or row.doom or (demand.types and room[item.type] <= 0):
+            if row is None or row.status != "ready" or row.verdict or (demand.types and room[item.type] <= 0):
                 continue
             if item.tenant not in (demand.tenants or (item.tenant,)) or self._is_paused(item):
                 continue

@@ -1,13 +1,14 @@
-"""Memory: the reference of every rule of `treadle.backend`, and a fast backend for one process.
+"""Memory: the reference implementation of `treadle.backend`, and a fast backend for one process.
 
-backend.py   MemoryBackend: the verbs, each a call into one of the modules below
-  submit.py claim.py settle.py workers.py       the path of work
-  look.py operate.py remove.py schedules.py     reads, operators, recurring work
-  audit.py                                      what must always be true
-moves.py gates.py groups.py endings.py          the steps that verbs are made of
-store.py rows.py                                the tables, and what is in them
-lines.py walk.py due.py doomed.py strays.py     the tables of what waits
-pile.py                                         what they are made of
+backend.py       MemoryBackend: the verbs, each a call into one of the modules below
+  submit.py claim.py settle.py workers.py         the path of work
+  read.py operate.py limits.py schedules.py wakeups.py
+  audit.py                                        checks what must always be true
+transitions.py   how a row gets from one state to another
+effects.py       how a row ends, and what that causes: dependencies.py, groups.py
+store.py         all tables; rows.py: what is in them
+  fairness.py (ready and parked), scheduled.py, doomed.py, parked.py, retention.py
+  priority_queue.py                               what most tables are made of
 """
 
 from .audit import audit

@@ -35,34 +35,34 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, look, operate, remove, schedules, settle, submit, workers
-from .signals import Signals
-from .store import Store
+from . import claim, operate, read, schedules, settle, submit, workers
+from .store import MemoryTables
+from .wakeups import MemoryWakeups
 
 
 class MemoryBackend:
-    """Items in the memory of this process: quick, fair, exact, and gone when the process is.
+    """Items in the memory of this process: quick, fair, exact, and lost when the process ends.
 
     Apps that are given the same `MemoryBackend` share its items, like a fleet in one process. No verb waits
-    for anything once it has begun, so each is atomic on its event loop; threads are not to share it.
-    `clock.now()` is the store's clock.
+    once it has begun, so each is atomic on its event loop. Threads must not share a backend. `clock.now()` is
+    the store's clock.
     """
 
     capabilities = CAPABILITIES
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.store = Store(SystemClock() if clock is None else clock)
-        self._signals = Signals()
+        self.store = MemoryTables(SystemClock() if clock is None else clock)
+        self._wakeups = MemoryWakeups()
 
     def __del__(self) -> None:
         if "store" in self.__dict__:
-            self.store.dissolve()
+            self.store.cut_all()
 
     async def open(self) -> None:
         pass
 
     async def close(self) -> None:
-        """Keeps everything: others may share it."""
+        """Keeps all items: other apps may share the backend."""
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         return workers.MemoryHeartbeatConnection(self.store)
@@ -96,14 +96,14 @@ class MemoryBackend:
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         rows = [self.store.find(tenant, id) for id in ids]
-        return [None if row is None else look.show_whole(self.store, row) for row in rows]
+        return [None if row is None else read.full_state(self.store, row) for row in rows]
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         groups = [self.store.find_group(tenant, id) for id in ids]
-        return [None if group is None else look.show_group(group) for group in groups]
+        return [None if group is None else read.group_state(group) for group in groups]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return look.ended(self.store, items, groups)
+        return read.ended(self.store, items, groups)
 
     async def list(
         self,
@@ -113,13 +113,13 @@ class MemoryBackend:
         cursor: str | None = None,
         oldest_first: bool = False,
     ) -> Page:
-        return look.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
+        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        return look.counts(self.store, tenant, ended=ended)
+        return read.counts(self.store, tenant, ended=ended)
 
     async def workers(self) -> Sequence[WorkerState]:
-        return workers.show_workers(self.store)
+        return workers.list_workers(self.store)
 
     # -- operators -------------------------------------------------------------------------------------
 
@@ -147,34 +147,34 @@ class MemoryBackend:
     async def delete(
         self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
     ) -> Changed:
-        return remove.delete(self.store, group_ids, tenant, cascade=cascade)
+        return operate.delete(self.store, group_ids, tenant, cascade=cascade)
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
         operate.pause(self.store, queue, tenant, paused=paused)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return sorted(self.store.paused, key=lambda held: (held[0], held[1] or ""))
+        return sorted(self.store.paused, key=lambda part: (part[0], part[1] or ""))
 
     async def prune(self, limit: int = 1000) -> int:
-        return remove.prune(self.store, limit, self.store.now())
+        return operate.prune(self.store, limit, self.store.now())
 
     # -- coordination ----------------------------------------------------------------------------------
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return self.store.permits.claim((tenant, key), owner, ttl, self.store.now())
+        return self.store.limits.claim_key((tenant, key), owner, ttl, self.store.now())
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
         now = self.store.now()
         holder = self.store.workers.get(worker)
-        return [self.store.permits.take(take, holder, now) for take in requests]
+        return [self.store.limits.take_permits(request, holder, now) for request in requests]
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         holder = self.store.workers.get(worker)
         if holder is not None:
-            for take in requests:
-                self.store.permits.give(take, holder)
+            for request in requests:
+                self.store.limits.return_permits(request, holder)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         return schedules.put(self.store, schedule, self.store.now())
@@ -196,13 +196,13 @@ class MemoryBackend:
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         raise UnsupportedError("transactions", "MemoryBackend")
 
-    # -- signals ---------------------------------------------------------------------------------------
+    # -- wake-ups --------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
-        self._signals.publish(wake)
+        self._wakeups.publish(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._signals.subscribe(receive)
+        return self._wakeups.subscribe(receive)
 
     async def now(self) -> float:
         return self.store.now()

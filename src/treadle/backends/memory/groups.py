@@ -1,23 +1,22 @@
-"""Groups: members, values, and how they end and open again.
+"""Groups: their members and values.
 
-A root that never had children is a group without an object: `Row.contributed` is all there is to know.
+A root that never had children is a group without an object. `Row.contributed` is all there is to know of it.
 """
 
 from __future__ import annotations
 
-from treadle.item import Contribution, EndedGroup
+from treadle.item import Contribution
 from treadle.rules import GroupValue, contributed, shortest_keep
 
-from .following import Following
-from .rows import Group, Row
-from .store import Store
+from .rows import MemoryGroup, Row
+from .store import MemoryTables
 
 
-def group_of(store: Store, row: Row) -> Group:
-    """Its group; a root that was alone gets one of its own."""
+def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
+    """The group of a row. A root that was alone gets a new one."""
     if row.group is not None:
         return row.group
-    group = Group(row)
+    group = MemoryGroup(row)
     if row.contributed:
         group.contributed, group.version, group.value = True, 1, row.result
         row.contributed = False
@@ -26,7 +25,7 @@ def group_of(store: Store, row: Row) -> Group:
     return group
 
 
-def join(group: Group, row: Row) -> None:
+def join(group: MemoryGroup, row: Row) -> None:
     row.group = group
     group.members[row] = None
     group.open += 1
@@ -34,7 +33,16 @@ def join(group: Group, row: Row) -> None:
     group.keep = keep if group.keep is None else min(group.keep, keep)
 
 
-# ----------------------------------------------------------------------------------------------------- values
+def reopen(store: MemoryTables, row: Row) -> None:
+    """A member that had ended is open again."""
+    group = row.group
+    if group is None:
+        return
+    group.open += 1
+    group.ended_at = None
+    group.dead.pop(row, None)
+    if group.position is not None:
+        store.retention.groups.remove(group)
 
 
 def value_of(row: Row) -> GroupValue:
@@ -44,8 +52,8 @@ def value_of(row: Row) -> GroupValue:
     return GroupValue(1, row.result) if row.contributed else GroupValue()
 
 
-def contribute(store: Store, row: Row, contribution: Contribution) -> GroupValue | None:
-    """Set the group's value, its result being set already. None: the value is locked, and stays."""
+def contribute(store: MemoryTables, row: Row, contribution: Contribution) -> GroupValue | None:
+    """Set the group's value. The row's result must be set already. None: the value is final, and stays."""
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
         return GroupValue(1, row.result)
@@ -56,38 +64,3 @@ def contribute(store: Store, row: Row, contribution: Contribution) -> GroupValue
     group.version, group.value, group.final = value
     group.contributed = True
     return value
-
-
-# --------------------------------------------------------------------------------------------------- openings
-
-
-def member_ended(store: Store, row: Row, now: float, following: Following) -> None:
-    """Count an end. The last one ends the group."""
-    group, kind = row.group, row.kind
-    if group is None:
-        value = row.result if row.contributed else None
-        following.closed.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
-        store.fading.add_member(row, now)
-        return
-    group.open -= 1
-    if row.status == "dead":
-        group.dead[row] = None
-    elif row.status == "cancelled":
-        group.cancelled[row] = None
-    if not group.open:
-        group.ended_at = now
-        following.closed.append(EndedGroup(group.id, group.tenant, group.value, group.type))
-        if group.keep is not None:
-            store.fading.add_group(group, now + group.keep)
-
-
-def reopen(store: Store, row: Row) -> None:
-    """A member that had ended is open again."""
-    group = row.group
-    if group is None:
-        return
-    group.open += 1
-    group.ended_at = None
-    group.dead.pop(row, None)
-    if group.spot is not None:
-        store.fading.groups.remove(group)

@@ -1,4 +1,4 @@
-"""What the tables hold: rows, and what rows share."""
+"""Rows: items as this backend stores them, and what rows share."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import msgspec
 from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
 from treadle.rules import Dependencies
 
+from .priority_queue import Position
+
 if TYPE_CHECKING:
-    from .lines import Line
-    from .pile import Spot
+    from .fairness import ReadyLine
 
 
-class Holder(Protocol):
-    """Where a row can be, and be taken out of."""
+class RowContainer(Protocol):
+    """What a row can be in, and be removed from."""
 
-    def remove(self, thing: Row, /) -> None: ...
+    def remove(self, member: Row, /) -> None: ...
 
 
-class Kind:
+class ItemKind:
     """Items alike in tenant, queue, lane and type, and how many there are in each status."""
 
     __slots__ = ("counts", "lane", "line", "queue", "tenant", "type")
 
-    def __init__(self, tenant: str, queue: str, lane: str, type: str, line: Line) -> None:
+    def __init__(self, tenant: str, queue: str, lane: str, type: str, line: ReadyLine) -> None:
         self.tenant = tenant
         self.queue = queue
         self.lane = lane
@@ -42,32 +43,34 @@ class Kind:
         }
 
 
-class Expiry:
-    """A row's place among the deadlines."""
+class DeadlineWatch:
+    """A row's position among the deadlines."""
 
-    __slots__ = ("row", "spot")
+    __slots__ = ("position", "row")
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        self.spot: Spot | None = None
+        self.position: Position | None = None
 
 
-class Worker:
-    """Who runs things: how long it is trusted to be alive, what it knows, what it holds."""
+class MemoryWorker:
+    """A worker: how long its lease lasts, which types it has, and what it holds."""
 
-    __slots__ = ("held", "id", "slots", "spot", "types", "until")
+    __slots__ = ("held", "id", "permits", "position", "types", "until")
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.until = 0.0
         self.types: frozenset[str] | None = None
+        """None: every type."""
         self.held: dict[int, Lease] = {}
-        self.slots: dict[str, int] = {}
-        self.spot: Spot | None = None
+        self.permits: dict[str, int] = {}
+        """Of `slots` limits: the permits that it holds, by the limit's name."""
+        self.position: Position | None = None
 
 
-class Group:
-    """A root and what was queued below it. A root without children has none: its row says it all."""
+class MemoryGroup:
+    """A root and what was queued below it. A root without children has no such object: its row is enough."""
 
     __slots__ = (
         "cancelled",
@@ -79,7 +82,7 @@ class Group:
         "keep",
         "members",
         "open",
-        "spot",
+        "position",
         "tenant",
         "type",
         "value",
@@ -100,20 +103,20 @@ class Group:
         self.dead: dict[Row, None] = {}
         self.cancelled: dict[Row, None] = {}
         self.keep: float | None = None
-        """No member is to be kept shorter than this after the end; None: none is ever to go."""
-        self.spot: Spot | None = None
+        """The shortest time that a member is kept after the group's end. None: no member has joined yet."""
+        self.position: Position | None = None
 
 
 class Row(msgspec.Struct, eq=False, gc=False):
     """An item, and all that changes about it.
 
-    A struct because those are quick to make, and one that the garbage collector does not see: a million rows
-    would make each of its rounds take a second. So whoever lets go of a row has to cut it off from everything
-    that leads back to it, or it stays for good.
+    A struct, because structs are quick to make, and one that the garbage collector does not track: a million
+    rows would make each of its rounds take a second. So a row that is dropped must first be cut off from
+    everything that refers back to it. Otherwise it is never freed.
     """
 
     item: Item
-    kind: Kind
+    kind: ItemKind
     number: int
     """In the order of submission, from 1."""
     status: Status
@@ -121,43 +124,45 @@ class Row(msgspec.Struct, eq=False, gc=False):
     due_at: float
     ready_at: float = 0.0
     place: int = 0
-    """Its place in its line, smaller is older. 0: the next time it is ready, at the end."""
+    """Its place in its line: smaller is older. 0: it gets one at the end when it is ready next."""
     attempt: int = 0
 
-    # Where it is. An open row is in exactly one of: a pile (a line, or what is due later), what is doomed,
-    # the hands of a worker, or nowhere, blocked. An ended one may lie in the pile of what will be pruned.
-    pile: Holder | None = None
-    spot: Spot | None = None
-    doom: Verdict | None = None
+    # Where it is. An open row is in exactly one of: a container (a line, or the scheduled items), the doomed
+    # items, the leases of a worker, or none of these if it is blocked. An ended row may be in a container of
+    # the retention.
+    container: RowContainer | None = None
+    position: Position | None = None
+    verdict: Verdict | None = None
+    """Given: it is doomed."""
     token: int = 0
-    """That of the lease that owns it. 0: nobody does."""
-    worker: Worker | None = None
-    gate: Dependencies | None = None
+    """The token of the lease that owns it. 0: none."""
+    worker: MemoryWorker | None = None
+    dependencies: Dependencies | None = None
     """Given as long as it is open and has prerequisites, met or not."""
-    expiry: Expiry | None = None
+    deadline_watch: DeadlineWatch | None = None
     overdue: bool = False
     """Its deadline passed while it was running."""
 
-    group: Group | None = None
-    up: Row | None = None
-    kids: dict[Row, None] | None = None
+    group: MemoryGroup | None = None
+    parent: Row | None = None
+    children: dict[Row, None] | None = None
     contributed: bool = False
     """It is alone, and its result is its group's value."""
 
     deadline: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
-    by: str | None = None
+    claimed_by: str | None = None
     """The worker that claimed it last. None once an operator has ended it."""
     result: bytes | None = None
     reason: Reason | None = None
     history: list[Attempt] | None = None
-    settled: tuple[int, ...] = ()
+    settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""
     losses: int = 0
     redrives: int = 0
-    faded: bool = False
-    """Its time to be pruned has come, but somebody waits for it."""
+    prune_pending: bool = False
+    """Its time to be pruned has come, but an open item waits for it."""
     gone: bool = False
 
     @property
@@ -174,5 +179,5 @@ class Row(msgspec.Struct, eq=False, gc=False):
 
     @property
     def keep(self) -> float | None:
-        """How long it is kept after its group's end; None: until someone decides."""
+        """How long it is kept after its group's end. None: until an operator deletes it."""
         return self.item.keep_dead if self.status == "dead" else self.item.keep

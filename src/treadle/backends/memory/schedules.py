@@ -1,4 +1,4 @@
-"""Schedules: what recurs, and that each occurrence fires once."""
+"""Schedules: recurring work. Each occurrence fires once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from treadle.item import Fire, Rejected, Schedule, Submitted
 from treadle.rules import fired, put_schedule
 
-from .store import Store
+from .store import MemoryTables
 from .submit import submit_together
 
 
-def put(store: Store, schedule: Schedule, now: float) -> Schedule:
+def put(store: MemoryTables, schedule: Schedule, now: float) -> Schedule:
     known = store.schedules.get(schedule.name)
     stored = put_schedule(known, schedule, now)
     if stored is None:
@@ -20,7 +20,7 @@ def put(store: Store, schedule: Schedule, now: float) -> Schedule:
     return stored
 
 
-def pause(store: Store, name: str, *, paused: bool) -> bool:
+def pause(store: MemoryTables, name: str, *, paused: bool) -> bool:
     known = store.schedules.get(name)
     if known is None:
         return False
@@ -28,7 +28,7 @@ def pause(store: Store, name: str, *, paused: bool) -> bool:
     return True
 
 
-def fire(store: Store, fire: Fire, now: float) -> tuple[Submitted, ...] | Rejected | None:
+def fire(store: MemoryTables, fire: Fire, now: float) -> tuple[Submitted, ...] | Rejected | None:
     moved_on = fired(store.schedules.get(fire.name), fire)
     if moved_on is None:
         return None

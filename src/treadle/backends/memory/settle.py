@@ -1,11 +1,11 @@
-"""Settle: apply each settlement whose token still owns its item, all of it or none of it."""
+"""Settle: apply each settlement whose token still owns its item, as a whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
-from treadle.item import Contribution, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules import (
     KEPT_ATTEMPTS,
     SubmitPlan,
@@ -14,121 +14,157 @@ from treadle.rules import (
     death_reason,
     failed_attempt,
     is_fold,
+    loss_of,
     put_back,
     recorded_failure,
 )
-from treadle.rules import loss_of as loss_rule
 
-from .endings import end, tell
-from .following import Following
+from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
-from .moves import remember, unlease, wait_again
-from .quick import APPLIED, succeed_plain
 from .rows import Row
-from .store import Store
-from .submit import admit, make_plan
+from .store import MemoryTables
+from .submit import make_plan, store_item
+from .transitions import add_to_history, unlease, wait_again
 
-Ending: TypeAlias = Literal["success", "dead", "cancelled"]
+EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 
+APPLIED = Outcome(verb="applied")
 AGAIN = Outcome(verb="applied", again=True)
+OWN_RESULT = Contribution()
 NOTHING_NEW = SubmitPlan()
 
 
-class Call:
-    """One call of settle: what followed, and whose folds have been refused so far."""
+class MemorySettleCall:
+    """One call of settle: its effects, and the groups whose folds it has refused so far."""
 
-    __slots__ = ("following", "now", "refused", "store")
+    __slots__ = ("effects", "now", "refused", "store")
 
-    def __init__(self, store: Store, now: float) -> None:
+    def __init__(self, store: MemoryTables, now: float) -> None:
         self.store = store
         self.now = now
-        self.following = Following()
+        self.effects = CollectedEffects()
         self.refused: set[Ref] = set()
-        """Groups. A later fold of theirs may have been computed from one that did not happen."""
 
 
-def settle(store: Store, settlements: Sequence[Settlement], now: float) -> Settled:
-    call = Call(store, now)
-    following = call.following
+def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -> Settled:
+    call = MemorySettleCall(store, now)
+    effects = call.effects
     outcomes = [
-        succeed_plain(store, settlement, now, following) or _settle_one(call, settlement)
+        succeed_plain(store, settlement, now, effects) or settle_one(call, settlement)
         for settlement in settlements
     ]
-    return Settled(tuple(outcomes), call.following.effects())
+    return Settled(tuple(outcomes), effects.result())
 
 
-def _settle_one(call: Call, settlement: Settlement) -> Outcome:
+def succeed_plain(
+    store: MemoryTables, settlement: Settlement, now: float, effects: CollectedEffects
+) -> Outcome | None:
+    """End a running root that is alone, and for which no item waits, with its result as the group's value.
+
+    Does what `settle_one` does, without looking for what most items do not have. None: this settlement needs
+    `settle_one`.
+    """
+    lease, contribution = settlement.lease, settlement.contribution
+    row = store.items.get(lease.id)
+    if (
+        settlement.kind != "success"
+        or settlement.children
+        or not isinstance(row, Row)
+        or row.token != lease.token
+        or row.worker is None
+        or row.group is not None
+        or row.verdict is not None
+        or row.dependencies is not None
+        or row.deadline is not None
+        or row.settled_by
+        or (contribution is not None and contribution != OWN_RESULT)
+        or (store.waiters and row.ref in store.waiters)
+        or not store.shortcuts
+    ):
+        return None
+    kind, id, result = row.kind, row.item.id, settlement.result
+    del row.worker.held[lease.token]
+    row.settled_by = (row.token,)
+    row.token = 0
+    row.worker = None
+    counts = kind.counts
+    counts["running"] -= 1
+    counts["success"] += 1
+    row.status = "success"
+    row.result = result
+    row.ended_at = now
+    bundle = effects.bundle
+    if bundle is None or bundle.keep != row.item.keep:
+        bundle = effects.bundle = store.retention.new_bundle(now, row.item.keep)
+    bundle.add(row)
+    if contribution is None:
+        effects.ended_groups.append(EndedGroup(id, kind.tenant, None, kind.type))
+        return APPLIED
+    row.contributed = True
+    effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type))
+    return Outcome(verb="applied", version=1, value=result)
+
+
+def settle_one(call: MemorySettleCall, settlement: Settlement) -> Outcome:
     lease = settlement.lease
     row = call.store.find(lease.tenant, lease.id)
     if row is not None and owns(lease, row):
         outcome = _apply(call, row, settlement)
     else:
-        outcome = _without_lease(row, lease)
-    if outcome.verb != "applied":
-        _note_refused_fold(call, settlement)
+        loss = why_lost(row, lease)
+        outcome = AGAIN if loss is None else Outcome(verb="stale", loss=loss)
+    if outcome.verb != "applied" and is_fold(settlement):
+        call.refused.add((lease.tenant, lease.group_id))
     return outcome
-
-
-def _apply(call: Call, row: Row, settlement: Settlement) -> Outcome:
-    match settlement.kind:
-        case "success":
-            return _succeed(call, row, settlement)
-        case "dead":
-            return _die(call, row, settlement)
-        case "cancelled":
-            _sign(row)
-            _end(call, row, "cancelled")
-            return APPLIED
-        case "retry" | "defer" | "release":
-            _return(call, row, settlement)
-            return APPLIED
-        case _:
-            assert_never(settlement.kind)
-
-
-def _note_refused_fold(call: Call, settlement: Settlement) -> None:
-    if is_fold(settlement):
-        call.refused.add((settlement.lease.tenant, settlement.lease.group_id))
-
-
-# ----------------------------------------------------------------------------------------------------- tokens
-
-
-def _without_lease(row: Row | None, lease: Lease) -> Outcome:
-    loss = loss_of(row, lease)
-    return AGAIN if loss is None else Outcome(verb="stale", loss=loss)
 
 
 def owns(lease: Lease, row: Row) -> bool:
     return row.token != 0 and row.token == lease.token
 
 
-def loss_of(row: Row | None, lease: Lease) -> Loss | None:
-    """Why a token does not own its row. None: because it has settled it."""
+def why_lost(row: Row | None, lease: Lease) -> Loss | None:
+    """Why a lease does not own its row. None: its token has settled it."""
     if row is None or row.number != lease.ref:
         return "not_found"
     ended = None if row.ended_at is None else row.status
-    return loss_rule(lease.token, row.settled, ended, by_operator=row.by is None)
+    return loss_of(lease.token, row.settled_by, ended, by_operator=row.claimed_by is None)
 
 
-def _sign(row: Row) -> None:
-    """Remember that this token has settled it, should its answer be lost."""
-    row.settled = (*row.settled[1 - KEPT_ATTEMPTS :], row.token) if row.settled else (row.token,)
+def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
+    match settlement.kind:
+        case "success":
+            return _succeed(call, row, settlement)
+        case "dead":
+            return _die(call, row, settlement)
+        case "cancelled":
+            _note_token(row)
+            _end(call, row, "cancelled")
+            return APPLIED
+        case "retry" | "defer" | "release":
+            give_back(call, row, settlement)
+            return APPLIED
+        case _:
+            assert_never(settlement.kind)
+
+
+def _note_token(row: Row) -> None:
+    """Note that its token has settled it: the same settlement may come again if its answer is lost."""
+    row.settled_by = (*row.settled_by[1 - KEPT_ATTEMPTS :], row.token) if row.settled_by else (row.token,)
 
 
 # ------------------------------------------------------------------------------------------------------- ends
 
 
-def _succeed(call: Call, row: Row, settlement: Settlement) -> Outcome:
+def _succeed(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     contribution = settlement.contribution
     plan = _plan_children(call, row, settlement)
     if isinstance(plan, Rejected):
         return Outcome(verb="rejected", rejected=plan)
     if contribution is not None:
-        moved = _moved(call, row, contribution)
+        moved = refuse_moved(call, row, contribution)
         if moved is not None:
             return moved
-    _sign(row)
+    _note_token(row)
     row.result = settlement.result
     value = None if contribution is None else contribute(call.store, row, contribution)
     _end(call, row, "success", plan)
@@ -138,20 +174,8 @@ def _succeed(call: Call, row: Row, settlement: Settlement) -> Outcome:
     return Outcome(verb="applied", existing=existing) if existing else APPLIED
 
 
-def _die(call: Call, row: Row, settlement: Settlement) -> Outcome:
-    plan = _plan_children(call, row, settlement)
-    if isinstance(plan, Rejected):
-        return Outcome(verb="rejected", rejected=plan)
-    _sign(row)
-    _remember_failure(call, row, settlement)
-    row.reason = death_reason(settlement, row.doom)
-    _end(call, row, "dead", plan)
-    existing = plan.existing or None
-    return Outcome(verb="applied", existing=existing) if existing else APPLIED
-
-
-def _moved(call: Call, row: Row, contribution: Contribution) -> Outcome | None:
-    """A fold that was computed from another value than the group's; None if it is the group's."""
+def refuse_moved(call: MemorySettleCall, row: Row, contribution: Contribution) -> Outcome | None:
+    """The answer to a fold that must be computed anew. None: the contribution need not be."""
     value = value_of(row)
     refused = (row.kind.tenant, row.group_id) in call.refused
     state = contribution_state(contribution, value.version, final=value.final, refused=refused)
@@ -160,43 +184,51 @@ def _moved(call: Call, row: Row, contribution: Contribution) -> Outcome | None:
     return Outcome(verb="moved", version=value.version, value=value.value, final=value.final)
 
 
-def _end(call: Call, row: Row, status: Ending, plan: SubmitPlan = NOTHING_NEW) -> None:
-    store, now = call.store, call.now
-    group = group_of(store, row) if plan.new else None
-    end(store, row, status, now)
-    for item in plan.new.values():
-        admit(store, item, now, group)
-    tell(store, row, now, call.following)
+def _die(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
+    plan = _plan_children(call, row, settlement)
+    if isinstance(plan, Rejected):
+        return Outcome(verb="rejected", rejected=plan)
+    _note_token(row)
+    _record_failure(call, row, settlement)
+    row.reason = death_reason(settlement, row.verdict)
+    _end(call, row, "dead", plan)
+    return Outcome(verb="applied", existing=plan.existing) if plan.existing else APPLIED
 
 
-def _remember_failure(call: Call, row: Row, settlement: Settlement) -> None:
-    failure = recorded_failure(settlement, row.doom)
-    if failure is not None:
-        remember(row, failed_attempt(failure, row.attempt, call.now, row.by or ""))
-
-
-# --------------------------------------------------------------------------------------------------- children
-
-
-def _plan_children(call: Call, row: Row, settlement: Settlement) -> SubmitPlan | Rejected:
+def _plan_children(call: MemorySettleCall, row: Row, settlement: Settlement) -> SubmitPlan | Rejected:
     if not settlement.children:
         return NOTHING_NEW
     tenant, parent = row.kind.tenant, row.item.id
     return make_plan(call.store, [as_child(item, tenant, parent) for item in settlement.children], call.now)
 
 
-# -------------------------------------------------------------------------------------------------- returning
-
-
-def _return(call: Call, row: Row, settlement: Settlement) -> None:
-    """Not an end: it is run again, sooner or later. What is doomed stays doomed."""
+def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan = NOTHING_NEW) -> None:
     store, now = call.store, call.now
-    _sign(row)
-    if row.doom is not None:
+    group = group_of(store, row) if plan.new else None
+    end(store, row, status, now)
+    for item in plan.new.values():
+        store_item(store, item, now, group)
+    count_end(store, row, now, call.effects)
+
+
+# ------------------------------------------------------------------------------------------------- put back
+
+
+def give_back(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
+    """The row will be claimed again. A doomed row stays doomed."""
+    store, now = call.store, call.now
+    _note_token(row)
+    if row.verdict is not None:
         unlease(row)
         store.doomed.add(row)
         return
-    _remember_failure(call, row, settlement)
+    _record_failure(call, row, settlement)
     unlease(row)
-    again = put_back(settlement, now, attempt=row.attempt, due=row.due_at, deadline=row.deadline)
+    again = put_back(settlement, now, attempt=row.attempt, due=row.due_at, deadline=None)
     wait_again(store, row, again, now)
+
+
+def _record_failure(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
+    failure = recorded_failure(settlement, row.verdict)
+    if failure is not None:
+        add_to_history(row, failed_attempt(failure, row.attempt, call.now, row.claimed_by or ""))

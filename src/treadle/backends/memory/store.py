@@ -1,7 +1,7 @@
-"""Store: all the tables of one in-memory backend, and the steps that keep them together.
+"""MemoryTables: all tables of one backend, and the steps that keep them consistent.
 
-Nothing here waits: a verb that runs on it runs to its end before anybody else has a turn, which is what makes
-every verb atomic. `audit` says what must always be true of the tables.
+Nothing here waits. A verb runs to its end before another starts, which makes every verb atomic. `audit`
+checks what must always be true of the tables.
 """
 
 from __future__ import annotations
@@ -9,83 +9,81 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import Item, Ref, Schedule
 from treadle.rules import KeyHolder, KeyRef
 
-from .doomed import Doomed
-from .due import Due
-from .fading import Fading
-from .lines import Line, Lines, Parked, Turns
-from .permits import Permits
-from .pile import SLACK, Pile
-from .rows import Expiry, Group, Kind, Row, Worker
-
-if TYPE_CHECKING:
-    from .strays import Search
+from .doomed import DoomedItems, UnknownTypeSearch
+from .fairness import ParkedItems, ReadyItems, ReadyLine, ServiceCounter
+from .limits import MemoryLimits
+from .priority_queue import SLACK, PriorityQueue
+from .retention import Retention
+from .rows import DeadlineWatch, ItemKind, MemoryGroup, MemoryWorker, Row
+from .scheduled import ScheduledItems
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Namesakes(dict[str, Row]):
-    """Rows of several tenants with the same id, by tenant, in the order of their submission."""
+class RowsByTenant(dict[str, Row]):
+    """Rows of several tenants with the same id, in the order of their submission."""
 
 
-class Store:
+class MemoryTables:
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
-        self.quick = True
-        """Whether plain items may take the short way: see `quick`."""
+        self.shortcuts = True
+        """Whether plain items take the shortcuts of submit and settle. Tests compare both ways."""
 
-        self.items: dict[str, Row | Namesakes] = {}
+        self.items: dict[str, Row | RowsByTenant] = {}
         self.log: list[Row] = []
-        """In the order of submission; rows that are gone stay until there are too many of them."""
+        """In the order of submission. Deleted rows stay until there are too many of them."""
         self.gone = 0
+        """How many deleted rows the log has."""
         self.number = 0
-        self.kinds: dict[tuple[str, str, str, str], Kind] = {}
-        self.types: dict[str, dict[Kind, None]] = {}
-        self.groups: dict[str, dict[str, Group]] = {}
-        """By id and tenant: those that have had more than one member."""
+        self.kinds: dict[tuple[str, str, str, str], ItemKind] = {}
+        self.types: dict[str, dict[ItemKind, None]] = {}
+        self.groups: dict[str, dict[str, MemoryGroup]] = {}
+        """By id and tenant: the groups that have had more than one member."""
         self.keys: dict[KeyRef, Row] = {}
         self.workflows: dict[Ref, dict[Row, None]] = {}
         self.dead: dict[Row, None] = {}
 
         self.place = 0
-        self.turns = Turns()
+        """The last place that was given to a ready row."""
+        self.services = ServiceCounter()
         self.paused: set[tuple[str, str | None]] = set()
-        self.lines: dict[tuple[str, str, str], Line] = {}
-        self.ready = Lines(self.turns, self.paused)
-        self.parked: dict[str, Parked] = {}
-        self.due = Due()
-        self.doomed = Doomed()
-        self.deadlines: Pile[Expiry] = Pile()
+        self.lines: dict[tuple[str, str, str], ReadyLine] = {}
+        self.ready = ReadyItems(self.services, self.paused)
+        self.parked: dict[str, ParkedItems] = {}
+        self.scheduled = ScheduledItems()
+        self.doomed = DoomedItems()
+        self.deadlines: PriorityQueue[DeadlineWatch] = PriorityQueue()
         self.waiters: dict[Ref, dict[Row, None]] = {}
-        """Who is open and names it in `after`: it need not exist."""
+        """The open rows that name an item in `after`. The item need not exist."""
 
         self.token = 0
-        self.workers: dict[str, Worker] = {}
-        self.lapses: Pile[Worker] = Pile()
-        self.beats = 0
-        self.known: Counter[str] = Counter()
+        self.workers: dict[str, MemoryWorker] = {}
+        self.worker_ends: PriorityQueue[MemoryWorker] = PriorityQueue()
+        """Workers by the end of their lease, or earlier."""
+        self.watches = 0
+        self.workers_by_type: Counter[str] = Counter()
         """How many live workers have a type. Those that have every type are counted apart."""
-        self.know_all = 0
-        self.forgotten: dict[str | None, float] = {}
+        self.workers_of_all_types = 0
+        self.unknown_since: dict[str | None, float] = {}
         """When the last live worker that had a type (None: every type) was gone."""
+        self.unknown_searches: dict[str, UnknownTypeSearch] = {}
 
-        self.searches: dict[str, Search] = {}
-        """What was found of types that no live worker has."""
-
-        self.fading = Fading()
-        self.permits = Permits()
+        self.retention = Retention()
+        self.limits = MemoryLimits()
         self.schedules: dict[str, Schedule] = {}
 
     # -- finding -----------------------------------------------------------------------------------------
 
     def find(self, tenant: str | None, id: str) -> Row | None:
-        """The row of this tenant; without one, the one that was submitted first."""
+        """The row of this tenant. Without a tenant, the row that was submitted first."""
         row = self.items.get(id)
         if isinstance(row, Row):
             return row if tenant is None or tenant == row.kind.tenant else None
@@ -100,41 +98,41 @@ class Store:
         row = self.keys.get(key)
         return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at)
 
-    def find_group(self, tenant: str | None, id: str) -> Row | Group | None:
+    def find_group(self, tenant: str | None, id: str) -> Row | MemoryGroup | None:
         """The group, or the row of a root that is alone."""
-        for row in self._namesakes(tenant, id):
+        for row in self._rows_of_id(tenant, id):
             if row.group_id == id:
                 return row if row.group is None else row.group
         # The root may be gone before the rest of its group.
         groups = self.groups.get(id, {})
         return next(iter(groups.values()), None) if tenant is None else groups.get(tenant)
 
-    def _namesakes(self, tenant: str | None, id: str) -> Iterable[Row]:
-        """All that an id can mean, in the order of their submission."""
+    def _rows_of_id(self, tenant: str | None, id: str) -> Iterable[Row]:
+        """All rows that an id can mean, in the order of their submission."""
         found = self.items.get(id)
-        if tenant is None and isinstance(found, Namesakes):
+        if tenant is None and isinstance(found, RowsByTenant):
             return found.values()
         row = self.find(tenant, id)
         return () if row is None else (row,)
 
     def rows(self, cursor: int | None, *, oldest_first: bool) -> Iterator[Row]:
-        """All rows, from behind that number on, in the order of submission or against it."""
+        """All rows after the number `cursor`, in the order of submission or in reverse."""
         log = self.log
         if oldest_first:
             begin = 0 if cursor is None else bisect_left(log, cursor + 1, key=_number)
-            places = range(begin, len(log))
+            indexes = range(begin, len(log))
         else:
             end = len(log) if cursor is None else bisect_left(log, cursor, key=_number)
-            places = range(end - 1, -1, -1)
-        return (log[place] for place in places if not log[place].gone)
+            indexes = range(end - 1, -1, -1)
+        return (log[index] for index in indexes if not log[index].gone)
 
-    def knows(self, type: str) -> bool:
+    def is_known(self, type: str) -> bool:
         """Whether a live worker has this type."""
-        return self.know_all > 0 or type in self.known
+        return self.workers_of_all_types > 0 or type in self.workers_by_type
 
-    # -- coming and going --------------------------------------------------------------------------------
+    # -- inserting and deleting --------------------------------------------------------------------------
 
-    def kind(self, item: Item) -> Kind:
+    def kind(self, item: Item) -> ItemKind:
         key = (item.tenant, item.queue, item.lane, item.type)
         kind = self.kinds.get(key)
         return self._new_kind(key) if kind is None else kind
@@ -144,18 +142,18 @@ class Store:
         item, kind = row.item, row.kind
         kind.counts[row.status] += 1
         self.log.append(row)
-        namesake = self.items.setdefault(item.id, row)
-        if namesake is not row:
-            self._add_namesake(namesake, row)
+        same_id = self.items.setdefault(item.id, row)
+        if same_id is not row:
+            self._add_to_id(same_id, row)
         if item.key is not None:
             self.keys[kind.tenant, kind.type, item.key] = row
         if item.workflow is not None:
             self.workflows.setdefault((kind.tenant, item.workflow), {})[row] = None
         if item.parent is not None:
-            self._adopt(row, item.parent)
+            self._add_to_parent(row, item.parent)
 
     def delete(self, row: Row) -> None:
-        """Take a row out of all tables. It holds no lease, and waits nowhere."""
+        """Remove a row from all tables. It must have no lease, and be in no container."""
         item, kind = row.item, row.kind
         row.gone = True
         kind.counts[row.status] -= 1
@@ -173,38 +171,38 @@ class Store:
             self._leave_group(row, row.group)
         _cut(row)
 
-    def dissolve(self) -> None:
-        """Let go of all rows. The store is of no more use."""
+    def cut_all(self) -> None:
+        """Cut off all rows, so that they are freed. The store cannot be used any more."""
         for row in self.log:
             _cut(row)
 
-    def _new_kind(self, key: tuple[str, str, str, str]) -> Kind:
+    def _new_kind(self, key: tuple[str, str, str, str]) -> ItemKind:
         tenant, queue, lane, type = key
         line = self.lines.get((queue, tenant, lane))
         if line is None:
-            line = self.lines[queue, tenant, lane] = Line(self.ready, queue, tenant, lane)
+            line = self.lines[queue, tenant, lane] = ReadyLine(self.ready, queue, tenant, lane)
         line.kinds += 1
-        kind = self.kinds[key] = Kind(tenant, queue, lane, type, line)
+        kind = self.kinds[key] = ItemKind(tenant, queue, lane, type, line)
         self.types.setdefault(type, {})[kind] = None
         return kind
 
-    def _drop_kind(self, kind: Kind) -> None:
+    def _drop_kind(self, kind: ItemKind) -> None:
         del self.kinds[kind.tenant, kind.queue, kind.lane, kind.type]
         discard(self.types, kind.type, kind)
         kind.line.kinds -= 1
         if not kind.line.kinds:
             del self.lines[kind.queue, kind.tenant, kind.lane]
 
-    def _add_namesake(self, namesake: Row | Namesakes, row: Row) -> None:
-        if isinstance(namesake, Row):
-            namesake = self.items[row.item.id] = Namesakes({namesake.kind.tenant: namesake})
-        namesake[row.kind.tenant] = row
+    def _add_to_id(self, same_id: Row | RowsByTenant, row: Row) -> None:
+        if isinstance(same_id, Row):
+            same_id = self.items[row.item.id] = RowsByTenant({same_id.kind.tenant: same_id})
+        same_id[row.kind.tenant] = row
 
     def _drop_id(self, row: Row) -> None:
-        namesakes = self.items[row.item.id]
-        if isinstance(namesakes, Namesakes):
-            del namesakes[row.kind.tenant]
-        if not isinstance(namesakes, Namesakes) or not namesakes:
+        same_id = self.items[row.item.id]
+        if isinstance(same_id, RowsByTenant):
+            del same_id[row.kind.tenant]
+        if not isinstance(same_id, RowsByTenant) or not same_id:
             del self.items[row.item.id]
 
     def _drop_from_log(self) -> None:
@@ -213,32 +211,32 @@ class Store:
             self.log = [row for row in self.log if not row.gone]
             self.gone = 0
 
-    def _adopt(self, row: Row, parent: str) -> None:
-        up = self.find(row.kind.tenant, parent)
-        if up is not None and up is not row:
-            row.up = up
-            if up.kids is None:
-                up.kids = {}
-            up.kids[row] = None
+    def _add_to_parent(self, row: Row, id: str) -> None:
+        parent = self.find(row.kind.tenant, id)
+        if parent is not None and parent is not row:
+            row.parent = parent
+            if parent.children is None:
+                parent.children = {}
+            parent.children[row] = None
 
     def _leave_family(self, row: Row) -> None:
-        if row.up is not None and row.up.kids is not None:
-            del row.up.kids[row]
-        for kid in row.kids or ():
-            kid.up = None
-        row.up = row.kids = None
+        if row.parent is not None and row.parent.children is not None:
+            del row.parent.children[row]
+        for child in row.children or ():
+            child.parent = None
+        row.parent = row.children = None
 
-    def _leave_group(self, row: Row, group: Group) -> None:
+    def _leave_group(self, row: Row, group: MemoryGroup) -> None:
         del group.members[row]
         group.dead.pop(row, None)
         group.cancelled.pop(row, None)
         if not group.members:
-            if group.spot is not None:
-                self.fading.groups.remove(group)
+            if group.position is not None:
+                self.retention.groups.remove(group)
             self._drop_group(group)
 
-    def _drop_group(self, group: Group) -> None:
-        # Once its root is gone, another item may have come by that id, and have children of its own.
+    def _drop_group(self, group: MemoryGroup) -> None:
+        # Once its root is gone, another item may have taken that id, and have children of its own.
         groups = self.groups.get(group.id, {})
         if groups.get(group.tenant) is group:
             del groups[group.tenant]
@@ -250,18 +248,18 @@ def _number(row: Row) -> int:
     return row.number
 
 
-_NOWHERE = Kind("", "", "", "", Line(Lines(Turns(), set()), "", "", ""))
+_NO_KIND = ItemKind("", "", "", "", ReadyLine(ReadyItems(ServiceCounter(), set()), "", "", ""))
 
 
 def _cut(row: Row) -> None:
-    """Cut a row off from everything that leads back to it: see `Row`."""
-    row.kind = _NOWHERE
-    row.pile = row.spot = row.worker = row.gate = row.expiry = None
-    row.group = row.up = row.kids = None
+    """Cut a row off from everything that refers back to it: see `Row`."""
+    row.kind = _NO_KIND
+    row.container = row.position = row.worker = row.dependencies = row.deadline_watch = None
+    row.group = row.parent = row.children = None
 
 
 def discard(table: dict[K, dict[V, None]], key: K, member: V) -> bool:
-    """Take a member out of the set under this key. Remove an empty set. True: it is empty."""
+    """Remove a member from the set under this key, and the set if it is empty. True: the set was removed."""
     members = table.get(key)
     if members is None:
         return False

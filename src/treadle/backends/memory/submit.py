@@ -1,4 +1,4 @@
-"""Submit: resolve keys, refuse what cannot be stored, store the rest."""
+"""Submit: plan a submission, and store its items or refuse them all."""
 
 from __future__ import annotations
 
@@ -7,66 +7,87 @@ from collections.abc import Iterable, Sequence
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
 from treadle.rules import SubmitPlan, deadline_at, dependency_cycle, due_at, plan_submission
 
-from . import gates
+from .dependencies import start_waiting, status_if_ended, waits_for
 from .groups import join
-from .moves import doom, lease, leave_pile, wait, watch_deadline
-from .quick import store_plain
-from .rows import Group, Row
-from .store import Store
+from .rows import MemoryGroup, Row
+from .store import MemoryTables
+from .transitions import doom, lease, leave_container, wait, watch_deadline
 
 
 def submit(
-    store: Store, submissions: Sequence[Submission], now: float
+    store: MemoryTables, submissions: Sequence[Submission], now: float
 ) -> list[tuple[Submitted, ...] | Rejected]:
     answers: list[tuple[Submitted, ...] | Rejected] = []
     for submission in submissions:
         items = submission.items
-        if len(items) == 1 and store.quick and (stored := store_plain(store, items[0], now)) is not None:
+        if len(items) == 1 and store.shortcuts and (stored := store_plain(store, items[0], now)) is not None:
             answers.append((stored,))
         else:
             answers.append(submit_together(store, items, now))
     return answers
 
 
-def submit_together(store: Store, items: Sequence[Item], now: float) -> tuple[Submitted, ...] | Rejected:
+def store_plain(store: MemoryTables, item: Item, now: float) -> Submitted | None:
+    """Store an item that is ready at once, without looking for what most items do not have.
+
+    Does what `submit_together` does with an item without key, time, dependency, lease, parent and workflow.
+    None: the item has one of these.
+    """
+    if (
+        item.key is not None
+        or item.after
+        or item.delay
+        or item.run_at is not None
+        or item.deadline is not None
+        or item.expires_in is not None
+        or item.lease_to is not None
+        or item.parent is not None
+        or item.workflow is not None
+        or item.id in store.items
+    ):
+        return None
+    id = item.id
+    kind = store.kinds.get((item.tenant, item.queue, item.lane, item.type)) or store.kind(item)
+    store.number = number = store.number + 1
+    store.place = place = store.place + 1
+    row = Row(item, kind, number, "ready", now, now, now, place)
+    kind.counts["ready"] += 1
+    store.items[id] = row
+    store.log.append(row)
+    kind.line.add(row)
+    return Submitted(id, False, "ready", None, id)
+
+
+def submit_together(
+    store: MemoryTables, items: Sequence[Item], now: float
+) -> tuple[Submitted, ...] | Rejected:
     """Store these items, or none of them."""
     plan = make_plan(store, items, now)
     if isinstance(plan, Rejected):
         return plan
-    rows = {ref: admit(store, item, now) for ref, item in plan.new.items()}
+    rows = {ref: store_item(store, item, now) for ref, item in plan.new.items()}
     return tuple(
         _existing(store, ref) if existing else _stored(store, rows[ref], now)
         for ref, existing in plan.answers
     )
 
 
-def _existing(store: Store, ref: Ref) -> Submitted:
-    row = store.find(*ref)
-    assert row is not None
-    return Submitted(row.item.id, existing=True, status=row.status, group_id=row.group_id)
+def make_plan(store: MemoryTables, items: Iterable[Item], now: float) -> SubmitPlan | Rejected:
+    """Plan a submission. Changes nothing."""
+    plan = plan_submission(items, now, store.key_holder, store.exists)
+    if isinstance(plan, Rejected):
+        return plan
+    cycle = dependency_cycle(
+        plan.new,
+        lambda ref: status_if_ended(store, ref),
+        store.waiters.__contains__,
+        lambda ref: waits_for(store, ref),
+    )
+    return plan if cycle is None else Rejected("cycle", cycle)
 
 
-def _stored(store: Store, row: Row, now: float) -> Submitted:
-    id = row.item.id
-    started = None if row.item.lease_to is None else _start(store, row, now)
-    return Submitted(id, False, row.status, started, id)
-
-
-def _start(store: Store, row: Row, now: float) -> Lease | None:
-    """Lease it at once to the worker that it names, if nothing stands in the way."""
-    worker = store.workers.get(row.item.lease_to or "")
-    overdue = row.deadline is not None and row.deadline <= now
-    if worker is None or worker.until <= now or row.status != "ready" or overdue:
-        return None
-    leave_pile(row)
-    return lease(store, row, worker, now)
-
-
-# ---------------------------------------------------------------------------------------------------- storing
-
-
-def admit(store: Store, item: Item, now: float, group: Group | None = None) -> Row:
-    """Store a new item, which nothing speaks against: blocked, scheduled, ready or doomed."""
+def store_item(store: MemoryTables, item: Item, now: float, group: MemoryGroup | None = None) -> Row:
+    """Store a new item of a plan: blocked, scheduled, ready or doomed."""
     store.number += 1
     due = due_at(item, now) if item.delay or item.run_at is not None else now
     row = Row(item, store.kind(item), store.number, "blocked", now, due)
@@ -76,43 +97,33 @@ def admit(store: Store, item: Item, now: float, group: Group | None = None) -> R
     deadline = deadline_at(item, now)
     if deadline is not None:
         watch_deadline(store, row, deadline)
-    if item.after:
-        _wait_for_others(store, row, now)
-    else:
-        wait(store, row, now)
-    return row
-
-
-def _wait_for_others(store: Store, row: Row, now: float) -> None:
-    found = gates.close(store, row)
-    match found.state:
+    match start_waiting(store, row).state if item.after else "released":
         case "released":
             wait(store, row, now)
         case "doomed":
             doom(store, row, "unsatisfiable")
         case "waiting":
             pass
+    return row
 
 
-# --------------------------------------------------------------------------------------------------- planning
-
-
-def make_plan(store: Store, items: Iterable[Item], now: float) -> SubmitPlan | Rejected:
-    """Changes nothing."""
-    plan = plan_submission(items, now, store.key_holder, store.exists)
-    if isinstance(plan, Rejected):
-        return plan
-    cycle = dependency_cycle(
-        plan.new,
-        lambda ref: gates.ended(store, *ref),
-        store.waiters.__contains__,
-        lambda ref: _waits_for(store, ref),
-    )
-    return plan if cycle is None else Rejected("cycle", cycle)
-
-
-def _waits_for(store: Store, ref: Ref) -> list[Ref]:
+def _existing(store: MemoryTables, ref: Ref) -> Submitted:
     row = store.find(*ref)
-    if row is None or row.gate is None or row.status != "blocked" or row.doom is not None:
-        return []
-    return [(ref[0], id) for id in row.gate.pending]
+    assert row is not None
+    return Submitted(row.item.id, existing=True, status=row.status, group_id=row.group_id)
+
+
+def _stored(store: MemoryTables, row: Row, now: float) -> Submitted:
+    id = row.item.id
+    started = None if row.item.lease_to is None else _lease_at_once(store, row, now)
+    return Submitted(id, False, row.status, started, id)
+
+
+def _lease_at_once(store: MemoryTables, row: Row, now: float) -> Lease | None:
+    """Lease a new row to the worker that it names, if it is ready and the worker is alive."""
+    worker = store.workers.get(row.item.lease_to or "")
+    overdue = row.deadline is not None and row.deadline <= now
+    if worker is None or worker.until <= now or row.status != "ready" or overdue:
+        return None
+    leave_container(row)
+    return lease(store, row, worker, now)

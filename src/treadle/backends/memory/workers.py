@@ -1,4 +1,4 @@
-"""Workers: who is alive, what each of them knows and holds, and what becomes of it when one dies."""
+"""Workers: which are alive, which types they have, and what becomes of their items when they die."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from collections.abc import Collection, Sequence
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 
-from .moves import free
-from .rows import Worker
-from .settle import loss_of, owns
-from .store import Store
+from .rows import MemoryWorker
+from .settle import owns, why_lost
+from .store import MemoryTables
+from .transitions import free
 
 
-def beat(store: Store, beat: Heartbeat, now: float) -> HeartbeatReply:
+def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     worker = store.workers.get(beat.worker)
+    types = None if beat.types is None else frozenset(beat.types)
     fresh = worker is None
     if worker is None:
-        worker = store.workers[beat.worker] = Worker(beat.worker)
-        _learn(store, beat.types)
-        worker.types = _known(beat.types)
-    elif beat.types is not None and worker.types != _known(beat.types):
-        _learn(store, beat.types)
-        _unlearn(store, worker.types, now)
-        worker.types = _known(beat.types)
-    _trust(store, worker, now + beat.lease)
-    return HeartbeatReply(fresh, _lost(store, beat.held))
+        worker = store.workers[beat.worker] = MemoryWorker(beat.worker)
+        _add_types(store, types)
+        worker.types = types
+    elif types is not None and worker.types != types:
+        _add_types(store, types)
+        _remove_types(store, worker.types, now)
+        worker.types = types
+    _extend_lease(store, worker, now + beat.lease)
+    return HeartbeatReply(fresh, lost_leases(store, beat.held))
 
 
 class MemoryHeartbeatConnection:
-    """Sets one attribute, which any thread may do while a verb is under way in another.
+    """Sets one attribute, which any thread may do while a verb runs in another.
 
-    A worker that is not known is not registered: it holds nothing that could be kept, and has to learn so by
-    a beat of its own.
+    Does not register a worker that is not known. Such a worker holds nothing that could be kept. It learns so
+    from the backend's own `beat`.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MemoryTables) -> None:
         self._store = store
 
     async def open(self) -> None:
@@ -52,13 +53,13 @@ class MemoryHeartbeatConnection:
         pass
 
 
-def remove_worker(store: Store, worker: Worker, now: float) -> int:
-    """It is dead: all that it held is free."""
+def remove_worker(store: MemoryTables, worker: MemoryWorker, now: float) -> int:
+    """Remove a dead worker, and free all that it held. Returns how many items."""
     del store.workers[worker.id]
-    if worker.spot is not None:
-        store.lapses.remove(worker)
-    _unlearn(store, worker.types, now)
-    store.permits.give_all(worker)
+    if worker.position is not None:
+        store.worker_ends.remove(worker)
+    _remove_types(store, worker.types, now)
+    store.limits.return_all(worker)
     held = [store.find(lease.tenant, lease.id) for lease in worker.held.values()]
     for row in held:
         assert row is not None
@@ -66,24 +67,24 @@ def remove_worker(store: Store, worker: Worker, now: float) -> int:
     return len(held)
 
 
-def bury_lapsed(store: Store, now: float) -> None:
-    """A portion of those whose lease has lapsed. Whoever is buried is buried whole."""
+def remove_lapsed(store: MemoryTables, now: float) -> None:
+    """Remove workers whose lease has lapsed, each as a whole, until a portion of items is freed."""
     freed = 0
-    while freed < PORTION and (worker := store.lapses.pop_until(now)) is not None:
+    while freed < PORTION and (worker := store.worker_ends.pop_until(now)) is not None:
         if worker.until > now:
-            _watch(store, worker)
+            _watch_lease(store, worker)
         else:
             freed += 1 + remove_worker(store, worker, now)
 
 
-def unknown_leases(store: Store, id: str, known: Sequence[int]) -> list[Lease]:
+def unknown_leases(store: MemoryTables, id: str, known: Sequence[int]) -> list[Lease]:
     worker = store.workers.get(id)
     held = {} if worker is None else worker.held
-    told = set(known)
-    return [lease for token, lease in held.items() if token not in told]
+    tokens = set(known)
+    return [lease for token, lease in held.items() if token not in tokens]
 
 
-def show_workers(store: Store) -> list[WorkerState]:
+def list_workers(store: MemoryTables) -> list[WorkerState]:
     return [
         WorkerState(
             worker.id,
@@ -95,52 +96,48 @@ def show_workers(store: Store) -> list[WorkerState]:
     ]
 
 
-def _trust(store: Store, worker: Worker, until: float) -> None:
+def _extend_lease(store: MemoryTables, worker: MemoryWorker, until: float) -> None:
     worker.until = until
-    if worker.spot is not None and until < worker.spot[0]:
-        store.lapses.remove(worker)
-    if worker.spot is None:
-        _watch(store, worker)
+    if worker.position is not None and until < worker.position[0]:
+        store.worker_ends.remove(worker)
+    if worker.position is None:
+        _watch_lease(store, worker)
 
 
-def _watch(store: Store, worker: Worker) -> None:
-    """Look at it when its lease lapses. If there were beats by then, it is watched anew."""
-    store.beats += 1
-    store.lapses.push(worker.until, store.beats, worker)
+def _watch_lease(store: MemoryTables, worker: MemoryWorker) -> None:
+    """Look at the worker when its lease lapses. It is watched anew if heartbeats have extended it by then."""
+    store.watches += 1
+    store.worker_ends.push(worker.until, store.watches, worker)
 
 
-def _lost(store: Store, held: Sequence[Lease]) -> dict[int, Loss]:
+def lost_leases(store: MemoryTables, held: Sequence[Lease]) -> dict[int, Loss]:
+    """By token: the leases that a worker holds no more. Not those that it has settled itself: it knows."""
     lost: dict[int, Loss] = {}
     for lease in held:
         row = store.find(lease.tenant, lease.id)
         if row is None or not owns(lease, row):
-            loss = loss_of(row, lease)
-            # It has settled the item itself: nothing that the worker would not know.
+            loss = why_lost(row, lease)
             if loss is not None:
                 lost[lease.token] = loss
     return lost
 
 
-def _known(types: Sequence[str] | None) -> frozenset[str] | None:
-    return None if types is None else frozenset(types)
-
-
-def _learn(store: Store, types: Collection[str] | None) -> None:
+def _add_types(store: MemoryTables, types: Collection[str] | None) -> None:
     if types is None:
-        store.know_all += 1
+        store.workers_of_all_types += 1
     else:
-        store.known.update(frozenset(types))
+        store.workers_by_type.update(types)
 
 
-def _unlearn(store: Store, types: Collection[str] | None, now: float) -> None:
+def _remove_types(store: MemoryTables, types: Collection[str] | None, now: float) -> None:
     """One live worker less has these types."""
     if types is None:
-        store.know_all -= 1
-        if not store.know_all:
-            store.forgotten[None] = now
+        store.workers_of_all_types -= 1
+        if not store.workers_of_all_types:
+            store.unknown_since[None] = now
         return
     for type in types:
-        store.known[type] -= 1
-        if not store.known[type]:
-            del store.known[type]
-            store.forgotten[type] = now
+        store.workers_by_type[type] -= 1
+        if not store.workers_by_type[type]:
+            del store.workers_by_type[type]
+            store.unknown_since[type] = now

@@ -1,4 +1,4 @@
-"""Look: items, groups and counts as they stand."""
+"""Read: items, groups, lists and counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from treadle.errors import InputError
 from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
 
 from .groups import value_of
-from .rows import Group, Row
-from .store import Store
+from .rows import MemoryGroup, Row
+from .store import MemoryTables
 
 LONGEST_PAGE = 1000
 
@@ -22,8 +22,8 @@ _CURSOR = re.compile(r"m([1-9][0-9]{0,18})", re.ASCII)
 # ------------------------------------------------------------------------------------------------------ items
 
 
-def show(row: Row) -> ItemState:
-    """Without its history."""
+def item_state(row: Row) -> ItemState:
+    """An item without its history."""
     item, kind = row.item, row.kind
     last = row.history[-1] if row.history else None
     return ItemState(
@@ -53,29 +53,31 @@ def show(row: Row) -> ItemState:
         workflow_type=item.workflow_type,
         after=item.after,
         key=item.key,
-        worker=row.by if row.status == "running" or row.ended_at is not None else None,
+        worker=row.claimed_by if row.status == "running" or row.ended_at is not None else None,
         input=item.input,
         options=item.options,
     )
 
 
-def show_whole(store: Store, row: Row) -> ItemState:
-    """With its history, and what it waits for that is not there yet."""
-    state = show(row)
+def full_state(store: MemoryTables, row: Row) -> ItemState:
+    """An item with its history, and the ids it waits for that do not exist yet."""
+    state = item_state(row)
     state.history = tuple(row.history or ())
     tenant, after = row.kind.tenant, row.item.after
-    state.waiting_for = tuple(id for id in after if store.find(tenant, id) is None) if row.gate else ()
+    state.waiting_for = (
+        tuple(id for id in after if store.find(tenant, id) is None) if row.dependencies else ()
+    )
     return state
 
 
 # ----------------------------------------------------------------------------------------------------- groups
 
 
-def show_group(found: Row | Group) -> GroupState:
-    return show_lone(found) if isinstance(found, Row) else show_shared(found)
+def group_state(found: Row | MemoryGroup) -> GroupState:
+    return _lone_state(found) if isinstance(found, Row) else _shared_state(found)
 
 
-def show_lone(row: Row) -> GroupState:
+def _lone_state(row: Row) -> GroupState:
     """The group of a root that is alone."""
     version, value, final = value_of(row)
     return GroupState(
@@ -88,11 +90,11 @@ def show_lone(row: Row) -> GroupState:
         final=final,
         version=version,
         ended_at=row.ended_at,
-        failed=show(row) if row.status in ("dead", "cancelled") else None,
+        failed=item_state(row) if row.status in ("dead", "cancelled") else None,
     )
 
 
-def show_shared(group: Group) -> GroupState:
+def _shared_state(group: MemoryGroup) -> GroupState:
     failed = next(iter(group.dead or group.cancelled), None) if not group.open else None
     return GroupState(
         id=group.id,
@@ -104,18 +106,18 @@ def show_shared(group: Group) -> GroupState:
         final=group.final,
         version=group.version,
         ended_at=group.ended_at,
-        failed=None if failed is None else show(failed),
+        failed=None if failed is None else item_state(failed),
     )
 
 
-def ended(store: Store, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+def ended(store: MemoryTables, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
     rows = {ref: store.find(*ref) for ref in items}
     found = {ref: store.find_group(*ref) for ref in groups}
     missing = [ref for ref, row in (*rows.items(), *found.items()) if row is None]
     return Ended(
-        {ref: show(row) for ref, row in rows.items() if row is not None and row.ended_at is not None},
+        {ref: item_state(row) for ref, row in rows.items() if row is not None and row.ended_at is not None},
         {
-            ref: show_group(group)
+            ref: group_state(group)
             for ref, group in found.items()
             if group is not None and group.ended_at is not None
         },
@@ -126,13 +128,15 @@ def ended(store: Store, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
 # ------------------------------------------------------------------------------------------------------ lists
 
 
-def list_items(store: Store, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool) -> Page:
+def list_items(
+    store: MemoryTables, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool
+) -> Page:
     after = None if cursor is None else _read_cursor(cursor)
     most = max(1, min(limit, LONGEST_PAGE))
     found = list(islice(matching(store, where, after, oldest_first=oldest_first), most + 1))
     more = len(found) > most
     rows = found[:most]
-    return Page(tuple(show(row) for row in rows), f"m{rows[-1].number}" if more else None)
+    return Page(tuple(item_state(row) for row in rows), f"m{rows[-1].number}" if more else None)
 
 
 def _read_cursor(cursor: str) -> int:
@@ -143,21 +147,21 @@ def _read_cursor(cursor: str) -> int:
 
 
 def matching(
-    store: Store, where: Filter, cursor: int | None = None, *, oldest_first: bool = True
+    store: MemoryTables, where: Filter, cursor: int | None = None, *, oldest_first: bool = True
 ) -> Iterator[Row]:
-    """The rows that a filter finds, from behind that number on."""
-    few = _few(store, where)
-    if few is None:
+    """The rows that a filter finds, after the number `cursor`."""
+    candidates = _candidates(store, where)
+    if candidates is None:
         rows = store.rows(cursor, oldest_first=oldest_first)
     else:
-        rows = iter(sorted(few, key=lambda row: row.number, reverse=not oldest_first))
+        rows = iter(sorted(candidates, key=lambda row: row.number, reverse=not oldest_first))
         if cursor is not None:
             rows = (row for row in rows if (row.number > cursor if oldest_first else row.number < cursor))
     return (row for row in rows if _matches(row, where))
 
 
-def _few(store: Store, where: Filter) -> Iterable[Row] | None:
-    """Rows among which all that match must be; None if there is no such table."""
+def _candidates(store: MemoryTables, where: Filter) -> Iterable[Row] | None:
+    """A table that holds all rows that match. None: only the log does."""
     if where.group_id is not None:
         return _members(store, where.tenant, where.group_id)
     if where.workflow is not None and where.tenant is not None:
@@ -167,8 +171,8 @@ def _few(store: Store, where: Filter) -> Iterable[Row] | None:
     return None
 
 
-def _members(store: Store, tenant: str | None, id: str) -> list[Row]:
-    """Of the groups of that name in all tenants, unless one is given."""
+def _members(store: MemoryTables, tenant: str | None, id: str) -> list[Row]:
+    """The members of the groups with this id, in one tenant or in all."""
     rows = [row for group in store.groups.get(id, {}).values() for row in group.members]
     roots = store.items.get(id)
     rows += [roots] if isinstance(roots, Row) else [] if roots is None else roots.values()
@@ -191,7 +195,7 @@ def _matches(row: Row, where: Filter) -> bool:
     )
 
 
-def counts(store: Store, tenant: str | None, *, ended: bool) -> list[Count]:
+def counts(store: MemoryTables, tenant: str | None, *, ended: bool) -> list[Count]:
     total: Counter[tuple[str, str, str, Status]] = Counter()
     for kind in store.kinds.values():
         if tenant in (None, kind.tenant):

@@ -1,4 +1,4 @@
-"""Signals: wake-ups for whoever shares this backend, each on the event loop that it subscribed on."""
+"""Wake-ups for all apps that share this backend, each on the event loop that it subscribed on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.item import Wake
 log = logging.getLogger("treadle")
 
 
-class Subscriber:
+class WakeSubscriber:
     __slots__ = ("_loop", "_receive", "active")
 
     def __init__(self, receive: Callable[[Wake], None]) -> None:
@@ -20,7 +20,7 @@ class Subscriber:
         self.active = True
 
     def send(self, wake: Wake) -> bool:
-        """False: its loop is closed, it will never hear of anything."""
+        """False: its loop is closed. It can never receive again."""
         if self._loop is asyncio.get_running_loop():
             self._loop.call_soon(self._deliver, wake)
             return True
@@ -36,17 +36,17 @@ class Subscriber:
         try:
             self._receive(wake)
         except Exception:
-            log.exception("a receiver of signals failed")
+            log.exception("a subscriber failed to handle a wake-up")
 
 
-class Signals:
+class MemoryWakeups:
     __slots__ = ("_subscribers",)
 
     def __init__(self) -> None:
-        self._subscribers: dict[Subscriber, None] = {}
+        self._subscribers: dict[WakeSubscriber, None] = {}
 
     def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        subscriber = Subscriber(receive)
+        subscriber = WakeSubscriber(receive)
         self._subscribers[subscriber] = None
 
         def unsubscribe() -> None:

@@ -1,0 +1,117 @@
+"""Effects: how a row ends, and what its end causes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.item import Effects, EndedGroup, ReleasedItem, Status
+from treadle.rules import Dependencies
+
+from .dependencies import stop_waiting
+from .retention import RetentionBundle
+from .rows import Row
+from .store import MemoryTables
+from .transitions import doom, set_status, unwatch_deadline, wait, withdraw
+
+NO_EFFECTS = Effects()
+
+
+class CollectedEffects:
+    """The effects of one verb, as they add up."""
+
+    __slots__ = ("bundle", "doomed", "ended_groups", "released")
+
+    def __init__(self) -> None:
+        self.released: list[ReleasedItem] = []
+        self.ended_groups: list[EndedGroup] = []
+        self.doomed = 0
+        self.bundle: RetentionBundle | None = None
+        """For the plain items that end in this call."""
+
+    def result(self) -> Effects:
+        if not self.released and not self.ended_groups and not self.doomed:
+            return NO_EFFECTS
+        return Effects(tuple(self.released), tuple(self.ended_groups), self.doomed)
+
+
+def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
+    """End a row. The caller must call `count_end` before the verb is over."""
+    withdraw(store, row)
+    if row.deadline_watch is not None:
+        unwatch_deadline(store, row)
+    if row.dependencies is not None:
+        stop_waiting(store, row)
+    set_status(row, status)
+    row.ended_at = now
+    row.verdict = None
+    row.overdue = False
+    if status == "dead":
+        store.dead[row] = None
+
+
+def count_end(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
+    """Count the end of a row: for the items that wait for it, and for its group."""
+    if store.waiters:
+        prerequisite_ended(store, row, now, effects)
+    member_ended(store, row, now, effects)
+
+
+def end_all(
+    store: MemoryTables, rows: Sequence[Row], status: Status, now: float, effects: CollectedEffects
+) -> None:
+    """End several rows at once. Those that wait for each other are neither released nor doomed."""
+    for row in rows:
+        end(store, row, status, now)
+    for row in rows:
+        count_end(store, row, now, effects)
+
+
+def prerequisite_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
+    for waiter in store.waiters.get(row.ref, ()):
+        found = waiter.dependencies
+        if (
+            found is not None
+            and found.count(row.item.id, waiter.item.counting, row.status)
+            and waiter.status == "blocked"
+            and waiter.verdict is None
+        ):
+            release_or_doom(store, waiter, found, now, effects)
+
+
+def release_or_doom(
+    store: MemoryTables, row: Row, found: Dependencies, now: float, effects: CollectedEffects
+) -> None:
+    match found.state:
+        case "released":
+            effects.released.append(_released(row))
+            wait(store, row, now)
+        case "doomed":
+            effects.doomed += 1
+            doom(store, row, "unsatisfiable")
+        case "waiting":
+            pass
+
+
+def _released(row: Row) -> ReleasedItem:
+    kind, item = row.kind, row.item
+    return ReleasedItem(item.id, kind.tenant, kind.type, row.group_id, kind.queue, item.parent, item.after)
+
+
+def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
+    """Count the end of a member. The last one ends the group."""
+    group, kind = row.group, row.kind
+    if group is None:
+        value = row.result if row.contributed else None
+        effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
+        store.retention.add_member(row, now)
+        return
+    group.open -= 1
+    if row.status == "dead":
+        group.dead[row] = None
+    elif row.status == "cancelled":
+        group.cancelled[row] = None
+    if not group.open:
+        group.ended_at = now
+        effects.ended_groups.append(EndedGroup(group.id, group.tenant, group.value, group.type))
+        if group.keep is not None:
+            store.retention.add_group(group, now + group.keep)

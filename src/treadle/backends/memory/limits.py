@@ -1,0 +1,129 @@
+"""Limits: permits that the fleet shares, and keys that are claimed for a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
+from treadle.rules import LimitState, idle_at, permit
+
+from .priority_queue import Position, PriorityQueue
+from .rows import MemoryWorker
+
+
+class ClaimedKey:
+    """A key that belongs to its owner until a certain time."""
+
+    __slots__ = ("owner", "position", "ref", "until")
+
+    def __init__(self, ref: Ref, owner: str, until: float) -> None:
+        self.ref = ref
+        self.owner = owner
+        self.until = until
+        self.position: Position | None = None
+
+
+class MemoryLimit:
+    """Where a limit stands. Limits of one name count together only if they use the same algorithm."""
+
+    __slots__ = ("limit", "position", "state")
+
+    def __init__(self, limit: Limit, state: LimitState) -> None:
+        self.limit = limit
+        self.state = state
+        self.position: Position | None = None
+
+
+class MemoryLimits:
+    __slots__ = ("_ties", "held", "keys", "keys_by_end", "limits", "limits_by_end")
+
+    def __init__(self) -> None:
+        self._ties = 0
+        self.keys: dict[Ref, ClaimedKey] = {}
+        self.keys_by_end: PriorityQueue[ClaimedKey] = PriorityQueue()
+        self.limits: dict[tuple[str, Algorithm], MemoryLimit] = {}
+        self.limits_by_end: PriorityQueue[MemoryLimit] = PriorityQueue()
+        self.held: Counter[str] = Counter()
+        """Of `slots` limits: the permits that all workers hold together, by the limit's name."""
+
+    def claim_key(self, ref: Ref, owner: str, ttl: float, now: float) -> bool:
+        key = self.keys.get(ref)
+        if key is not None and now < key.until:
+            return key.owner == owner
+        if key is not None:
+            self.keys_by_end.remove(key)
+        key = self.keys[ref] = ClaimedKey(ref, owner, now + ttl)
+        self.keys_by_end.push(key.until, self._next_tie(), key)
+        return True
+
+    def take_permits(self, request: PermitRequest, worker: MemoryWorker | None, now: float) -> PermitReply:
+        """`worker`: None if it is not alive."""
+        reply, states = permit(request, self._states(request, now), now, alive=worker is not None)
+        for limit, state in states.items():
+            if limit.algorithm != "slots":
+                self._store(limit, state)
+            elif worker is not None and reply.count:
+                self.held[limit.name] += reply.count
+                worker.permits[limit.name] = worker.permits.get(limit.name, 0) + reply.count
+        return reply
+
+    def return_permits(self, request: PermitRequest, worker: MemoryWorker) -> None:
+        """Take permits back, no more than the worker holds."""
+        for limit in request.limits:
+            if limit.algorithm == "slots":
+                held = worker.permits.get(limit.name, 0)
+                self._take_back(worker, limit.name, min(held, request.count))
+
+    def return_all(self, worker: MemoryWorker) -> None:
+        for name, held in list(worker.permits.items()):
+            self._take_back(worker, name, held)
+
+    def prune(self, now: float, most: int) -> None:
+        for _ in range(most):
+            key = self.keys_by_end.pop_until(now)
+            if key is None:
+                break
+            del self.keys[key.ref]
+        for _ in range(most):
+            stored = self.limits_by_end.pop_until(now)
+            if stored is None:
+                break
+            self._prune_limit(stored, now)
+
+    def _states(self, request: PermitRequest, now: float) -> Mapping[Limit, LimitState]:
+        states: dict[Limit, LimitState] = {}
+        for limit in request.limits:
+            if limit.algorithm == "slots":
+                states[limit] = LimitState(now, self.held[limit.name])
+            elif (stored := self.limits.get((limit.name, limit.algorithm))) is not None:
+                states[limit] = stored.state
+        return states
+
+    def _store(self, limit: Limit, state: LimitState) -> None:
+        stored = self.limits.get((limit.name, limit.algorithm))
+        if stored is None:
+            stored = self.limits[limit.name, limit.algorithm] = MemoryLimit(limit, state)
+            self.limits_by_end.push(idle_at(limit, state), self._next_tie(), stored)
+        stored.limit = limit
+        stored.state = state
+
+    def _prune_limit(self, stored: MemoryLimit, now: float) -> None:
+        """Drop a limit, unless it was used since it was put into the queue."""
+        end = idle_at(stored.limit, stored.state)
+        if end > now:
+            self.limits_by_end.push(end, self._next_tie(), stored)
+        else:
+            del self.limits[stored.limit.name, stored.limit.algorithm]
+
+    def _take_back(self, worker: MemoryWorker, name: str, count: int) -> None:
+        worker.permits[name] = worker.permits.get(name, 0) - count
+        self.held[name] -= count
+        if not worker.permits[name]:
+            del worker.permits[name]
+        if not self.held[name]:
+            del self.held[name]
+
+    def _next_tie(self) -> int:
+        self._ties += 1
+        return self._ties

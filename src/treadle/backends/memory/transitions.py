@@ -1,0 +1,185 @@
+"""Transitions: how a row gets from one state to another, except its end.
+
+wait -> make_ready, or scheduled      lease -> unlease, free -> wait_again      doom      withdraw
+"""
+
+from __future__ import annotations
+
+from treadle.item import Attempt, Lease, Status, Verdict
+from treadle.rules import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
+
+from .fairness import ParkedItems
+from .rows import DeadlineWatch, MemoryWorker, Row
+from .store import MemoryTables
+
+
+def set_status(row: Row, status: Status) -> None:
+    counts = row.kind.counts
+    counts[row.status] -= 1
+    counts[status] += 1
+    row.status = status
+
+
+def wait(store: MemoryTables, row: Row, now: float) -> None:
+    """Make it scheduled or ready: it waits for nothing but its time."""
+    if row.due_at > now:
+        set_status(row, "scheduled")
+        store.scheduled.add(row)
+    else:
+        make_ready(store, row, now)
+
+
+def make_ready(store: MemoryTables, row: Row, now: float) -> None:
+    """Put it into its line: at its place, or at the end if it has none."""
+    set_status(row, "ready")
+    row.ready_at = now
+    if not row.place:
+        store.place += 1
+        row.place = store.place
+    row.kind.line.add(row)
+
+
+def park(store: MemoryTables, row: Row) -> None:
+    """Move it, with its place, to the items that only a worker with its type looks at."""
+    type = row.kind.type
+    parked = store.parked.get(type)
+    if parked is None:
+        parked = store.parked[type] = ParkedItems(store.services, store.paused, store.parked, type)
+    parked.park(row)
+
+
+def leave_container(row: Row) -> None:
+    if row.container is not None:
+        row.container.remove(row)
+        row.container = None
+
+
+def withdraw(store: MemoryTables, row: Row) -> None:
+    """Remove it from where it waits, or from the leases of its worker."""
+    leave_container(row)
+    if row.token:
+        unlease(row)
+    elif row.verdict is not None:
+        store.doomed.remove(row)
+
+
+# -------------------------------------------------------------------------------------------------- deadlines
+
+
+def watch_deadline(store: MemoryTables, row: Row, deadline: float) -> None:
+    row.deadline = deadline
+    row.deadline_watch = DeadlineWatch(row)
+    store.deadlines.push(deadline, row.number, row.deadline_watch)
+
+
+def unwatch_deadline(store: MemoryTables, row: Row) -> None:
+    if row.deadline_watch is not None:
+        store.deadlines.remove(row.deadline_watch)
+        row.deadline_watch = None
+
+
+def expire(store: MemoryTables, watch: DeadlineWatch) -> None:
+    """Its deadline has come. It is doomed: now, or when it is no longer running."""
+    row = watch.row
+    row.deadline_watch = None
+    if row.token:
+        row.overdue = True
+    else:
+        doom(store, row, "expired")
+
+
+def doom(store: MemoryTables, row: Row, verdict: Verdict) -> None:
+    """It can only end, and waits for a claim to hand it out. It keeps its status."""
+    leave_container(row)
+    unwatch_deadline(store, row)
+    row.verdict = verdict
+    store.doomed.add(row)
+
+
+# ----------------------------------------------------------------------------------------------------- leases
+
+
+def lease(store: MemoryTables, row: Row, worker: MemoryWorker, now: float) -> Lease:
+    """Lease it to a worker: to be run, or to be ended with its verdict. It must be in no container."""
+    item, kind = row.item, row.kind
+    store.token = token = store.token + 1
+    row.token = token
+    row.worker = worker
+    row.claimed_by = worker.id
+    if row.verdict is None:
+        row.attempt += 1
+        row.started_at = now
+        row.status = "running"
+        counts = kind.counts
+        counts["ready"] -= 1
+        counts["running"] += 1
+    # In the order of the fields: by keyword this would take four times as long.
+    lease = Lease(
+        item.id,
+        kind.tenant,
+        token,
+        kind.type,
+        item.input,
+        row.attempt,
+        item.id if row.group is None else row.group.id,
+        kind.queue,
+        kind.lane,
+        item.priority,
+        item.attempts,
+        item.parent,
+        item.workflow,
+        item.workflow_type,
+        item.after,
+        item.options,
+        row.queued_at,
+        row.due_at,
+        now,
+        row.deadline,
+        row.verdict,
+        row.number,
+    )
+    worker.held[token] = lease
+    return lease
+
+
+def unlease(row: Row) -> None:
+    assert row.worker is not None
+    del row.worker.held[row.token]
+    row.token = 0
+    row.worker = None
+
+
+def free(store: MemoryTables, row: Row, now: float) -> None:
+    """Its worker is dead."""
+    assert row.worker is not None
+    worker = row.worker.id
+    unlease(row)
+    row.claimed_by = None
+    if row.verdict is not None:
+        store.doomed.add(row)
+        return
+    add_to_history(row, lost_attempt(row.attempt, now, worker))
+    attempts, losses, due = row.item.attempts, row.losses, row.due_at
+    again = after_loss(now, attempt=row.attempt, attempts=attempts, losses=losses, due=due, deadline=None)
+    wait_again(store, row, again, now)
+
+
+def wait_again(store: MemoryTables, row: Row, again: WaitingAgain, now: float) -> None:
+    """Its attempt is over, and did not end it. The rules do not get the deadline: only claims notice that it
+    has passed, and set `overdue`."""
+    row.attempt, row.losses, row.due_at = again.attempt, again.losses, again.due
+    if not again.keeps_place:
+        row.place = 0
+    verdict = again.verdict or ("expired" if row.overdue else None)
+    if verdict is None:
+        wait(store, row, now)
+    else:
+        set_status(row, again.status)
+        doom(store, row, verdict)
+
+
+def add_to_history(row: Row, attempt: Attempt) -> None:
+    if row.history is None:
+        row.history = []
+    row.history.append(attempt)
+    del row.history[:-KEPT_ATTEMPTS]
