@@ -29,7 +29,7 @@ from tests.support.sqlite import (
     succeed,
 )
 from treadle.backends.sqlite import SqliteBackend, schema_sql
-from treadle.backends.sqlite import store_file as store_file_module
+from treadle.backends.sqlite import database as database_module
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull, StoreUnavailable
@@ -353,10 +353,10 @@ async def test_new_work_is_refused_before_the_disk_is_full(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await start(backend, "running")
-    monkeypatch.setattr(store_file_module, "_LOOK_AT_ROOM_EVERY", -1.0)
-    backend._file._room_until = 0.0
+    monkeypatch.setattr(database_module, "_CHECK_ROOM_EVERY", -1.0)
+    backend._database._room_until = 0.0
     usage = shutil.disk_usage(".")._replace(free=1000)
-    monkeypatch.setattr(store_file_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(database_module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreFull):
         await submit(backend, "a")
     await backend.settle([succeed(lease)])

@@ -25,7 +25,7 @@ from tests.support.sqlite import (
 from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import connection as connection_module
 from treadle.backends.sqlite import writer as writer_module
-from treadle.backends.sqlite.statements import Statements
+from treadle.backends.sqlite.statements import statements
 from treadle.errors import NotFound, StoreUnavailable
 from treadle.item import Demand, Heartbeat, Settlement, Submission
 from treadle.testing import ManualClock
@@ -95,14 +95,14 @@ async def test_verbs_that_wait_share_a_commit(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = 0
-    check = connection_module.Identity.check
+    check = connection_module.FileIdentity.check
 
     def counted(self: Any) -> None:
         nonlocal commits
         commits += 1
         check(self)
 
-    monkeypatch.setattr(writer_module.Identity, "check", counted)
+    monkeypatch.setattr(writer_module.FileIdentity, "check", counted)
     await asyncio.gather(*(submit(backend, f"i{n}") for n in range(200)))
     assert commits <= 20
     (count,) = await backend.counts()
@@ -162,7 +162,9 @@ async def test_the_log_does_not_grow_without_bounds(backend: SqliteBackend, path
 
 # -- plans ----------------------------------------------------------------------------------------------
 
-_LARGE = re.compile(r"SCAN (treadle_(item|job|done|edge|attempt|grp|awaited)\b|[ijdxagsw]\b)(?! VIRTUAL)")
+_LARGE = re.compile(
+    r"SCAN (treadle_(item|open|done|dependency|attempt|group|missing)\b|[iodxagpmw]\b)(?! VIRTUAL)"
+)
 _SCANS_ALL = {("read", "counts_open"), ("read", "counts_dead"), ("read", "counts_ended")}
 
 
@@ -176,16 +178,29 @@ def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
     raise AssertionError(sql)
 
 
-VERBS = ("tx", "submit", "claim", "settle", "finish", "worker", "state", "operate", "remove", "read")
+VERBS = (
+    "claim",
+    "counter",
+    "dependencies",
+    "endings",
+    "fairness",
+    "groups",
+    "operate",
+    "read",
+    "retention",
+    "rows",
+    "settle",
+    "submit",
+    "workers",
+)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_no_statement_reads_a_large_table_from_end_to_end(
     backend: SqliteBackend, path: Path, verb: str
 ) -> None:
-    statements = Statements(verb)._by_name
     with closing(sqlite3.connect(path)) as connection:
-        for name, sql in statements.items():
+        for name, sql in statements(verb).items():
             found = plan(connection, sql)
             if (verb, name) not in _SCANS_ALL:
                 assert not [step for step in found if _LARGE.match(step) and "INDEX" not in step], (
@@ -194,13 +209,12 @@ async def test_no_statement_reads_a_large_table_from_end_to_end(
                 )
 
 
-async def test_the_turns_are_read_from_the_claim_index(backend: SqliteBackend, path: Path) -> None:
-    statements = Statements("claim")._by_name
+async def test_a_claim_reads_the_claim_index(backend: SqliteBackend, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        for name, sql in statements.items():
+        for name, sql in (statements("fairness") | statements("claim")).items():
             if name.startswith(("ready_", "parked_", "next_", "due", "overdue", "doomed")):
                 found = "; ".join(plan(connection, sql))
-                assert "treadle_job" in found, (name, found)
+                assert "treadle_open" in found, (name, found)
                 assert "TEMP B-TREE" not in found, (name, found)
 
 

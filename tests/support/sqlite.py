@@ -45,8 +45,8 @@ async def status(backend: SqliteBackend, id: str) -> str | None:
 
 
 async def asked(backend: SqliteBackend, sql: str) -> Any:
-    """What the writer's own connection says."""
-    return await backend._file.write(lambda tx: tx.value(sql))
+    """The answer of the writer's connection to this statement."""
+    return await backend._database.write(lambda tx: tx.value(sql))
 
 
 def process(code: str, *arguments: object) -> subprocess.Popen[str]:
