@@ -53,7 +53,7 @@ class PickedItems(NamedTuple):
 def pick_items(tx: Tx, demand: Demand, last: LastServed) -> PickedItems:
     """Choose the items that a claim hands out. Park ready ones that its worker cannot run. Updates `last`."""
     room = ClaimRoom(demand, tx.now)
-    nos = _FairPick(tx, demand, room, last).take(room.left) if room.left > 0 else []
+    nos = _FairPick(tx, demand, room, last).serve(room.left) if room.left > 0 else []
     if room.parked:
         tx.run(_SQL["park"], array(room.parked))
     return PickedItems(nos, room.overdue, room.exhausted)
@@ -95,15 +95,15 @@ class ClaimRoom:
         return False
 
 
-class ServedInTurn(Protocol):
+class RoundRobinMember(Protocol):
     """A member of a round robin: a lane, or another round robin."""
 
-    def take(self, count: int) -> list[int]:
+    def serve(self, count: int) -> list[int]:
         """The numbers of up to `count` items; fewer only if there are no more."""
         ...
 
 
-FindMember: TypeAlias = Callable[[str], tuple[str, ServedInTurn] | None]
+FindMember: TypeAlias = Callable[[str], tuple[str, RoundRobinMember] | None]
 """The member with the least name that is not less than this one."""
 
 
@@ -117,26 +117,26 @@ class RoundRobin:
         self._from = "" if last is None else last + NEXT
         self._wrapped = last is None
         self._complete = False
-        self._known: deque[tuple[str, ServedInTurn]] = deque()
+        self._known: deque[tuple[str, RoundRobinMember]] = deque()
 
-    def take(self, count: int) -> list[int]:
-        taken: list[int] = []
-        while len(taken) < count:
-            member = self._next()
-            if member is None:
+    def serve(self, count: int) -> list[int]:
+        served: list[int] = []
+        while len(served) < count:
+            named = self._next()
+            if named is None:
                 break
-            name, served = member
+            name, member = named
             is_only_one = self._complete and not self._known
-            wanted = count - len(taken) if is_only_one else 1
-            found = served.take(wanted)
+            wanted = count - len(served) if is_only_one else 1
+            found = member.serve(wanted)
             if found:
-                taken += found
+                served += found
                 self.last = name
             if len(found) == wanted:
-                self._known.append(member)
-        return taken
+                self._known.append(named)
+        return served
 
-    def _next(self) -> tuple[str, ServedInTurn] | None:
+    def _next(self) -> tuple[str, RoundRobinMember] | None:
         if not self._complete:
             found = self._discover()
             if found is not None:
@@ -144,7 +144,7 @@ class RoundRobin:
             self._complete = True
         return self._known.popleft() if self._known else None
 
-    def _discover(self) -> tuple[str, ServedInTurn] | None:
+    def _discover(self) -> tuple[str, RoundRobinMember] | None:
         found = self._find(self._from)
         if found is None and not self._wrapped:
             self._wrapped = True
@@ -192,18 +192,18 @@ class LaneRows:
         self._room = room
         self._streams = [_RowStream(part, lane, head) for part, head in heads]
 
-    def take(self, count: int) -> list[int]:
-        taken: list[int] = []
-        while len(taken) < count:
-            rows = self._next(count - len(taken))
+    def serve(self, count: int) -> list[int]:
+        served: list[int] = []
+        while len(served) < count:
+            rows = self._next(count - len(served))
             if not rows:
                 break
             admitted = self._room.admitted(rows)
-            taken += admitted
+            served += admitted
             if self._room.exhausted and len(admitted) < len(rows):
                 self._room.blocked_lanes += 1
                 break
-        return taken
+        return served
 
     def _next(self, wanted: int) -> list[Row]:
         """The next rows of the lane, at most `wanted`. One at a time if a part of them is parked."""
@@ -262,18 +262,18 @@ class _FairPick:
         self._of_tenants: list[tuple[str, RoundRobin]] = []
         self._of_lanes: list[tuple[tuple[str, str], RoundRobin]] = []
 
-    def take(self, count: int) -> list[int]:
+    def serve(self, count: int) -> list[int]:
         """Up to `count` items, in fair order. Updates the names that were served last."""
         queues, last = RoundRobin(self._last.queue, self._find_queue), self._last
-        taken = queues.take(count)
+        served = queues.serve(count)
         last.queue = queues.last
         for queue, tenants in self._of_tenants:
             _move_to_end(last.tenants, queue, tenants.last)
         for key, lanes in self._of_lanes:
             _move_to_end(last.lanes, key, lanes.last)
-        return taken
+        return served
 
-    def _find_queue(self, begin: str) -> tuple[str, ServedInTurn] | None:
+    def _find_queue(self, begin: str) -> tuple[str, RoundRobinMember] | None:
         while True:
             queue = _first_wanted(self._queues, begin, self._next_queue)
             if queue is None:
@@ -290,7 +290,7 @@ class _FairPick:
         self._of_tenants.append((queue, tenants))
         return tenants
 
-    def _find_tenant(self, queue: str, begin: str) -> tuple[str, ServedInTurn] | None:
+    def _find_tenant(self, queue: str, begin: str) -> tuple[str, RoundRobinMember] | None:
         def next_tenant(begin: str) -> str | None:
             return _least(
                 part.next_tenant(queue, begin) for part in self._parts if self._room.admits(part.type)
@@ -310,7 +310,7 @@ class _FairPick:
         self._of_lanes.append((key, lanes))
         return lanes
 
-    def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, ServedInTurn] | None:
+    def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
         while self._room.blocked_lanes < _MOST_BLOCKED_LANES:
             heads: list[tuple[ClaimIndex, Row]] = []
             for part in self._parts:
@@ -356,10 +356,10 @@ def _least(names: Iterable[str | None]) -> str | None:
     return min((name for name in names if name is not None), default=None)
 
 
-def _move_to_end(served: dict[K, str], key: K, last: str | None) -> None:
+def _move_to_end(names: dict[K, str], key: K, last: str | None) -> None:
     """Store the last name. The dict stays bounded: the keys that were not served for longest are dropped."""
     if last is not None:
-        served.pop(key, None)
-        served[key] = last
-        while len(served) > _MOST_NAMES:
-            del served[next(iter(served))]
+        names.pop(key, None)
+        names[key] = last
+        while len(names) > _MOST_NAMES:
+            del names[next(iter(names))]

@@ -53,10 +53,9 @@ def _found_version(connection: sqlite3.Connection) -> int | None:
 @cache
 def _migrations() -> tuple[str, ...]:
     """The scripts that build the schema, in order: number n brings it to version n."""
-    scripts = [
-        entry for entry in package_files().joinpath("migrations").iterdir() if entry.name.endswith(".sql")
-    ]
-    return tuple(script.read_text(encoding="utf-8") for script in sorted(scripts, key=lambda one: one.name))
+    files = package_files().joinpath("migrations").iterdir()
+    scripts = sorted((file.name, file) for file in files if file.name.endswith(".sql"))
+    return tuple(file.read_text(encoding="utf-8") for _, file in scripts)
 
 
 def _statements_of(script: str) -> list[str]:
