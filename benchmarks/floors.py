@@ -100,24 +100,25 @@ async def pg_drain(url: str, count: int, batch: int = 500) -> float:
 
 SQLITE_ITEM = """
 INSERT INTO treadle_item
-    (no, id, tenant, type, queue, lane, priority, attempts, grp, queued_at, keep, options, input)
+    (no, id, tenant, type, queue, lane, priority, attempts, group_no, queued_at, keep, options, input)
 VALUES (?, ?, 'default', 'noop', 'default', '', 0, 3, ?, 1.7e9, 86400, x'', ?)
 """
-SQLITE_JOB = """
-INSERT INTO treadle_job (no, status, queue, tenant, type, lane, rank, seq, due, since, attempts)
+SQLITE_OPEN = """
+INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, attempts)
 VALUES (?, 2, 'default', 'default', 'noop', '', 0, ?, 1.7e9, 1.7e9, 3)
 """
 SQLITE_CLAIM = """
-SELECT job.no, item.id, item.type, item.input FROM treadle_job job JOIN treadle_item item ON item.no = job.no
-WHERE job.queue = 'default' AND job.tenant = 'default' AND job.lane = '' AND job.status = 2
-ORDER BY job.rank, job.seq LIMIT ?
+SELECT open.no, item.id, item.type, item.input
+FROM treadle_open open JOIN treadle_item item ON item.no = open.no
+WHERE open.queue = 'default' AND open.tenant = 'default' AND open.lane = '' AND open.status = 2
+ORDER BY open.rank, open.seq LIMIT ?
 """
 SQLITE_TAKE = """
-UPDATE treadle_job SET status = 4, attempt = attempt + 1, token = ?, worker = 1, started = 1.7e9 WHERE no = ?
+UPDATE treadle_open SET status = 4, attempt = attempt + 1, token = ?, worker = 1, started = 1.7e9 WHERE no = ?
 """
 SQLITE_DONE = """
 INSERT INTO treadle_done
-    (no, outcome, token, attempt, redrives, due, started, ended, expires, gave, worker, result)
+    (no, outcome, token, attempt, redrives, due, started, ended, expires, contributed, worker, result)
 VALUES (?, 10, 1, 1, 0, 1.7e9, 1.7e9, 1.7e9, 1.8e9, 1, 'floor', ?)
 """
 
@@ -136,7 +137,7 @@ def sqlite_submit(url: str, count: int, batch: int = 1000) -> float:
             numbers = range(start, min(start + batch, count + 1))
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(SQLITE_ITEM, [(n, f"{n:032x}", n, INPUT) for n in numbers])
-            connection.executemany(SQLITE_JOB, [(n, n) for n in numbers])
+            connection.executemany(SQLITE_OPEN, [(n, n) for n in numbers])
             connection.execute("COMMIT")
     connection.close()
     return count / watch.seconds
@@ -153,7 +154,7 @@ def sqlite_drain(url: str, count: int, batch: int = 500) -> float:
             if not rows:
                 break
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("DELETE FROM treadle_job WHERE no = ?", [(row[0],) for row in rows])
+            connection.executemany("DELETE FROM treadle_open WHERE no = ?", [(row[0],) for row in rows])
             connection.executemany(SQLITE_DONE, [(row[0], RESULT) for row in rows])
             connection.execute("COMMIT")
     connection.close()

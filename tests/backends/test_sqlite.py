@@ -1,6 +1,6 @@
 """SqliteBackend: the contract, and how its file is opened."""
 
-# ruff: noqa: ASYNC240  (files are small, and nothing else goes on)
+# ruff: noqa: ASYNC240  (files are small, and nothing else runs)
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.sqlite import (
     succeed,
 )
 from treadle.backends.sqlite import SqliteBackend, schema_sql
-from treadle.backends.sqlite import store_file as store_file_module
+from treadle.backends.sqlite import database as database_module
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull, StoreUnavailable
@@ -50,12 +50,12 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
     await backend.close()
 
 
-# Nothing in the contract depends on a disk, and many files are created.
+# The contract does not depend on a disk, and creates many files.
 _MEMORY = Path("/dev/shm")
 
 
 class FileSubject:
-    """An empty file of its own."""
+    """A new, empty file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,7 +103,7 @@ class TestSqlite(BackendContract):
 
 
 @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
-async def test_durability_is_what_sqlite_does(path: Path, durability: Any, level: int) -> None:
+async def test_durability_sets_the_synchronous_level(path: Path, durability: Any, level: int) -> None:
     backend = SqliteBackend(path, durability=durability)
     await backend.open()
     assert await asked(backend, "PRAGMA synchronous") == level
@@ -112,13 +112,13 @@ async def test_durability_is_what_sqlite_does(path: Path, durability: Any, level
 
 
 @pytest.mark.parametrize("durability", ["FULL", "off", "", None])
-def test_a_durability_that_there_is_not(path: Path, durability: Any) -> None:
-    """A slip of the pen must not cost anybody the durability that was meant."""
+def test_an_unknown_durability_is_refused(path: Path, durability: Any) -> None:
+    """A misspelled durability must not silently become another one."""
     with pytest.raises(InputError, match="durability"):
         SqliteBackend(path, durability=durability)
 
 
-async def test_it_can_be_said_in_the_url(path: Path) -> None:
+async def test_the_url_can_set_the_durability(path: Path) -> None:
     backend = connect(f"sqlite:///{path}?durability=normal", clock=SystemClock())
     assert isinstance(backend, SqliteBackend)
     await backend.open()
@@ -130,11 +130,11 @@ async def test_it_can_be_said_in_the_url(path: Path) -> None:
             connect(f"sqlite:///{path}?{query}", clock=SystemClock())
 
 
-async def test_full_is_the_default(backend: SqliteBackend) -> None:
+async def test_full_durability_is_the_default(backend: SqliteBackend) -> None:
     assert await asked(backend, "PRAGMA synchronous") == 2
 
 
-async def test_what_was_answered_is_there_for_another_process(backend: SqliteBackend, path: Path) -> None:
+async def test_another_process_sees_answered_submits(backend: SqliteBackend, path: Path) -> None:
     await submit(backend, "a", "b")
     found = await asyncio.to_thread(
         finished, process("say([one and one.status for one in await backend.get(['a', 'b', 'c'])])", path)
@@ -142,7 +142,7 @@ async def test_what_was_answered_is_there_for_another_process(backend: SqliteBac
     assert found.strip() == "['ready', 'ready', None]"
 
 
-async def test_it_must_be_open(path: Path) -> None:
+async def test_verbs_need_an_open_backend(path: Path) -> None:
     backend = SqliteBackend(path)
     with pytest.raises(NotStarted):
         await backend.get(["a"])
@@ -151,7 +151,7 @@ async def test_it_must_be_open(path: Path) -> None:
     await backend.close()
 
 
-async def test_a_forked_child_is_told_to_open_its_own(
+async def test_a_forked_child_must_open_its_own_backend(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as child:
@@ -177,7 +177,7 @@ async def test_the_schema_can_be_applied_by_hand(path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-async def test_no_schema_and_not_to_apply_it(path: Path, exists: bool) -> None:
+async def test_a_missing_schema_is_refused_without_apply_schema(path: Path, exists: bool) -> None:
     if exists:
         path.touch()
     with pytest.raises(SchemaError) as caught:
@@ -198,7 +198,7 @@ async def test_a_newer_schema_is_refused(path: Path) -> None:
         assert caught.value.found == 99
 
 
-async def test_many_open_a_new_file_at_once(path: Path) -> None:
+async def test_many_backends_open_a_new_file_at_once(path: Path) -> None:
     backends = [SqliteBackend(path) for _ in range(8)]
     await asyncio.gather(*(backend.open() for backend in backends))
     await asyncio.gather(*(submit(backend, f"i{n}") for n, backend in enumerate(backends)))
@@ -207,7 +207,7 @@ async def test_many_open_a_new_file_at_once(path: Path) -> None:
         await backend.close()
 
 
-async def test_the_users_tables_may_live_in_the_same_file(path: Path) -> None:
+async def test_the_same_file_can_hold_the_users_tables(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE item (id TEXT)")
         connection.execute("PRAGMA user_version = 7")
@@ -233,26 +233,26 @@ async def refusal(path: Path | str) -> Exception:
     return caught.value
 
 
-async def test_a_directory(tmp_path: Path) -> None:
+async def test_a_directory_is_refused(tmp_path: Path) -> None:
     assert "directory" in str(await refusal(tmp_path))
 
 
-async def test_no_directory_for_it(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     assert "does not exist" in str(await refusal(tmp_path / "none" / "work.db"))
     assert not (tmp_path / "none").exists()
 
 
-async def test_memory_is_another_backend() -> None:
+async def test_memory_is_refused() -> None:
     assert "memory" in str(await refusal(":memory:"))
 
 
-async def test_something_else(path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_bytes(b"This is a text, and a long one. " * 1000)
     assert "no SQLite database" in str(await refusal(path))
     assert path.read_bytes().startswith(b"This is a text")
 
 
-async def test_a_damaged_file(path: Path) -> None:
+async def test_a_damaged_file_is_refused(path: Path) -> None:
     backend = SqliteBackend(path)
     await backend.open()
     await submit(backend, *(f"i{n}" for n in range(1000)))
@@ -265,7 +265,7 @@ async def test_a_damaged_file(path: Path) -> None:
 UNPRIVILEGED = """
 import asyncio, os, sys
 from treadle.backends.sqlite import SqliteBackend, schema_sql
-schema_sql()  # whatever has to be read from the library is read by now
+schema_sql()  # reads the library's files while they can be read
 if len(sys.argv) > 2:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
@@ -277,7 +277,7 @@ except Exception as error:
 """
 
 
-async def test_a_file_that_may_not_be_written(quick_directory: Path) -> None:
+async def test_a_read_only_file_is_refused(quick_directory: Path) -> None:
     quick_directory.chmod(0o755)
     directory = quick_directory / "sealed"
     directory.mkdir()
@@ -286,7 +286,7 @@ async def test_a_file_that_may_not_be_written(quick_directory: Path) -> None:
     await backend.close()
     (directory / "work.db").chmod(0o444)
     directory.chmod(0o555)
-    # Root may write everywhere, and so becomes somebody else.
+    # Root may write everywhere, so the process changes its user.
     who = unprivileged.account()
     command = [
         sys.executable,
@@ -303,7 +303,7 @@ async def test_a_file_that_may_not_be_written(quick_directory: Path) -> None:
     assert "permissions" in run.stdout
 
 
-async def test_a_file_that_is_deleted_while_in_use(backend: SqliteBackend, path: Path) -> None:
+async def test_a_deleted_file_is_reported(backend: SqliteBackend, path: Path) -> None:
     await submit(backend, "a")
     path.unlink()
     with pytest.raises(StoreUnavailable, match="deleted"):
@@ -315,15 +315,15 @@ async def test_a_file_that_is_deleted_while_in_use(backend: SqliteBackend, path:
     assert await status(backend, "b") is None
 
 
-async def test_a_file_that_is_replaced_while_in_use(backend: SqliteBackend, path: Path) -> None:
+async def test_a_replaced_file_is_reported(backend: SqliteBackend, path: Path) -> None:
     path.rename(path.with_name("old.db"))
     path.touch()
     with pytest.raises(StoreUnavailable, match="replaced"):
         await submit(backend, "a")
 
 
-async def test_a_full_disk(backend: SqliteBackend) -> None:
-    """Nothing is acknowledged that is not stored; and when there is room again, all goes on."""
+async def test_a_full_disk_refuses_submits_until_there_is_room(backend: SqliteBackend) -> None:
+    """Only stored items are acknowledged. When there is room again, verbs succeed."""
     lease = await start(backend, "running")
     pages = await asked(backend, "PRAGMA page_count")
     await asked(backend, f"PRAGMA max_page_count = {pages}")
@@ -336,7 +336,7 @@ async def test_a_full_disk(backend: SqliteBackend) -> None:
     assert [await status(backend, id) for id in ("running", "i0")] == ["success", "ready"]
 
 
-async def test_one_that_does_not_fit_does_not_hurt_its_neighbours(backend: SqliteBackend) -> None:
+async def test_a_submit_that_does_not_fit_fails_alone(backend: SqliteBackend) -> None:
     lease = await start(backend, "running")
     pages = await asked(backend, "PRAGMA page_count")
     await asked(backend, f"PRAGMA max_page_count = {pages}")
@@ -353,10 +353,10 @@ async def test_new_work_is_refused_before_the_disk_is_full(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await start(backend, "running")
-    monkeypatch.setattr(store_file_module, "_LOOK_AT_ROOM_EVERY", -1.0)
-    backend._file._room_until = 0.0
+    monkeypatch.setattr(database_module, "_CHECK_ROOM_EVERY", -1.0)
+    backend._database._room_until = 0.0
     usage = shutil.disk_usage(".")._replace(free=1000)
-    monkeypatch.setattr(store_file_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(database_module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreFull):
         await submit(backend, "a")
     await backend.settle([succeed(lease)])

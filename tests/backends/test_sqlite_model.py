@@ -1,7 +1,7 @@
-"""SqliteBackend and the model, MemoryBackend: the same verbs at the same instants get the same answers.
+"""SqliteBackend against the model, MemoryBackend: the same verbs at the same times get the same answers.
 
-Random histories. Every claim asks for all there is, so that the turns, which each backend keeps in its own
-way, do not matter; tokens are each backend's own, and leases are paired by what they are on.
+Random histories. Every claim asks for all items, so that fairness, which each backend tracks in its own way,
+does not matter. Tokens differ between the backends, so leases are paired by their items.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ VERBS = {
     "delete": 2,
     "pause": 1,
     "claim_key": 1,
-    "take": 2,
+    "take_permits": 2,
 }
 KINDS: tuple[SettlementKind, ...] = (
     *["success"] * 5,
@@ -69,7 +69,7 @@ Pair: TypeAlias = "tuple[Lease, Lease]"
 
 
 class History:
-    """Two backends, and what has happened to them so far."""
+    """Two backends, and the verbs that both have executed."""
 
     def __init__(self, seed: int, path: Path) -> None:
         self.random = random.Random(seed)
@@ -219,7 +219,7 @@ class History:
             lambda backend, place: backend.beat(Heartbeat(worker=worker, lease=15, held=held[place]))
         )
         assert ours.fresh == theirs.fresh
-        lost = [[pulse.lost.get(lease.token) for lease in held[n]] for n, pulse in enumerate((ours, theirs))]
+        lost = [[reply.lost.get(lease.token) for lease in held[n]] for n, reply in enumerate((ours, theirs))]
         assert lost[0] == lost[1]
 
     # -- operators -------------------------------------------------------------------------------------
@@ -275,19 +275,19 @@ class History:
         ours, theirs = await self.both(lambda backend, _: backend.claim_key(key, owner, 10.0, tenant="x"))
         assert ours == theirs
 
-    async def take(self) -> None:
+    async def take_permits(self) -> None:
         pick = self.random.choice
         algorithm: Any = pick(("token_bucket", "fixed_window", "sliding_window", "slots"))
-        takes = [
+        requests = [
             PermitRequest((Limit(pick("ab"), 3, pick((5.0, 10.0)), algorithm),), self.random.randint(1, 3))
         ]
-        ours, theirs = await self.both(lambda backend, _: backend.take_permits(takes, worker="w0"))
+        ours, theirs = await self.both(lambda backend, _: backend.take_permits(requests, worker="w0"))
         assert ours == theirs
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- comparing -------------------------------------------------------------------------------------
 
     async def compare(self) -> None:
-        """All items and all groups."""
+        """Compare all items and all groups."""
         ours, theirs = await self.both(
             lambda backend, _: backend.list(Filter(), limit=1000, oldest_first=True)
         )
@@ -307,7 +307,7 @@ class History:
         fields = asdict(one)
         late = one.deadline is not None and one.deadline <= self.clock.now()
         if late and one.status in ("ready", "scheduled"):
-            # Doomed by now, or by the next claim: when that is noticed decides which status it keeps.
+            # Doomed now or by the next claim. The time of that decides which status it keeps.
             fields["status"] = "waits"
         return fields
 
@@ -341,7 +341,7 @@ def shown_group(group: Any) -> object:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_it_answers_like_the_model(seed: int, tmp_path: Path) -> None:
+async def test_sqlite_answers_like_the_model(seed: int, tmp_path: Path) -> None:
     history = History(seed, tmp_path / "work.db")
     await history.backends[1].open()
     for step in range(STEPS):

@@ -55,7 +55,7 @@ WORK = """
 
 
 async def test_several_processes_share_a_file(backend: SqliteBackend, path: Path) -> None:
-    """Every item is settled once, everybody gets some, and nobody is turned away."""
+    """Every item is settled once, every process gets some, and no call fails."""
     await submit(backend, *(f"i{n}" for n in range(1500)))
     others = [process(WORK, path, f"w{n}") for n in range(3)]
     counts = [int(await asyncio.to_thread(finished, other)) for other in others]
@@ -68,7 +68,7 @@ async def test_several_processes_share_a_file(backend: SqliteBackend, path: Path
 MIXED = """
     name, seconds = arguments[0], float(arguments[1])
     chance, until = random.Random(name), time.monotonic() + seconds
-    numbers, submitted, settled, told = itertools.count(), 0, 0, []
+    numbers, submitted, settled, errors = itertools.count(), 0, 0, []
     await backend.beat(Heartbeat(worker=name, lease=1000))
 
     async def submit():
@@ -94,20 +94,20 @@ MIXED = """
             try:
                 await chance.choice([submit, work, work, look])()
             except Exception as error:
-                told.append(repr(error))
+                errors.append(repr(error))
 
     await asyncio.gather(*(client() for _ in range(4)))
-    say(json.dumps([submitted, settled, told]))
+    say(json.dumps([submitted, settled, errors]))
 """
 
 
 @pytest.mark.timeout(120)
 async def test_a_mixed_load_of_four_processes(backend: SqliteBackend, path: Path) -> None:
-    """For a few seconds: no caller is told that the file is locked, all make progress, everything that was
-    acknowledged is there, and the log does not grow without bounds. `make bench` does it for a minute."""
+    """For a few seconds: no call fails because the file is locked, all processes make progress, everything
+    that was acknowledged is stored, and the log stays small. `make bench` does this for a minute."""
     others = [process(MIXED, path, f"w{n}", 3) for n in range(4)]
     answers = [json.loads(await asyncio.to_thread(finished, other)) for other in others]
-    assert [told for _, _, told in answers] == [[], [], [], []]
+    assert [errors for _, _, errors in answers] == [[], [], [], []]
     assert all(submitted and settled for submitted, settled, _ in answers), answers
     counts = {one.status: one.count for one in await backend.counts(ended=True)}
     assert sum(counts.values()) == sum(submitted for submitted, _, _ in answers)
@@ -123,8 +123,8 @@ HOLD = """
 """
 
 
-async def test_what_a_killed_process_held_is_free_at_once(backend: SqliteBackend, path: Path) -> None:
-    """Though its lease is of a thousand seconds."""
+async def test_the_items_of_a_killed_process_are_freed_at_once(backend: SqliteBackend, path: Path) -> None:
+    """Although its lease lasts a thousand seconds."""
     await submit(backend, "a", "b")
     other = process(HOLD, path)
     assert await asyncio.to_thread(heard, other) == "2"
@@ -141,7 +141,7 @@ async def test_what_a_killed_process_held_is_free_at_once(backend: SqliteBackend
     assert [lease.attempt for lease in found] == [2, 2]
 
 
-async def test_a_process_that_lives_keeps_what_it_holds(backend: SqliteBackend, path: Path) -> None:
+async def test_a_live_process_keeps_its_items(backend: SqliteBackend, path: Path) -> None:
     await submit(backend, "a")
     other = process(HOLD, path)
     assert await asyncio.to_thread(heard, other) == "1"
@@ -154,18 +154,18 @@ async def test_a_process_that_lives_keeps_what_it_holds(backend: SqliteBackend, 
 
 LISTEN = """
     came = asyncio.Event()
-    signals = []
+    wakes = []
     def receive(wake):
-        signals.append(wake)
+        wakes.append(wake)
         came.set()
     await backend.subscribe(receive)
     say("listening")
     await asyncio.wait_for(came.wait(), 20)
-    say(signals[0].items)
+    say(wakes[0].items)
 """
 
 
-async def test_a_signal_reaches_another_process(backend: SqliteBackend, path: Path) -> None:
+async def test_a_wake_up_reaches_another_process(backend: SqliteBackend, path: Path) -> None:
     other = process(LISTEN, path)
     assert await asyncio.to_thread(heard, other) == "listening"
     await backend.publish(Wake(items=(("t", "i"),)))
@@ -175,15 +175,15 @@ async def test_a_signal_reaches_another_process(backend: SqliteBackend, path: Pa
 async def test_the_pipe_of_a_dead_process_is_removed(backend: SqliteBackend, path: Path) -> None:
     other = process(LISTEN, path)
     assert await asyncio.to_thread(heard, other) == "listening"
-    beside = path.with_name("work.db-treadle")
-    assert len(list(beside.glob("*.fifo"))) == 1
+    directory = path.with_name("work.db-treadle")
+    assert len(list(directory.glob("*.fifo"))) == 1
     other.kill()
     other.communicate()
     await backend.publish(Wake(ready=True))
-    assert list(beside.glob("*.fifo")) == []
+    assert list(directory.glob("*.fifo")) == []
 
 
-async def test_nobody_else_may_look_beside_the_file(backend: SqliteBackend, path: Path) -> None:
+async def test_other_users_cannot_read_the_process_directory(backend: SqliteBackend, path: Path) -> None:
     assert stat.S_IMODE(path.with_name("work.db-treadle").stat().st_mode) == 0o700
 
 
@@ -196,7 +196,7 @@ async def test_closing_leaves_nothing_but_the_file(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["work.db"]
 
 
-async def test_waiting_for_signals_costs_next_to_nothing(backend: SqliteBackend) -> None:
+async def test_waiting_for_wake_ups_costs_almost_nothing(backend: SqliteBackend) -> None:
     await backend.subscribe(lambda _: None)
     await asyncio.sleep(0.1)
     before = time.process_time()

@@ -42,13 +42,13 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
 
 @pytest.fixture
 def own(backend: SqliteBackend, path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of the user's, with a table of the user's."""
+    """The user's own connection, with the user's own table."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE orders (id TEXT)")
         yield connection
 
 
-async def test_a_submit_within_a_transaction_of_the_users(
+async def test_a_submit_is_part_of_the_users_transaction(
     backend: SqliteBackend, own: sqlite3.Connection
 ) -> None:
     for id, commits in (("a", True), ("b", False)):
@@ -65,7 +65,9 @@ async def test_a_submit_within_a_transaction_of_the_users(
     assert own.execute("SELECT id FROM orders").fetchall() == [("a",)]
 
 
-async def test_the_users_ways_do_not_matter(backend: SqliteBackend, own: sqlite3.Connection) -> None:
+async def test_the_factories_of_the_users_connection_do_not_matter(
+    backend: SqliteBackend, own: sqlite3.Connection
+) -> None:
     own.row_factory = sqlite3.Row
     own.text_factory = bytes
     await submit(backend, "p", key="k")
@@ -105,7 +107,7 @@ async def test_nothing_is_leased_before_it_is_committed(
     assert await status(backend, "a") == "ready"
 
 
-async def test_transactions_that_are_none(
+async def test_a_connection_that_cannot_be_used_is_refused(
     backend: SqliteBackend, path: Path, own: sqlite3.Connection
 ) -> None:
     work = [Submission((item("a"),))]
@@ -120,7 +122,7 @@ async def test_transactions_that_are_none(
                 await backend.submit(work, tx=connection)
 
 
-async def test_a_transaction_that_cannot_write_says_so(backend: SqliteBackend, path: Path) -> None:
+async def test_a_locked_file_is_reported_to_the_users_transaction(backend: SqliteBackend, path: Path) -> None:
     with (
         closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as first,
         closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as second,
@@ -131,35 +133,39 @@ async def test_a_transaction_that_cannot_write_says_so(backend: SqliteBackend, p
             await backend.submit([Submission((item("a"),))], tx=second)
 
 
-async def test_what_a_user_has_committed_is_noticed(backend: SqliteBackend, own: sqlite3.Connection) -> None:
-    """Nobody announced it."""
+async def test_a_submit_that_a_user_commits_wakes_subscribers(
+    backend: SqliteBackend, own: sqlite3.Connection
+) -> None:
+    """The reader polls for it: no process announces it."""
     came = asyncio.Event()
-    signals: list[Wake] = []
+    wakes: list[Wake] = []
 
     def receive(wake: Wake) -> None:
-        signals.append(wake)
+        wakes.append(wake)
         came.set()
 
     await backend.subscribe(receive)
     own.execute("INSERT INTO orders VALUES ('x')")
     await backend.submit([Submission((item("a"),))], tx=own)
     await asyncio.sleep(0.1)
-    assert signals == [], "not before it is committed"
+    assert wakes == [], "not before it is committed"
     own.commit()
     async with asyncio.timeout(20):
         await came.wait()
-    assert (signals[0].ready, signals[0].everything) == (True, True)
+    assert (wakes[0].ready, wakes[0].everything) == (True, True)
 
 
-async def test_treadles_own_commits_are_not_taken_for_a_users(backend: SqliteBackend, path: Path) -> None:
+async def test_treadles_own_commits_are_not_reported_as_user_submits(
+    backend: SqliteBackend, path: Path
+) -> None:
     other = SqliteBackend(path)
     await other.open()
-    signals: list[Wake] = []
-    await backend.subscribe(signals.append)
+    wakes: list[Wake] = []
+    await backend.subscribe(wakes.append)
     for n in range(5):
         await submit(other, f"i{n}")
         await asyncio.sleep(0.05)
-    assert signals == []
+    assert wakes == []
     await other.close()
 
 
@@ -179,7 +185,7 @@ async def test_writes_and_settlement_commit_together(backend: SqliteBackend, own
     assert own.execute("SELECT id FROM orders").fetchall() == [("x",)]
 
 
-async def test_a_raise_undoes_both(backend: SqliteBackend, own: sqlite3.Connection) -> None:
+async def test_an_error_in_the_block_undoes_both(backend: SqliteBackend, own: sqlite3.Connection) -> None:
     lease = await start(backend, "a")
 
     async def fail() -> None:
@@ -196,7 +202,7 @@ async def test_a_raise_undoes_both(backend: SqliteBackend, own: sqlite3.Connecti
     assert await status(backend, "a") == "success"
 
 
-async def test_a_stale_lease_is_told_within_the_transaction(backend: SqliteBackend) -> None:
+async def test_a_stale_lease_is_reported_within_the_transaction(backend: SqliteBackend) -> None:
     lease = await start(backend, "a")
     await backend.cancel(["a"])
     async with backend.transaction() as tx:
@@ -205,7 +211,7 @@ async def test_a_stale_lease_is_told_within_the_transaction(backend: SqliteBacke
 
 
 async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
-    """Its beats wait for nothing, and are written with it: nothing can remove it before, or may after."""
+    """Heartbeats are answered at once and written with its commit, so the lease never lapses."""
     clock = ManualClock()
     backend, other = SqliteBackend(path, clock=clock), SqliteBackend(path, clock=clock)
     for each in (backend, other):
@@ -218,7 +224,7 @@ async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
         assert (await asyncio.wait_for(backend.beat(beat), 2)).lost == {}
         await tx.settle([])
     await other.beat(Heartbeat(worker="other", lease=10))
-    await other.claim(Demand(worker="other", limit=1))  # whoever claims buries whose lease has lapsed
+    await other.claim(Demand(worker="other", limit=1))  # a claim removes workers whose lease has lapsed
     (outcome,) = (await backend.settle([succeed(lease)])).outcomes
     assert outcome.verb == "applied"
     for each in (backend, other):
@@ -226,7 +232,7 @@ async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
 
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "BEGIN"])
-async def test_ending_it_is_left_to_the_block(backend: SqliteBackend, statement: str) -> None:
+async def test_a_statement_cannot_end_the_transaction(backend: SqliteBackend, statement: str) -> None:
     lease = await start(backend, "a")
     async with backend.transaction() as tx:
         with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
@@ -246,7 +252,7 @@ async def test_transactions_wait_for_each_other(backend: SqliteBackend, own: sql
     assert own.execute("SELECT count(*) FROM orders").fetchone() == (10,)
 
 
-async def test_a_cancelled_beginning_leaves_no_lock(backend: SqliteBackend, path: Path) -> None:
+async def test_a_cancelled_begin_releases_the_lock(backend: SqliteBackend, path: Path) -> None:
     async def begin() -> None:
         async with backend.transaction():
             raise AssertionError("the lock was taken")

@@ -1,4 +1,4 @@
-"""SqliteBackend: the write lock, shared commits, the log, plans, and what may be removed."""
+"""SqliteBackend: the write lock, group commits, the write-ahead log, query plans, and retention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.sqlite import (
 from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import connection as connection_module
 from treadle.backends.sqlite import writer as writer_module
-from treadle.backends.sqlite.statements import Statements
+from treadle.backends.sqlite.statements import statements
 from treadle.errors import NotFound, StoreUnavailable
 from treadle.item import Demand, Heartbeat, Settlement, Submission
 from treadle.testing import ManualClock
@@ -47,7 +47,7 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
 # -- the write lock -------------------------------------------------------------------------------------
 
 
-async def test_a_locked_file_is_waited_for(backend: SqliteBackend, path: Path) -> None:
+async def test_a_submit_waits_while_the_file_is_locked(backend: SqliteBackend, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         submitting = asyncio.create_task(submit(backend, "a"))
@@ -58,7 +58,7 @@ async def test_a_locked_file_is_waited_for(backend: SqliteBackend, path: Path) -
     assert await status(backend, "a") == "ready"
 
 
-async def test_it_is_not_waited_for_for_ever(path: Path) -> None:
+async def test_a_submit_fails_after_the_busy_timeout(path: Path) -> None:
     backend = SqliteBackend(path, busy_timeout=0.1)
     await backend.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -72,8 +72,8 @@ async def test_it_is_not_waited_for_for_ever(path: Path) -> None:
     await backend.close()
 
 
-async def test_whoever_could_not_write_could_not_beat(path: Path) -> None:
-    """After a long wait for the lock, leases that lapsed meanwhile are not taken away."""
+async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(path: Path) -> None:
+    """The other workers may have waited for the lock too."""
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock)
     await backend.open()
@@ -91,29 +91,27 @@ async def test_whoever_could_not_write_could_not_beat(path: Path) -> None:
     await backend.close()
 
 
-async def test_verbs_that_wait_share_a_commit(
-    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_verbs_share_a_commit(backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = 0
-    check = connection_module.Identity.check
+    check = connection_module.FileIdentity.check
 
     def counted(self: Any) -> None:
         nonlocal commits
         commits += 1
         check(self)
 
-    monkeypatch.setattr(writer_module.Identity, "check", counted)
+    monkeypatch.setattr(writer_module.FileIdentity, "check", counted)
     await asyncio.gather(*(submit(backend, f"i{n}") for n in range(200)))
     assert commits <= 20
     (count,) = await backend.counts()
     assert count.count == 200
 
 
-async def test_a_refused_verb_does_not_hurt_those_that_share_its_commit(backend: SqliteBackend) -> None:
+async def test_a_refused_verb_does_not_affect_others_in_its_commit(backend: SqliteBackend) -> None:
     await submit(backend, "taken")
     calls = [
         submit(backend, "a"),
-        backend.complete("nobody", b""),
+        backend.complete("unknown", b""),
         backend.trigger(["taken"]),
         submit(backend, "b"),
         backend.complete("taken", b"1"),
@@ -124,7 +122,7 @@ async def test_a_refused_verb_does_not_hurt_those_that_share_its_commit(backend:
     assert [await status(backend, id) for id in ("a", "b", "taken")] == ["ready", "ready", "success"]
 
 
-async def test_a_verb_runs_to_its_end_though_its_caller_is_cancelled(backend: SqliteBackend) -> None:
+async def test_a_verb_of_a_cancelled_caller_is_executed(backend: SqliteBackend) -> None:
     submitting = asyncio.create_task(submit(backend, "a"))
     await asyncio.sleep(0)
     submitting.cancel()
@@ -134,10 +132,10 @@ async def test_a_verb_runs_to_its_end_though_its_caller_is_cancelled(backend: Sq
     assert await status(backend, "a") == "ready"
 
 
-async def test_the_log_is_cut_when_it_has_grown(
+async def test_a_large_log_is_truncated(
     backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader keeps the log from being used anew; after it has gone, the log shrinks."""
+    """A reader keeps the log from being reused. After the reader has gone, the log shrinks."""
     monkeypatch.setattr(writer_module, "LOG_LIMIT", 100_000)
     log = path.with_name("work.db-wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -162,7 +160,9 @@ async def test_the_log_does_not_grow_without_bounds(backend: SqliteBackend, path
 
 # -- plans ----------------------------------------------------------------------------------------------
 
-_LARGE = re.compile(r"SCAN (treadle_(item|job|done|edge|attempt|grp|awaited)\b|[ijdxagsw]\b)(?! VIRTUAL)")
+_LARGE = re.compile(
+    r"SCAN (treadle_(item|open|done|dependency|attempt|group|missing)\b|[iodxagpmw]\b)(?! VIRTUAL)"
+)
 _SCANS_ALL = {("read", "counts_open"), ("read", "counts_dead"), ("read", "counts_ended")}
 
 
@@ -176,16 +176,27 @@ def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
     raise AssertionError(sql)
 
 
-VERBS = ("tx", "submit", "claim", "settle", "finish", "worker", "state", "operate", "remove", "read")
+VERBS = (
+    "claim",
+    "counter",
+    "dependencies",
+    "endings",
+    "fairness",
+    "groups",
+    "operate",
+    "read",
+    "retention",
+    "rows",
+    "settle",
+    "submit",
+    "workers",
+)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_no_statement_reads_a_large_table_from_end_to_end(
-    backend: SqliteBackend, path: Path, verb: str
-) -> None:
-    statements = Statements(verb)._by_name
+async def test_no_statement_scans_a_large_table(backend: SqliteBackend, path: Path, verb: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        for name, sql in statements.items():
+        for name, sql in statements(verb).items():
             found = plan(connection, sql)
             if (verb, name) not in _SCANS_ALL:
                 assert not [step for step in found if _LARGE.match(step) and "INDEX" not in step], (
@@ -194,13 +205,12 @@ async def test_no_statement_reads_a_large_table_from_end_to_end(
                 )
 
 
-async def test_the_turns_are_read_from_the_claim_index(backend: SqliteBackend, path: Path) -> None:
-    statements = Statements("claim")._by_name
+async def test_a_claim_reads_the_claim_index(backend: SqliteBackend, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        for name, sql in statements.items():
+        for name, sql in (statements("fairness") | statements("claim")).items():
             if name.startswith(("ready_", "parked_", "next_", "due", "overdue", "doomed")):
                 found = "; ".join(plan(connection, sql))
-                assert "treadle_job" in found, (name, found)
+                assert "treadle_open" in found, (name, found)
                 assert "TEMP B-TREE" not in found, (name, found)
 
 
@@ -208,15 +218,17 @@ async def test_the_turns_are_read_from_the_claim_index(backend: SqliteBackend, p
 
 
 @pytest.mark.parametrize("children", [(), ("child",)])
-async def test_what_is_referred_to_does_not_hide_what_may_go(path: Path, children: tuple[str, ...]) -> None:
-    """Hundreds of items, alone or in groups, whose time is over but which somebody waits for."""
+async def test_items_that_are_waited_for_do_not_hide_items_to_prune(
+    path: Path, children: tuple[str, ...]
+) -> None:
+    """Many items, alone or in groups, whose time is over but which an open item depends on."""
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock, durability="normal")
     await backend.open()
     await backend.beat(Heartbeat(worker="w", lease=LONG))
     roots = [f"r{n}" for n in range(150)]
     await submit(backend, *roots, keep=10.0)
-    await submit(backend, "gate", after=tuple(roots[:149]), need=150, counting="done")
+    await submit(backend, "dependent", after=tuple(roots[:149]), need=150, counting="done")
     (doomed, *leases) = sorted((await claim(backend, limit=1000)).leases, key=lambda lease: not lease.verdict)
     queued = tuple(item(name, keep=10.0) for name in children)
     for lease in leases:
@@ -224,12 +236,12 @@ async def test_what_is_referred_to_does_not_hide_what_may_go(path: Path, childre
         await backend.settle([replace(succeed(lease), children=named)])
     await backend.settle([succeed(lease) for lease in (await claim(backend, limit=1000)).leases])
     clock.advance(11)
-    # Not the roots that the gate refers to, but the children that it does not.
+    # Not the roots that the dependent waits for, but their children.
     assert await backend.prune() == 1 + 150 * len(children)
     assert await backend.prune() == 0
     assert await status(backend, "r149") is None
     await backend.settle([Settlement(lease=doomed, kind="dead", reason="unsatisfiable")])
     assert await backend.prune(100) == 100
     assert await backend.prune(100) == 49
-    assert await status(backend, "gate") == "dead"
+    assert await status(backend, "dependent") == "dead"
     await backend.close()

@@ -1,5 +1,5 @@
-"""An app on a SQLite file that cannot be used, or not any more: a clear error each, no hang, nothing that is
-not stored is acknowledged. (tests/backends/test_sqlite.py has the same for the backend alone.)"""
+"""An app on a SQLite file that cannot be used, or no longer: each case raises a clear error, does not hang
+and acknowledges only stored items. (tests/backends/test_sqlite.py has the same for the backend alone.)"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def echo(text: str) -> str:
 
 
 async def refusals(url: str) -> list[BackendError]:
-    """What an app says that is started there, and one that is only asked to submit."""
+    """The errors of starting an app there, of submitting and of reading."""
     app = Treadle(url, work=[echo], **FAST)
     found: list[BackendError] = []
     async with asyncio.timeout(PATIENCE):
@@ -40,17 +40,17 @@ async def refusals(url: str) -> list[BackendError]:
     return found
 
 
-async def test_a_directory(tmp_path: Path) -> None:
+async def test_a_directory_is_refused(tmp_path: Path) -> None:
     for error in await refusals(f"sqlite:///{tmp_path}"):
         assert f"{tmp_path} is a directory" in str(error)
 
 
-async def test_no_directory(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     for error in await refusals(f"sqlite:///{tmp_path}/none/work.db"):
         assert "does not exist: create it" in str(error)
 
 
-async def test_something_else(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     path.write_bytes(b"This is a text, and a long one. " * 1000)
     for error in await refusals(f"sqlite:///{path}"):
@@ -58,7 +58,7 @@ async def test_something_else(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"This is a text")
 
 
-async def test_a_damaged_file(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     app = Treadle(f"sqlite:///{path}", work=[echo])
     await app.enqueue_many([echo(f"{n}") for n in range(1000)])
@@ -88,7 +88,7 @@ async def main(url):
             print(type(error).__name__, error)
     await app.stop()
 
-treadle.backends.sqlite.schema_sql()  # whatever has to be read from the library is read by now
+treadle.backends.sqlite.schema_sql()  # reads the library's files while they can be read
 if len(sys.argv) > 2:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
@@ -97,8 +97,8 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_a_file_that_may_not_be_written(run_directory: Path) -> None:
-    """Root may write everywhere, and so becomes somebody else."""
+async def test_a_read_only_file_is_refused(run_directory: Path) -> None:
+    """Root may write everywhere, so the process changes its user."""
     directory = run_directory / "sealed"
     directory.mkdir()
     app = Treadle(f"sqlite:///{directory}/work.db", work=[echo])
@@ -126,8 +126,8 @@ async def test_a_file_that_may_not_be_written(run_directory: Path) -> None:
 # -- while it runs ----------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
-    """Nobody is told that something is stored, or done; stopping does not wait for what cannot come."""
+async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
+    """No call reports an item as stored or done. Stopping does not wait for the lost item."""
     gate, errors, path = Gate(), Errors(), tmp_path / "work.db"
 
     @work(name="held")
@@ -157,8 +157,8 @@ async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
             await anew.handle(handle.id).state()
 
 
-async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
-    """New work is refused; what runs is settled when there is room, once."""
+async def test_running_items_are_settled_after_a_full_disk(tmp_path: Path) -> None:
+    """New work is refused. A running item is settled once, when there is room."""
     gate, errors = Gate(), Errors()
     large = "x" * 500_000
 
@@ -189,8 +189,8 @@ async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
     assert gate.count == 1
 
 
-async def test_a_file_that_becomes_read_only_for_a_while(tmp_path: Path) -> None:
-    """As a full disk: a clear error, and it goes on by itself."""
+async def test_an_app_recovers_from_a_read_only_file(tmp_path: Path) -> None:
+    """A clear error, and the app works again by itself."""
     backend = SqliteBackend(tmp_path / "work.db")
     app = Treadle(backend, work=[echo], **FAST)
     async with asyncio.timeout(2 * PATIENCE):
@@ -205,8 +205,8 @@ async def test_a_file_that_becomes_read_only_for_a_while(tmp_path: Path) -> None
             assert await app.enqueue(echo("after")).result(PATIENCE) == "after"
 
 
-async def test_one_error_is_reported_not_thousands(tmp_path: Path) -> None:
-    """A worker whose file is gone waits between its attempts."""
+async def test_errors_of_a_deleted_file_are_not_reported_in_a_loop(tmp_path: Path) -> None:
+    """A worker whose file is deleted waits between its attempts."""
     errors, path = Errors(), tmp_path / "work.db"
     async with Treadle(f"sqlite:///{path}", work=[echo], on_error=errors, **FAST) as app:
         assert await app.enqueue(echo("a")).result(PATIENCE) == "a"
@@ -217,7 +217,7 @@ async def test_one_error_is_reported_not_thousands(tmp_path: Path) -> None:
         assert len(errors.seen) - before < 50
 
 
-# -- a disk that really is full ---------------------------------------------------------------------------
+# -- a small disk -----------------------------------------------------------------------------------------
 
 SMALL_DISK = """
 import asyncio, json, os, sys
@@ -249,12 +249,12 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.timeout(90)
-async def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """A small file system of its own, which goes with the process; where that is not allowed: skipped."""
+async def test_a_full_disk(tmp_path: Path) -> None:
+    """On a small file system that is unmounted with the process. Skipped where mounting is not allowed."""
     inside = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$0" -c "$2" "$1"'
     command = ["unshare", "-rm", "sh", "-c", inside]
     if shutil.which("unshare") is None or subprocess.run([*command[:2], "true"], check=False).returncode:  # noqa: ASYNC221
-        pytest.skip("no file system may be mounted here")
+        pytest.skip("mounting a file system is not allowed here")
     done = await asyncio.to_thread(
         subprocess.run,
         [*command, sys.executable, str(tmp_path), SMALL_DISK],
@@ -266,7 +266,7 @@ async def test_a_disk_that_is_full(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     kept, there, stored, after, errors = json.loads(done.stdout)
     assert kept > 5
-    assert there == kept, "acknowledged, and not stored"
-    assert stored == kept + 1, "stored, and not acknowledged"
+    assert there == kept, "acknowledged but not stored"
+    assert stored == kept + 1, "stored but not acknowledged"
     assert after == "room"
     assert [error.split(":")[0] for error in errors] == ["StoreFull"]

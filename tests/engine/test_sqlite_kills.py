@@ -1,5 +1,5 @@
-"""kill -9 of a worker on a SQLite file: the system releases its lock, and what it ran is free long before its
-lease would have lapsed. (`make bench` says how soon.)"""
+"""kill -9 of a worker on a SQLite file: the system releases its lock, and its items are freed long before its
+lease lapses. (`make bench` measures how soon.)"""
 
 from __future__ import annotations
 

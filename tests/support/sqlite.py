@@ -1,4 +1,4 @@
-"""What the tests of SqliteBackend share: a few words for its verbs, and other processes on the same file."""
+"""Helpers for the tests of SqliteBackend: short calls of its verbs, and other processes on the same file."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ async def status(backend: SqliteBackend, id: str) -> str | None:
 
 
 async def asked(backend: SqliteBackend, sql: str) -> Any:
-    """What the writer's own connection says."""
-    return await backend._file.write(lambda tx: tx.value(sql))
+    """The answer of the writer's connection to this statement."""
+    return await backend._database.write(lambda tx: tx.value(sql))
 
 
 def process(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Another process that runs this coroutine's body with `backend` open, and prints what it has to say."""
+    """Start another process that runs this code as the body of a coroutine, with `backend` open."""
     program = textwrap.dedent(
         """
         import asyncio, itertools, json, os, random, sys, time

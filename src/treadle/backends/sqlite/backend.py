@@ -1,4 +1,4 @@
-"""SqliteBackend: durable work in one file, shared by any number of processes of one machine."""
+"""SqliteBackend: the storage contract on one file, shared by any number of processes of one machine."""
 
 from __future__ import annotations
 
@@ -36,22 +36,21 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, coordinate, listing, operate, outside, read, remove, settle, submit
-from . import worker as workforce
+from . import claim, limits, operate, read, retention, schedules, settle, submit, transactions, workers
 from .connection import Durability
-from .store_file import StoreFile
+from .database import SqliteDatabase
 
 
 class SqliteBackend:
     """Work in a SQLite file.
 
-    `clock.now()` is the store's clock; all processes on one file have to agree about the time.
-    `durability="full"`: what was answered survives the loss of power. `"normal"`: it survives the death of
-    the process, but the last moments before a loss of power may be gone; commits are several times faster.
-    `apply_schema=False`: the schema must be there already (see `schema_sql`).
-    `busy_timeout`: how long a verb waits while others write, before it raises `StoreUnavailable`.
-    `reserve`: new work is refused (`StoreFull`) when the disk has less than so many bytes left, so that what
-    is in hand can still be settled.
+    `clock.now()` is the store's clock. All processes on one file must agree about the time.
+    `durability="full"`: answered calls survive a loss of power. `"normal"`: they survive the death of the
+    process, but a loss of power may undo the last moments. Commits are several times faster.
+    `apply_schema=False`: the schema must exist already (see `schema_sql`).
+    `busy_timeout`: seconds that a verb waits while others write, before it raises `StoreUnavailable`.
+    `reserve`: new work is refused (`StoreFull`) when the disk has fewer free bytes than this, so that running
+    items can still be settled.
     """
 
     capabilities = CAPABILITIES | {"transactions"}
@@ -69,7 +68,7 @@ class SqliteBackend:
         if durability not in ("full", "normal"):
             raise InputError.of("durability", durability, "must be 'full' or 'normal'")
         self._clock = SystemClock() if clock is None else clock
-        self._file = StoreFile(
+        self._database = SqliteDatabase(
             path,
             self._clock,
             durability=durability,
@@ -79,53 +78,53 @@ class SqliteBackend:
         )
 
     async def open(self) -> None:
-        await self._file.open()
+        await self._database.open()
 
     async def close(self) -> None:
-        await self._file.close()
+        await self._database.close()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        """It writes through this backend's own thread, which no event loop can block."""
-        return ThreadHeartbeatConnection(self)
+        """It writes through this backend's writer thread, which no event loop can block."""
+        return SqliteHeartbeatConnection(self)
 
     # -- the path of work ------------------------------------------------------------------------------
 
     async def submit(
         self, submissions: Sequence[Submission], *, tx: object = None
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        self._file.check_room()
+        self._database.check_room()
         if tx is not None:
-            return outside.submit_within(tx, submissions, self._file.path, self._clock.now())
-        return await self._file.write(lambda step: submit.submit(step, submissions))
+            return transactions.submit_within(tx, submissions, self._database.path, self._clock.now())
+        return await self._database.write(submit.submit, submissions)
 
     async def claim(self, demand: Demand) -> Claim:
-        return await self._file.write(lambda step: claim.claim(step, demand, self._file.beside))
+        return await self._database.write(claim.claim, demand, self._database.directory)
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        within = self._file.beat_within(beat)
-        if within is not None:
-            return within
-        return await self._file.write(lambda step: workforce.beat(step, beat, self._file.beside), urgent=True)
+        postponed = self._database.postpone(beat)
+        if postponed is not None:
+            return postponed
+        return await self._database.write_urgently(workers.beat, beat, self._database.directory)
 
     async def remove_worker(self, worker: str) -> int:
-        return await self._file.write(lambda step: workforce.remove_worker(step, worker))
+        return await self._database.write(workers.remove_worker, worker)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._file.write(lambda step: settle.settle(step, settlements))
+        return await self._database.write(settle.settle, settlements)
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._file.write(lambda step: workforce.unknown_leases(step, worker, known))
+        return await self._database.write(workers.unknown_leases, worker, known)
 
     # -- reads -----------------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self._file.read(lambda step: read.get(step, ids, tenant))
+        return await self._database.read(read.get, ids, tenant)
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        return await self._file.read(lambda step: read.group(step, ids, tenant))
+        return await self._database.read(read.group, ids, tenant)
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return await self._file.read(lambda step: read.ended(step, items, groups))
+        return await self._database.read(read.ended, items, groups)
 
     async def list(
         self,
@@ -135,23 +134,21 @@ class SqliteBackend:
         cursor: str | None = None,
         oldest_first: bool = False,
     ) -> Page:
-        return await self._file.read(
-            lambda step: listing.listing(step, where, limit, cursor, oldest_first=oldest_first)
-        )
+        return await self._database.read(read.list_items, where, limit, cursor, oldest_first=oldest_first)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        return await self._file.read(lambda step: read.counts(step, tenant, with_ended=ended))
+        return await self._database.read(read.counts, tenant, with_ended=ended)
 
     async def workers(self) -> Sequence[WorkerState]:
-        return await self._file.read(workforce.workers)
+        return await self._database.read(workers.workers)
 
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._file.write(lambda step: operate.cancel(step, ids, tenant))
+        return await self._database.write(operate.cancel, ids, tenant)
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return await self._file.write(lambda step: operate.complete(step, id, result, tenant))
+        return await self._database.write(operate.complete, id, result, tenant)
 
     async def requeue(
         self,
@@ -162,76 +159,74 @@ class SqliteBackend:
         redrives: int | None = None,
         backoff: float = 0.0,
     ) -> Changed:
-        return await self._file.write(
-            lambda step: operate.requeue(step, where, tenant, limit, redrives, backoff)
-        )
+        return await self._database.write(operate.requeue, where, tenant, limit, redrives, backoff)
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._file.write(lambda step: operate.trigger(step, ids, tenant))
+        return await self._database.write(operate.trigger, ids, tenant)
 
     async def delete(
         self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
     ) -> Changed:
-        return await self._file.write(lambda step: operate.delete(step, group_ids, tenant, cascade=cascade))
+        return await self._database.write(operate.delete, group_ids, tenant, cascade=cascade)
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self._file.write(lambda step: operate.pause(step, queue, tenant, paused=paused))
+        await self._database.write(operate.pause, queue, tenant, paused=paused)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return await self._file.read(operate.paused)
+        return await self._database.read(operate.paused)
 
     async def prune(self, limit: int = 1000) -> int:
-        return await self._file.write(lambda step: remove.prune(step, limit))
+        return await self._database.write(retention.prune, limit)
 
     # -- coordination ----------------------------------------------------------------------------------
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return await self._file.write(lambda step: coordinate.claim_key(step, key, owner, ttl, tenant))
+        return await self._database.write(limits.claim_key, key, owner, ttl, tenant)
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
-        return await self._file.write(lambda step: coordinate.take(step, requests, worker))
+        return await self._database.write(limits.take_permits, requests, worker)
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        await self._file.write(lambda step: coordinate.give(step, requests, worker))
+        await self._database.write(limits.return_permits, requests, worker)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._file.write(lambda step: coordinate.put_schedule(step, schedule))
+        return await self._database.write(schedules.put_schedule, schedule)
 
     async def schedules(self) -> Sequence[Schedule]:
-        return await self._file.read(coordinate.schedules)
+        return await self._database.read(schedules.schedules)
 
     async def drop_schedule(self, name: str) -> bool:
-        return await self._file.write(lambda step: coordinate.drop_schedule(step, name))
+        return await self._database.write(schedules.drop_schedule, name)
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self._file.write(lambda step: coordinate.pause_schedule(step, name, paused))
+        return await self._database.write(schedules.pause_schedule, name, paused)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
-        self._file.check_room()
-        return await self._file.write(lambda step: coordinate.fire(step, fire))
+        self._database.check_room()
+        return await self._database.write(schedules.fire, fire)
 
     # -- transactions ----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        return self._file.transaction()
+        return self._database.transaction()
 
-    # -- signals ---------------------------------------------------------------------------------------
+    # -- wake-ups --------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
-        self._file.publish(wake)
+        self._database.publish(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._file.subscribe(receive)
+        return self._database.subscribe(receive)
 
     async def now(self) -> float:
         return self._clock.now()
 
 
-class ThreadHeartbeatConnection:
-    """Beats on behalf of a backend, from another event loop. Nothing to open: the writer thread is there,
-    and so is the file lock that tells others that this process lives."""
+class SqliteHeartbeatConnection:
+    """Sends heartbeats for a backend from another event loop. It needs no connection of its own: it uses the
+    backend's writer thread."""
 
     def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend

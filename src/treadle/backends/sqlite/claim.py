@@ -1,150 +1,109 @@
-"""claim: hand out items, fairly, at a cost that depends on how many are handed out."""
+"""claim: hand out items fairly, at a cost that depends on how many are handed out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from treadle.item import Claim, Demand
 from treadle.rules import MOST_DOOMED, PORTION
 
-from .beside import Beside
-from .picking import Picking
+from .fairness import LastServed, pick_items
+from .process_directory import ProcessDirectory
 from .rows import leases
-from .statements import Statements
-from .turns import Rotation, Source, Turns, behind
-from .tx import Tx, array
-from .worker import Known, bury_lapsed, claiming, known_types, look_for_dead
+from .statements import Row, Tx, array, statements
+from .workers import LiveTypes, begin_claim, live_types
 
-_SQL = Statements("claim")
+_SQL = statements("claim")
 
 
-def claim(tx: Tx, demand: Demand, beside: Beside) -> Claim:
-    look_for_dead(tx, beside)
-    more = bury_lapsed(tx)
-    worker = claiming(tx, demand.worker, beside.lock)
+def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
+    worker, more = begin_claim(tx, demand.worker, directory)
     if worker is None:
         return Claim(alive=False)
-    _promote(tx)
-    _expire(tx)
+    _make_due_ready(tx)
+    _doom(tx, "expired", tx.rows(_SQL["overdue"], tx.now, PORTION))
     if demand.unknown_grace is not None:
-        _doom_unknown(tx, demand.unknown_grace)
-    rotation = demand.rotation if isinstance(demand.rotation, Rotation) else Rotation()
-    picking = Picking(tx, demand)
-    taken = _pick(tx, demand, picking, rotation)
-    picking.set_aside()
+        _doom_unknown_types(tx, demand.unknown_grace)
+    last = demand.rotation if isinstance(demand.rotation, LastServed) else LastServed()
+    picked = pick_items(tx, demand, last)
+    _doom(tx, "expired", [(no,) for no in picked.overdue])
     doomed = _doomed(tx, demand)
-    _hand_out(tx, taken, doomed, worker)
-    next_due = 0.0 if more or picking.exhausted else _next_due(tx, demand)
-    return Claim(tuple(leases(tx, taken + doomed)), rotation, next_due)
+    nos = picked.nos + doomed
+    if nos:
+        _lease(tx, picked.nos, doomed, worker)
+    next_due = 0.0 if more or picked.exhausted else _next_due(tx, demand)
+    return Claim(tuple(leases(tx, nos)) if nos else (), last, next_due)
 
 
 # -- what time has done --------------------------------------------------------------------------------
 
 
-def _expire(tx: Tx) -> None:
-    late = tx.rows(_SQL["overdue"], tx.now, PORTION)
-    if late:
-        tx.run(_SQL["doom"], "expired", array(no for (no,) in late))
-
-
-def _promote(tx: Tx) -> None:
+def _make_due_ready(tx: Tx) -> None:
     due = tx.rows(_SQL["due"], tx.now, PORTION)
     if due:
         first = tx.numbers(seq=len(due)).seq
-        tx.run(_SQL["promote"], tx.now, first, array(no for (no,) in due))
+        tx.run(_SQL["make_ready"], tx.now, first, array([no for (no,) in due]))
 
 
-def _doom_unknown(tx: Tx, grace: float) -> None:
-    """What waited for too long under a type that no live worker has, counted from when the last worker that
-    had it was gone."""
-    known = known_types(tx)
-    if known.every:
+def _doom(tx: Tx, verdict: str, rows: Sequence[Row]) -> None:
+    if rows:
+        tx.run(_SQL["doom"], verdict, array([no for (no,) in rows]))
+
+
+def _doom_unknown_types(tx: Tx, grace: float) -> None:
+    """Doom items that waited longer than the grace for a live worker that has their type. The time counts
+    from when the last worker that had the type was gone."""
+    live = live_types(tx)
+    if live.every:
         return
-    forgotten: dict[str, float] = dict(tx.rows(_SQL["forgotten"]))
-    for type in _walk(tx, "next_waiting_type"):
-        since = max(forgotten.get(type, 0.0), forgotten.get("", 0.0))
-        if known.has(type) or tx.now - since <= grace:
-            continue
-        late = tx.rows(_SQL["waited"], type, tx.now - grace, PORTION)
-        if late:
-            tx.run(_SQL["doom"], "unknown_type", array(no for (no,) in late))
+    unknown: dict[str, float] = dict(tx.rows(_SQL["unknown_types"]))
+    for type in tx.names(_SQL["next_ready_type"]):
+        since = max(unknown.get(type, 0.0), unknown.get("", 0.0))
+        if not live.has(type) and tx.now - since > grace:
+            _doom(tx, "unknown_type", tx.rows(_SQL["ready_too_long"], type, tx.now - grace, PORTION))
 
 
 def _next_due(tx: Tx, demand: Demand) -> float | None:
-    """Exact, unless a thousand items of others are due before: then so far away that those are."""
+    """Seconds until the next scheduled item of this demand is due. If a whole portion of other items is due
+    before, only until the last of those."""
     if demand.queues is None and demand.tenants is None:
         first: float | None = tx.value(_SQL["next_due"], 1)
         return None if first is None else max(0.0, first - tx.now)
     found = tx.rows(_SQL["next_due"], PORTION)
-    concerning = (due for due, queue, tenant in found if _concerns(demand, queue, tenant))
-    due: float | None = next(concerning, found[-1][0] if len(found) == PORTION else None)
+    wanted = (due for due, queue, tenant in found if _is_demanded(demand, queue, tenant))
+    due: float | None = next(wanted, found[-1][0] if len(found) == PORTION else None)
     return None if due is None else max(0.0, due - tx.now)
 
 
-def _concerns(demand: Demand, queue: str, tenant: str) -> bool:
+def _is_demanded(demand: Demand, queue: str, tenant: str) -> bool:
     return (demand.queues is None or queue in demand.queues) and (
         demand.tenants is None or tenant in demand.tenants
     )
 
 
-# -- what is to be run ---------------------------------------------------------------------------------
-
-
-def _pick(tx: Tx, demand: Demand, picking: Picking, rotation: Rotation) -> list[int]:
-    if picking.left <= 0:
-        return []
-    parked = [Source(tx, type) for type in _parked_types(tx, demand, picking)]
-    return Turns([Source(tx), *parked], demand, picking, rotation).take(picking.left)
-
-
-def _parked_types(tx: Tx, demand: Demand, picking: Picking) -> list[str]:
-    if demand.types is None:
-        return list(_walk(tx, "next_parked_type"))
-    wanted = [type for type in demand.types if picking.admits(type)]
-    return [type for (type,) in tx.rows(_SQL["parked_types_of"], array(wanted))]
-
-
-def _walk(tx: Tx, name: str, *within: str) -> Iterator[str]:
-    """The distinct names in an index, each found by one step."""
-    found = tx.value(_SQL[name], *within, "")
-    while found is not None:
-        yield found
-        found = tx.value(_SQL[name], *within, behind(found))
-
-
-def _hand_out(tx: Tx, taken: Sequence[int], doomed: Sequence[int], worker: int) -> None:
-    if not taken and not doomed:
-        return
-    first = tx.numbers(token=len(taken) + len(doomed)).token
-    if taken:
-        tx.run(_SQL["hand_out"], first, worker, tx.now, array(taken))
-    if doomed:
-        tx.run(_SQL["hand_out_doomed"], first + len(taken), worker, array(doomed))
-
-
-# -- what can only end ---------------------------------------------------------------------------------
+# -- doomed items --------------------------------------------------------------------------------------
 
 
 def _doomed(tx: Tx, demand: Demand) -> list[int]:
-    """Doomed items for a worker that has their type, or whose type nobody has."""
-    known: Known | None = None
+    """Doomed items whose type this worker has, or no live worker has."""
+    live: LiveTypes | None = None
     found: list[int] = []
-    for type in _walk(tx, "next_doomed_type"):
+    for type in tx.names(_SQL["next_doomed_type"]):
         if demand.types is not None and type not in demand.types:
-            known = known or known_types(tx)
-            if known.has(type):
+            live = live or live_types(tx)
+            if live.has(type):
                 continue
-        found += _doomed_of(tx, demand, type, MOST_DOOMED - len(found))
+        found += _doomed_of_type(tx, demand, type, MOST_DOOMED - len(found))
         if len(found) >= MOST_DOOMED:
             break
     return found
 
 
-def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
+def _doomed_of_type(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
     if demand.queues is None and demand.tenants is None:
         return [no for (no,) in tx.rows(_SQL["doomed"], type, most)]
     found: list[int] = []
-    for queue in _walk(tx, "next_doomed_queue", type) if demand.queues is None else demand.queues:
+    for queue in tx.names(_SQL["next_doomed_queue"], type) if demand.queues is None else demand.queues:
         if demand.tenants is None:
             found += [no for (no,) in tx.rows(_SQL["doomed_in_queue"], type, queue, most - len(found))]
             continue
@@ -152,3 +111,11 @@ def _doomed_of(tx: Tx, demand: Demand, type: str, most: int) -> list[int]:
             rows = tx.rows(_SQL["doomed_in_tenant"], type, queue, tenant, most - len(found))
             found += [no for (no,) in rows]
     return found
+
+
+def _lease(tx: Tx, nos: Sequence[int], doomed: Sequence[int], worker: int) -> None:
+    first = tx.numbers(token=len(nos) + len(doomed)).token
+    if nos:
+        tx.run(_SQL["lease"], first, worker, tx.now, array(nos))
+    if doomed:
+        tx.run(_SQL["lease_doomed"], first + len(nos), worker, array(doomed))

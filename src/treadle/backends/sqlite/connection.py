@@ -1,4 +1,4 @@
-"""Opening the file: what is checked before, and how each connection is set up."""
+"""Connections: the checks before the file is opened, and how each connection is set up."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import Literal, TypeAlias, TypeVar
 
 from treadle.errors import BackendError, InputError, StoreUnavailable
 
-from .failures import is_busy, translated
+from .errors import is_busy, translated
+from .statements import statements
+
+_SQL = statements("connection")
 
 T = TypeVar("T")
 
 Durability: TypeAlias = Literal["full", "normal"]
 
-# A commit that finds this many pages (16 MB) in the write-ahead log moves them into the file.
-CHECKPOINT_PAGES = 4000
 LOG_LIMIT = 64 * 2**20
-"""The write-ahead log is cut back to nothing when it is larger than this and nothing else is going on."""
-_CACHE_KIB = 32 * 1024
+"""The write-ahead log is truncated when it is larger than this and the writer is idle."""
+_SETTINGS = ("checkpoint_pages", "log_limit", "cache_size", "temporary_data", "deleted_rows", "foreign_keys")
 
 
 def usable_path(path: str | Path) -> Path:
-    """The absolute path of the file; a clear error for what cannot be one."""
+    """The absolute path of the file. Raises an error that says why a path cannot be used."""
     if str(path) in ("", ":memory:"):
         raise InputError.of("path", str(path), "must name a file: use the memory backend for work in memory")
     absolute = Path(path).expanduser().resolve()
@@ -37,36 +38,39 @@ def usable_path(path: str | Path) -> Path:
     return absolute
 
 
-class Identity:
-    """Which file it is. SQLite goes on writing into one that was deleted: nothing of that may be called
-    durable."""
+class FileIdentity:
+    """Checks that the path still names the file that was opened.
+
+    SQLite goes on writing into a file that was deleted. Such writes must not be reported as durable.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found = self._look()
+        self._opened = self._current()
 
     def check(self) -> None:
-        if self._found is None or self._look() != self._found:
+        if self._opened is None or self._current() != self._opened:
             raise StoreUnavailable(
                 f"{self._path} was deleted or replaced while in use: close it, open it again"
             )
 
-    def _look(self) -> tuple[int, int] | None:
+    def _current(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path)  # noqa: PTH116  called for every commit: no detour
+            found = os.stat(self._path)  # noqa: PTH116  called for every commit, and faster than Path.stat
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
 
 def connect(path: Path, durability: Durability, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """A connection that writes. It does not wait for locks: whoever uses it does (see `patiently`)."""
+    """Open a connection that writes. It does not wait for locks: its user does (see `retry_while_locked`)."""
     connection = _connect(path, check_same_thread)
     try:
-        found = connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
-        if found != "wal":
-            raise BackendError(f"{path}: no write-ahead log here ({found}): is it on a network file system?")
-        _set_up(connection, durability)
+        mode = connection.execute(_SQL["use_write_ahead_log"]).fetchall()[0][0]
+        if mode != "wal":
+            raise BackendError(f"{path}: no write-ahead log here ({mode}): is it on a network file system?")
+        for name in (f"durability_{durability}", *_SETTINGS):
+            connection.execute(_SQL[name])
     except BaseException:
         connection.close()
         raise
@@ -74,10 +78,10 @@ def connect(path: Path, durability: Durability, *, check_same_thread: bool = Tru
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that only reads."""
+    """Open a connection that only reads."""
     connection = _connect(path, check_same_thread=True)
     try:
-        connection.execute("PRAGMA query_only = ON")
+        connection.execute(_SQL["only_read"])
     except BaseException:
         connection.close()
         raise
@@ -90,20 +94,22 @@ def _connect(path: Path, check_same_thread: bool) -> sqlite3.Connection:
     )
 
 
-def _set_up(connection: sqlite3.Connection, durability: Durability) -> None:
-    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    # Savepoints keep what they may have to put back: in memory, not in a file.
-    connection.execute("PRAGMA temp_store = MEMORY")
-    # Some builds overwrite deleted rows with zeros: as much writing again as the deleting itself.
-    connection.execute("PRAGMA secure_delete = OFF")
-    connection.execute("PRAGMA foreign_keys = OFF")
+def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute(_SQL["check_integrity"]).fetchall()[0][0]
+    if found != "ok":
+        raise BackendError(f"{path} is damaged ({found}): restore it from a backup")
 
 
-def patiently(action: Callable[[], T], path: Path, patience: float) -> T:
-    """Do it, again and again while the file is locked, for at most so many seconds. Blocks: threads only."""
+def connected_file(connection: sqlite3.Connection) -> str:
+    """The path of the file that a connection has open; empty for a database in memory."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    files: dict[str, str] = {name: path for _, name, path in cursor.execute(_SQL["files"]).fetchall()}
+    return files.get("main", "")
+
+
+def retry_while_locked(action: Callable[[], T], path: Path, patience: float) -> T:
+    """Call `action` until the file is not locked, for at most `patience` seconds. Blocks its thread."""
     end = time.monotonic() + patience
     while True:
         try:

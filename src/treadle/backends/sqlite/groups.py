@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from treadle.item import EndedGroup
+from treadle.rules import GroupValue
 
-from .statements import Statements
-from .tx import NULL, Row, Tx, array, blob
+from .statements import NULL, Row, Tx, array, blob, statements
 
-_SQL = Statements("finish")
+_SQL = statements("groups")
 
 
-class Group:
-    """A group with a row of its own: from its first child on."""
+class SqliteGroup:
+    """A group that has a row: from its first child on."""
 
     __slots__ = (
         "changed",
@@ -50,25 +50,19 @@ class Group:
         self.closed = False
         """It ended within this verb."""
 
-    def contribute(self, value: bytes | None, final: bool) -> bool:
-        """Set the value; False if it was final already."""
-        if self.final:
-            return False
-        self.value, self.final = value, final
-        self.version += 1
+    def set_value(self, new: GroupValue) -> None:
+        self.version, self.value, self.final = new
         self.changed = True
-        return True
 
     def add(self, count: int, keep: float) -> None:
-        """So many more members are open; the shortest time that one of them is kept."""
+        """Count more open members. `keep`: the shortest time that one of them is kept."""
         self.open += count
         self.keep = min(self.keep, keep)
         self.ended = None
         self.closed = False
         self.changed = True
 
-    def leave(self, now: float, *, failed: bool) -> None:
-        """A member has ended."""
+    def end_member(self, now: float, *, failed: bool) -> None:
         self.open -= 1
         self.failed += failed
         self.changed = True
@@ -76,44 +70,51 @@ class Group:
             self.ended = now
             self.closed = True
 
-    def announcement(self) -> EndedGroup:
-        return EndedGroup(self.id, self.tenant, self.value, self.type)
-
     def row(self) -> tuple[Any, ...]:
         ended: float | str = NULL if self.ended is None else self.ended
-        look: float | str = NULL if self.ended is None else self.ended + self.keep
+        prune_at: float | str = NULL if self.ended is None else self.ended + self.keep
         value = NULL if self.value is None else blob(self.value)
-        return self.no, self.open, self.failed, self.version, int(self.final), self.keep, ended, look, value
+        return (
+            self.no,
+            self.open,
+            self.failed,
+            self.version,
+            int(self.final),
+            self.keep,
+            ended,
+            prune_at,
+            value,
+        )
 
 
-class Groups:
+class SqliteGroups:
     """The groups that one verb touches."""
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
-        self._touched: dict[int, Group] = {}
+        self._touched: dict[int, SqliteGroup] = {}
 
     def load(self, nos: Iterable[int]) -> None:
-        """Read these groups at once. They have rows."""
+        """Read these groups in one statement. They have rows."""
         wanted = set(nos) - self._touched.keys()
         if wanted:
             for row in self._tx.rows(_SQL["groups"], array(wanted)):
-                self._touched[row[0]] = Group(row, stored=True)
+                self._touched[row[0]] = SqliteGroup(row, stored=True)
 
-    def of(self, no: int) -> Group:
+    def get(self, no: int) -> SqliteGroup:
         """The group of this number. It has a row."""
         if no not in self._touched:
             self.load([no])
         return self._touched[no]
 
-    def touched(self, no: int) -> Group | None:
-        """The group of this number, if this verb has dealt with it; an item that is alone has none."""
+    def touched(self, no: int) -> SqliteGroup | None:
+        """The group of this number if this verb has touched it; None for an item that is alone."""
         return self._touched.get(no)
 
-    def begin(self, no: int, id: str, tenant: str, type: str, keep: float) -> Group:
-        """A lone item becomes a group, of which it is the one member."""
+    def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
+        """Make an item that is alone a group with one member."""
         row = (no, id, tenant, type, 1, 0, 0, 0, keep, None, None)
-        found = self._touched[no] = Group(row, stored=False)
+        found = self._touched[no] = SqliteGroup(row, stored=False)
         return found
 
     def write(self) -> None:
@@ -121,11 +122,16 @@ class Groups:
         if not changed:
             return
         self._tx.run_rows(_SQL["update_groups"], [group.row() for group in changed if group.stored])
-        fresh = [(*one.row(), one.id, one.tenant, one.type) for one in changed if not one.stored]
-        self._tx.run_rows(_SQL["insert_groups"], fresh)
+        new = [(*group.row(), group.id, group.tenant, group.type) for group in changed if not group.stored]
+        self._tx.run_rows(_SQL["insert_groups"], new)
         for group in changed:
             group.stored = True
             group.changed = False
 
     def closed(self) -> list[EndedGroup]:
-        return [group.announcement() for group in self._touched.values() if group.closed]
+        """The groups that ended within this verb."""
+        return [
+            EndedGroup(group.id, group.tenant, group.value, group.type)
+            for group in self._touched.values()
+            if group.closed
+        ]

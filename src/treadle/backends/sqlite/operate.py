@@ -1,4 +1,4 @@
-"""What operators do: cancel, complete, requeue, trigger, delete, pause."""
+"""Operator verbs: cancel, complete, requeue, trigger, delete, pause."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Filter, ItemState
+from treadle.item import Changed, Contribution, Filter, ItemState
+from treadle.rules import contributed, redrive, shortest_keep
 
-from .codes import CANCELLED, READY, SCHEDULED, STATUS, SUCCESS
-from .finish import Finish, Live, live
-from .groups import Groups
-from .listing import numbers_where
-from .read import root
-from .remove import remove
+from .endings import EndingBatch, OpenItem, open_items
+from .groups import SqliteGroups
+from .read import numbers_where, root
+from .retention import remove
 from .rows import numbers, states
-from .statements import Statements
-from .tx import NULL, Row, Tx, array
+from .statements import NULL, Row, Tx, array, statements
+from .status_codes import CANCELLED, READY, SCHEDULED, STATUS, SUCCESS
 
-_SQL = Statements("operate")
+_SQL = statements("operate")
 
 
 def _shown(tx: Tx, nos: Iterable[int]) -> tuple[ItemState, ...]:
@@ -31,21 +30,21 @@ def _shown(tx: Tx, nos: Iterable[int]) -> tuple[ItemState, ...]:
 
 
 def cancel(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
-    found = live(tx, _with_descendants(tx, numbers(tx, ids, tenant).values()))
+    found = open_items(tx, _with_descendants(tx, numbers(tx, ids, tenant).values()))
     before = _shown(tx, found)
-    finish = Finish(tx)
-    finish.groups.load(item.group for item in found.values() if item.group is not None)
+    endings = EndingBatch(tx)
+    endings.groups.load(item.group for item in found.values() if item.group is not None)
     for item in found.values():
-        finish.end(item, CANCELLED)
-    return Changed(before, finish.effects())
+        endings.end(item, CANCELLED)
+    return Changed(before, endings.effects())
 
 
 def _with_descendants(tx: Tx, nos: Iterable[int]) -> list[int]:
     found = dict.fromkeys(nos)
-    fresh = list(found)
-    while fresh:
-        fresh = [no for (no,) in tx.rows(_SQL["children"], array(fresh)) if no not in found]
-        found.update(dict.fromkeys(fresh))
+    new = list(found)
+    while new:
+        new = [no for (no,) in tx.rows(_SQL["children"], array(new)) if no not in found]
+        found.update(dict.fromkeys(new))
     return list(found)
 
 
@@ -53,24 +52,26 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
     no = numbers(tx, [id], tenant).get(id)
     if no is None:
         raise NotFound(id)
-    item = live(tx, [no]).get(no)
+    item = open_items(tx, [no]).get(no)
     if item is None:
         raise AlreadyEnded(id, STATUS[tx.value(_SQL["outcome"], no)])
     before = _shown(tx, [no])
-    finish = Finish(tx)
-    _complete(finish, item, result)
-    return Changed(before, finish.effects())
+    endings = EndingBatch(tx)
+    _complete(endings, item, result)
+    return Changed(before, endings.effects())
 
 
-def _complete(finish: Finish, item: Live, result: bytes | None) -> None:
+def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
     if item.group is None:
-        finish.end_alone(item, SUCCESS, None, result, None, None, gave=1)
-    else:
-        finish.groups.of(item.group).contribute(result, final=False)
-        finish.end(item, SUCCESS, result=result)
+        endings.end_alone(item, SUCCESS, None, result, None, None, contributed=1)
+        return
+    group = endings.groups.get(item.group)
+    if not group.final:
+        group.set_value(contributed(Contribution(), result, group.version))
+    endings.end(item, SUCCESS, result=result)
 
 
-# -- again ---------------------------------------------------------------------------------------------
+# -- running again -------------------------------------------------------------------------------------
 
 
 def requeue(
@@ -92,9 +93,8 @@ def requeue(
         return Changed(())
     before = _shown(tx, [row[0] for row in rows])
     first = tx.numbers(seq=len(rows)).seq
-    again = redrives is not None
-    jobs = [_requeued(row, tx.now, first + place, again, backoff) for place, row in enumerate(rows)]
-    tx.run_rows(_SQL["requeue"], jobs)
+    open_rows = [_requeued(row, tx.now, first + place, redrives, backoff) for place, row in enumerate(rows)]
+    tx.run_rows(_SQL["requeue"], open_rows)
     tx.run(_SQL["delete_done"], array(row[0] for row in rows))
     _reopen(tx, rows)
     return Changed(before)
@@ -109,22 +109,21 @@ def _dead_where(tx: Tx, where: Filter, tenant: str | None, limit: int, redrives:
     return numbers_where(tx, narrowed, limit, redrives=redrives)
 
 
-def _requeued(row: Row, now: float, seq: int, again: bool, backoff: float) -> tuple[Any, ...]:
-    """(no, status, seq, due, since, redrives)"""
-    no, times = row[0], row[1]
-    due = now + backoff * 2.0**times if again else now
-    if due > now:
-        return no, SCHEDULED, 0, due, NULL, times + 1
-    return no, READY, seq, now, now, times + 1 if again else 0
+def _requeued(row: Row, now: float, seq: int, most: int | None, backoff: float) -> tuple[Any, ...]:
+    """(no, status, seq, due, ready_since, redrives)"""
+    redrives, delay = redrive(row[1], most, backoff)
+    if delay > 0:
+        return row[0], SCHEDULED, 0, now + delay, NULL, redrives
+    return row[0], READY, seq, now, now, redrives
 
 
 def _reopen(tx: Tx, rows: Sequence[Row]) -> None:
-    groups = Groups(tx)
+    groups = SqliteGroups(tx)
     for _, _, keep, keep_dead, no in rows:
         if no is not None:
-            group = groups.of(no)
+            group = groups.get(no)
             group.failed -= 1
-            group.add(1, keep if keep_dead is None else min(keep, keep_dead))
+            group.add(1, shortest_keep(keep, keep_dead))
     groups.write()
 
 
@@ -149,12 +148,12 @@ def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
 def delete(tx: Tx, group_ids: Sequence[str], tenant: str | None, *, cascade: bool) -> Changed:
     groups = {no for no in (root(tx, id, tenant) for id in group_ids) if no is not None}
     members = _members(tx, groups)
-    fresh = members
-    while cascade and fresh:
-        waited = {no for (no,) in tx.rows(_SQL["waited_groups"], array(fresh))} - groups
-        groups |= waited
-        fresh = _members(tx, waited)
-        members += fresh
+    new = members
+    while cascade and new:
+        more = {no for (no,) in tx.rows(_SQL["prerequisite_groups"], array(new))} - groups
+        groups |= more
+        new = _members(tx, more)
+        members += new
     _check_references(tx, members)
     before = _shown(tx, sorted(members))
     remove(tx, members)
@@ -163,16 +162,16 @@ def delete(tx: Tx, group_ids: Sequence[str], tenant: str | None, *, cascade: boo
 
 def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
     wanted = array(groups)
-    return [no for name in ("existing", "members") for (no,) in tx.rows(_SQL[name], wanted)]
+    return [no for name in ("roots", "members") for (no,) in tx.rows(_SQL[name], wanted)]
 
 
 def _check_references(tx: Tx, members: Sequence[int]) -> None:
-    """Edges are there as long as whoever waits is open."""
-    inside = set(members)
+    """Refuse to delete items that open items outside depend on. Ended items have no dependencies."""
+    deleted = set(members)
     rows = tx.rows(_SQL["references"], array(members))
-    outside = [(id, waiter) for id, waiter, dst in rows if dst not in inside]
-    if outside:
-        raise ReferencedError(outside)
+    references = [(id, dependent_id) for id, dependent_id, dependent in rows if dependent not in deleted]
+    if references:
+        raise ReferencedError(references)
 
 
 # -- pausing -------------------------------------------------------------------------------------------

@@ -1,18 +1,24 @@
-"""Reads: items, groups, what has ended, how many there are."""
+"""Reads: items, groups, what has ended, counts, and lists by filter."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from treadle.item import Count, Ended, GroupState, ItemState, Ref
+from treadle.errors import InputError
+from treadle.item import OPEN, Count, Ended, Filter, GroupState, ItemState, Page, Ref
 
-from .codes import CANCELLED, DEAD, STATUS, SUCCESS
 from .rows import full_states, numbers, states
-from .statements import Statements
-from .tx import Tx, array
+from .statements import Tx, array, statements
+from .status_codes import CANCELLED, DEAD, STATUS, SUCCESS, codes
 
-_SQL = Statements("read")
+_SQL = statements("read")
+_LIST = statements("list")
+
+LARGEST_PAGE = 1000
+_CURSOR = re.compile(r"n([0-9a-f]{1,15})")
 
 
 def get(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[ItemState | None]:
@@ -28,31 +34,30 @@ def group(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[GroupState | N
 
 
 def ended(tx: Tx, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-    found = _looked_up(tx, "ended_items", items)
-    shown = full_states(tx, [no for no, over in found.values() if over])
-    roots = _looked_up(tx, "ended_groups", groups)
+    found = _look_up(tx, "ended_items", items)
+    shown = full_states(tx, [no for no, has_ended in found.values() if has_ended])
+    roots = _look_up(tx, "ended_groups", groups)
     for tenant, id in set(groups) - roots.keys():
-        # The root may have been removed before the rest.
-        no = tx.value(_SQL["rootless"], id, tenant)
+        no = tx.value(_SQL["group_without_root"], id, tenant)
         if no is not None:
             roots[tenant, id] = no, True
-    states_of = {ref: _group(tx, no) for ref, (no, over) in roots.items() if over}
+    states_of = {ref: _group(tx, no) for ref, (no, has_ended) in roots.items() if has_ended}
     return Ended(
-        {ref: shown[no] for ref, (no, over) in found.items() if over},
+        {ref: shown[no] for ref, (no, has_ended) in found.items() if has_ended},
         {ref: state for ref, state in states_of.items() if state.ended_at is not None},
         frozenset((set(items) - found.keys()) | (set(groups) - roots.keys())),
     )
 
 
-def _looked_up(tx: Tx, name: str, refs: Sequence[Ref]) -> dict[Ref, tuple[int, bool]]:
+def _look_up(tx: Tx, name: str, refs: Sequence[Ref]) -> dict[Ref, tuple[int, bool]]:
     """The number of each, and whether it has ended."""
     by_tenant: dict[str, list[str]] = {}
     for tenant, id in refs:
         by_tenant.setdefault(tenant, []).append(id)
     return {
-        (tenant, id): (no, bool(over))
+        (tenant, id): (no, bool(has_ended))
         for tenant, ids in by_tenant.items()
-        for id, no, over in tx.rows(_SQL[name], array(ids), tenant)
+        for id, no, has_ended in tx.rows(_SQL[name], array(ids), tenant)
     }
 
 
@@ -69,17 +74,17 @@ def counts(tx: Tx, tenant: str | None, *, with_ended: bool) -> list[Count]:
 
 
 def root(tx: Tx, id: str, tenant: str | None) -> int | None:
-    """The number of a group; the one submitted first, if several tenants use the id."""
+    """The number of a group. Without a tenant: of the one that was submitted first."""
     no: int | None = (
         tx.value(_SQL["first_root"], id) if tenant is None else tx.value(_SQL["root"], id, tenant)
     )
-    return tx.value(_SQL["rootless"], id, tenant) if no is None else no
+    return tx.value(_SQL["group_without_root"], id, tenant) if no is None else no
 
 
 def _group(tx: Tx, no: int) -> GroupState:
     row = tx.row(_SQL["group"], no)
     if row is None:
-        return _alone(tx, no)
+        return _group_of_one(tx, no)
     id, tenant, type, open, failed, version, final, ended_at, value = row
     return GroupState(
         id=id,
@@ -91,30 +96,95 @@ def _group(tx: Tx, no: int) -> GroupState:
         final=bool(final),
         version=version,
         ended_at=ended_at,
-        failed=_failed(tx, no) if failed and not open else None,
+        failed=_failed_member(tx, no) if failed and not open else None,
     )
 
 
-def _alone(tx: Tx, no: int) -> GroupState:
+def _group_of_one(tx: Tx, no: int) -> GroupState:
     """The group of an item that is alone in it."""
-    id, tenant, type, open, outcome, gave, ended_at, result = tx.rows(_SQL["alone"], no)[0]
+    id, tenant, type, open, outcome, contributed, ended_at, result = tx.rows(_SQL["lone_item"], no)[0]
     return GroupState(
         id=id,
         tenant=tenant,
         type=type,
         open=open,
-        value=result if gave else None,
-        contributed=bool(gave),
-        final=gave == 3,
-        version=1 if gave else 0,
+        value=result if contributed else None,
+        contributed=bool(contributed),
+        final=contributed == 3,
+        version=1 if contributed else 0,
         ended_at=ended_at,
         failed=None if open or outcome == SUCCESS else states(tx, [no])[no],
     )
 
 
-def _failed(tx: Tx, no: int) -> ItemState | None:
+def _failed_member(tx: Tx, no: int) -> ItemState | None:
     for outcome in (DEAD, CANCELLED):
         found = tx.value(_SQL["failed_member"], no, outcome, outcome, no)
         if found is not None:
             return states(tx, [found])[found]
     return None
+
+
+# -- lists ---------------------------------------------------------------------------------------------
+
+
+def list_items(tx: Tx, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool) -> Page:
+    """One page. The cursor is the number of its last item: items that come and go do not move it."""
+    limit = max(1, min(limit, LARGEST_PAGE))
+    after = None if cursor is None else _decode_cursor(cursor)
+    found = numbers_where(tx, where, limit + 1, after=after, oldest_first=oldest_first)
+    shown = found[:limit]
+    items = tuple(states(tx, shown).values())
+    return Page(items, f"n{shown[-1]:x}" if len(found) > limit else None)
+
+
+def numbers_where(
+    tx: Tx,
+    where: Filter,
+    limit: int,
+    *,
+    after: int | None = None,
+    oldest_first: bool = True,
+    redrives: int | None = None,
+) -> list[int]:
+    """The numbers of the items that a filter finds, in order. `redrives`: only those with fewer redrives."""
+    parts = list(_conditions(tx, where))
+    if redrives is not None:
+        parts.append((_LIST["redrives"], (redrives,)))
+    if after is not None:
+        parts.append((_LIST["newer" if oldest_first else "older"], (after,)))
+    parts.append((_LIST["oldest_first" if oldest_first else "newest_first"], (limit,)))
+    sql = "\n".join([_narrowest_source(where), *(text for text, _ in parts)])
+    return [no for (no,) in tx.rows(sql, *(value for _, values in parts for value in values))]
+
+
+def _decode_cursor(cursor: str) -> int:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InputError.of(
+            "cursor", cursor, "is not a cursor of this list: pass the one that a page returned"
+        )
+    return int(match[1], 16)
+
+
+def _narrowest_source(where: Filter) -> str:
+    by_index = where.workflow is not None or where.group_id is not None or where.key is not None
+    if where.status and not by_index:
+        if OPEN.issuperset(where.status):
+            return _LIST["from_open"]
+        if where.status == ("dead",):
+            return _LIST["from_dead"]
+    return _LIST["from_all"]
+
+
+def _conditions(tx: Tx, where: Filter) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The conditions of a filter, each with its parameters."""
+    for name in ("tenant", "type", "queue", "workflow", "key", "reason", "since", "until"):
+        value = getattr(where, name)
+        if value is not None:
+            yield _LIST[name], (value,)
+    if where.status:
+        yield _LIST["status"], (array(codes(where.status)),)
+    if where.group_id is not None:
+        no = root(tx, where.group_id, where.tenant)
+        yield _LIST["group"], (no, no)

@@ -1,127 +1,110 @@
-"""The reader: a thread with a connection of its own, so that reads do not queue behind writes.
+"""The reader: a thread with its own connection, so that reads do not wait behind writes.
 
-It is also the one that looks for what nobody announced: submits inside of a user's own transaction.
+It also polls for submits inside users' own transactions, which no process can announce.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty
+from typing import ClassVar, TypeVar
 
 from treadle.clock import Clock
 
-from .calls import Call, Inbox
-from .connection import Identity, connect_to_read, patiently
-from .statements import Statements
-from .tx import Tx
+from .connection import FileIdentity, connect_to_read, retry_while_locked
+from .statements import Tx, statements
+from .threads import NUDGE, DatabaseCall, DatabaseThread, answer
 
-_SQL = Statements("signals")
+_SQL = statements("wakeups")
 
-LOOK_EVERY = 0.04
+T = TypeVar("T")
+
+POLL_EVERY = 0.04
 
 
-class Reader:
-    """Carries out verbs that only read, each on one snapshot, in its own thread."""
+class ReaderThread(DatabaseThread):
+    """Executes verbs that only read, each on one snapshot."""
+
+    purpose: ClassVar[str] = "read"
 
     def __init__(self, path: Path, clock: Clock, *, patience: float) -> None:
+        super().__init__(path.name)
         self._path = path
         self._clock = clock
         self._patience = patience
-        self._inbox = Inbox()
-        self._stopping: Call | None = None
-        self._watch: Callable[[], None] | None = None
+        self._on_user_submit: Callable[[], None] | None = None
 
-    def start(self) -> Call:
-        """Begin. Awaiting the answer tells when the connection is open, or why it cannot be."""
-        opening = Call(lambda _: None)
-        name = f"treadle-read-{self._path.name}"
-        threading.Thread(target=self._run, args=(opening,), name=name, daemon=True).start()
-        return opening
+    def watch_user_submits(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` in this thread when a user's own transaction has submitted. None: stop polling."""
+        self._on_user_submit = callback
+        # The thread may be waiting without a timeout.
+        self._queue.put(NUDGE)
 
-    def call(self, call: Call) -> Call:
-        return self._inbox.put(call)
+    def _open(self) -> None:
+        self._connection = self._retry(lambda: connect_to_read(self._path))
+        self._user_submits = self._retry(lambda: _UserSubmits(self._connection))
+        self._identity = FileIdentity(self._path)
 
-    def watch(self, seen: Callable[[], None] | None) -> None:
-        """Call `seen`, in this thread, whenever somebody's own transaction has submitted; None: no more."""
-        self._watch = seen
-        # It may be sleeping without end.
-        self._inbox.nudge()
-
-    def stop(self) -> Call:
-        """Finish what was called, then end. Awaiting the answer tells when it has."""
-        self._stopping = Call(lambda _: None)
-        self._inbox.close()
-        return self._stopping
-
-    def _run(self, opening: Call) -> None:
-        try:
-            connection = patiently(lambda: connect_to_read(self._path), self._path, self._patience)
-            look = patiently(lambda: _Look(connection), self._path, self._patience)
-            self._identity = Identity(self._path)
-        except BaseException as error:  # noqa: BLE001  whatever it is, the opener has to hear of it
-            opening.fail(error)
-            Call.answer([opening])
-            return
-        Call.answer([opening])
-        try:
-            while (call := self._next(look)) is not None:
-                self._carry_out(connection, call)
-        finally:
-            connection.close()
-            if self._stopping is not None:
-                Call.answer([self._stopping])
-
-    def _next(self, look: _Look) -> Call | None:
+    def _serve(self) -> None:
         while True:
             try:
-                return self._inbox.get(None if self._watch is None else LOOK_EVERY)
-            except TimeoutError:
-                if look.changed() and self._watch is not None:
-                    self._watch()
+                call = self._queue.get(timeout=None if self._on_user_submit is None else POLL_EVERY)
+            except Empty:
+                call = NUDGE
+            if call is None:
+                return
+            if isinstance(call, DatabaseCall):
+                self._answer(call)
+            elif self._user_submits.changed() and self._on_user_submit is not None:
+                self._on_user_submit()
 
-    def _carry_out(self, connection: sqlite3.Connection, call: Call) -> None:
+    def _close(self) -> None:
+        self._connection.close()
+
+    def _answer(self, call: DatabaseCall) -> None:
         try:
-            call.succeed(patiently(lambda: self._read(connection, call), self._path, self._patience))
-        except BaseException as error:  # noqa: BLE001  a refusal, or a bug: its caller has to hear of it
-            call.fail(error)
-        Call.answer([call])
+            call.result = self._retry(lambda: self._read(call))
+        except BaseException as error:  # noqa: BLE001  the caller gets every error
+            call.error = error
+        answer([call])
 
-    def _read(self, connection: sqlite3.Connection, call: Call) -> object:
+    def _read(self, call: DatabaseCall) -> object:
+        connection = self._connection
         connection.execute("BEGIN")
         try:
-            found = call.verb(Tx(connection, self._clock.now()))
+            found = call.verb(Tx(connection, self._clock.now()), *call.arguments, **call.options)
             self._identity.check()
             return found
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
+    def _retry(self, action: Callable[[], T]) -> T:
+        return retry_while_locked(action, self._path, self._patience)
 
-class _Look:
-    """Whether something was submitted from outside since the last look. Asking costs next to nothing while
-    nobody writes."""
+
+class _UserSubmits:
+    """Whether users' own transactions have submitted since the last look. Looking is cheap while no process
+    writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._version = self._data_version()
-        self._outside = self._outside_count()
+        self._version = self._number("data_version")
+        self._count = self._number("user_submits")
 
     def changed(self) -> bool:
         try:
-            version = self._data_version()
+            version = self._number("data_version")
             if version == self._version:
                 return False
             self._version = version
-            outside, self._outside = self._outside, self._outside_count()
+            before, self._count = self._count, self._number("user_submits")
         except sqlite3.Error:
-            # Locked, or worse: the verbs will say so.
+            # Locked or broken: the next read reports it.
             return False
-        return outside != self._outside
+        return before != self._count
 
-    def _data_version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").fetchall()[0][0])
-
-    def _outside_count(self) -> int:
-        return int(self._connection.execute(_SQL["outside"]).fetchall()[0][0])
+    def _number(self, name: str) -> int:
+        return int(self._connection.execute(_SQL[name]).fetchall()[0][0])

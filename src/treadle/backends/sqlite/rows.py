@@ -1,4 +1,4 @@
-"""From rows to nouns."""
+"""Rows: turn them into items and leases."""
 
 from __future__ import annotations
 
@@ -9,52 +9,47 @@ import msgspec
 
 from treadle.item import Attempt, ErrorInfo, ItemState, Lease
 
-from .codes import STATUS
-from .statements import Statements
-from .tx import Row, Tx, array
+from .statements import Row, Tx, array, statements
+from .status_codes import STATUS
 
-_SQL = Statements("state")
+_SQL = statements("rows")
 
 _ids = msgspec.json.Decoder(tuple[str, ...])
 
 
-def ids(stored: str | None) -> tuple[str, ...]:
-    """A stored JSON array of ids; NULL stands for none."""
+def decode_ids(stored: str | None) -> tuple[str, ...]:
+    """A stored JSON array of ids. NULL stands for an empty one."""
     return () if stored is None else _ids.decode(stored)
 
 
-def stored_ids(values: Sequence[str]) -> str | None:
-    return array(values) if values else None
-
-
-def text(stored: bytes) -> str:
+def decode_text(stored: bytes) -> str:
     return stored.decode("utf-8", "surrogatepass")
 
 
-def stored_text(value: str) -> bytes:
-    """As bytes: an error's text may hold lone surrogates, which no database takes for text."""
+def encode_text(value: str) -> bytes:
+    """As bytes: the text of an error may hold lone surrogates, which SQLite does not store as text."""
     return value.encode("utf-8", "surrogatepass")
 
 
 # -- items ---------------------------------------------------------------------------------------------
 
 
-def numbers(tx: Tx, wanted: Sequence[str], tenant: str | None) -> dict[str, int]:
-    """The numbers of these ids, as seen by a tenant; by an operator: of the one submitted first."""
+def numbers(tx: Tx, ids: Sequence[str], tenant: str | None) -> dict[str, int]:
+    """The numbers of these ids in a tenant. Without a tenant: of the item that was submitted first."""
     if tenant is None:
-        found = tx.rows(_SQL["numbers_of_ids"], array(set(wanted)))
+        found = tx.rows(_SQL["numbers_of_ids"], array(set(ids)))
     else:
-        found = tx.rows(_SQL["numbers_of_ids_in_tenant"], array(set(wanted)), tenant)
+        found = tx.rows(_SQL["numbers_of_ids_in_tenant"], array(set(ids)), tenant)
     return dict(found)
 
 
 def states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
-    """The items of these numbers as they stand, in this order, without their history."""
+    """The items of these numbers, in this order, without their history."""
     return {row[0]: _state(row) for row in tx.rows(_SQL["states"], array(nos))}
 
 
 def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
-    """The same, with history and what they wait for that does not exist."""
+    """As `states`, with their history and the ids that they wait for and that do not exist."""
     found = states(tx, nos)
     wanted = array(found)
     history: defaultdict[int, list[Attempt]] = defaultdict(list)
@@ -62,17 +57,17 @@ def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
         history[row[0]].append(_attempt(row))
     for no, attempts in history.items():
         found[no].history = tuple(attempts)
-    waiting: defaultdict[int, set[str]] = defaultdict(set)
-    for dst, id in tx.rows(_SQL["awaited"], wanted):
-        waiting[dst].add(id)
-    for no, missing in waiting.items():
-        found[no].waiting_for = tuple(id for id in found[no].after if id in missing)
+    missing: defaultdict[int, set[str]] = defaultdict(set)
+    for dependent, id in tx.rows(_SQL["missing"], wanted):
+        missing[dependent].add(id)
+    for no, ids in missing.items():
+        found[no].waiting_for = tuple(id for id in found[no].after if id in ids)
     return found
 
 
 def _state(row: Row) -> ItemState:
     failed = row[26] is not None
-    error_type = text(row[26]) if failed else None
+    error_type = decode_text(row[26]) if failed else None
     return ItemState(
         id=row[1],
         tenant=row[2],
@@ -87,7 +82,7 @@ def _state(row: Row) -> ItemState:
         workflow_type=row[11],
         key=row[12],
         queued_at=row[13],
-        after=ids(row[14]),
+        after=decode_ids(row[14]),
         options=row[15],
         input=row[16],
         status=STATUS[row[17]],
@@ -100,12 +95,13 @@ def _state(row: Row) -> ItemState:
         reason=row[24],
         result=row[25],
         error_type=error_type,
-        error=None if error_type is None else str(ErrorInfo(error_type, text(row[27]))),
+        error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
     )
 
 
 def _attempt(row: Row) -> Attempt:
-    return Attempt(row[1], text(row[2]), text(row[3]), text(row[4]), row[5], row[6])
+    error_type, message, traceback = map(decode_text, row[2:5])
+    return Attempt(row[1], error_type, message, traceback, row[5], row[6])
 
 
 # -- leases --------------------------------------------------------------------------------------------
@@ -117,13 +113,13 @@ def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
 
 
 def _lease(row: Row) -> Lease:
-    """A row whose columns come in the order of a lease's fields, by position: see there."""
+    """By position, which is four times as fast as by keyword: see `Lease`."""
     (
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
     ) = row  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, id if group_id is None else group_id, queue, lane, priority,
-        attempts, parent, workflow, workflow_type, () if after is None else ids(after), options, queued_at,
-        due_at, claimed_at, deadline, verdict, ref,
+        attempts, parent, workflow, workflow_type, () if after is None else decode_ids(after), options,
+        queued_at, due_at, claimed_at, deadline, verdict, ref,
     )  # fmt: skip

@@ -1,38 +1,35 @@
-"""settle: how attempts end."""
+"""settle: apply how attempts ended, each by the token that still owns its item."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import (
-    ErrorInfo,
-    Item,
-    Lease,
-    Loss,
-    Outcome,
-    Reason,
-    Ref,
-    Rejected,
-    Settled,
-    Settlement,
-    SettlementKind,
-    Verdict,
+from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.rules import (
+    KEPT_ATTEMPTS,
+    WaitingAgain,
+    contributed,
+    contribution_state,
+    death_reason,
+    failed_attempt,
+    is_fold,
+    loss_of,
+    put_back,
+    recorded_failure,
+    shortest_keep,
 )
-from treadle.rules import KEPT_ATTEMPTS, due_at, failed_attempt
 
-from .codes import DEAD, OUTCOME, READY, SCHEDULED, SUCCESS, doomed, leased
-from .finish import Finish, Live, live
-from .groups import Group
-from .history import record
-from .plan import Ids, Plan, is_plain, plan, plan_plain
-from .statements import Statements
-from .store import Home, Placed, store
-from .tx import Tx, array
+from .endings import EndingBatch, OpenItem, open_items, record_attempts
+from .groups import SqliteGroup
+from .statements import Tx, array, statements
+from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
+from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store
 
-_SQL = Statements("settle")
+_SQL = statements("settle")
 
 _decoder = msgspec.json.Decoder(list[int])
 _APPLIED = Outcome(verb="applied")
@@ -41,31 +38,49 @@ _AGAIN = Outcome(verb="applied", again=True)
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
     """Apply each settlement whose token still owns its item, in order."""
-    return _Settling(tx, settlements).run(settlements)
+    return _SettleCall(tx, settlements).run(settlements)
 
 
-class _Settling:
+class _PlannedChildren(NamedTuple):
+    new: Sequence[Item]
+    existing: Mapping[str, str]
+    """The ids that are not stored, and the ids that answer for them."""
+
+
+_NO_CHILDREN = _PlannedChildren((), {})
+
+
+class _SettleCall:
+    """One call: reads what it needs, applies the settlements in memory, and writes in batches."""
+
     def __init__(self, tx: Tx, settlements: Sequence[Settlement]) -> None:
         self._tx = tx
-        self._finish = Finish(tx)
-        self._owned = owned(tx, [settlement.lease for settlement in settlements])
-        self._workers: dict[int, str] = dict(tx.rows(_SQL["worker_ids"]))
-        self._finish.groups.load(item.group for item in self._owned.values() if item.group is not None)
+        self._endings = EndingBatch(tx)
+        workers = tx.rows(_SQL["workers"])
+        self._workers: dict[int | None, str] = {no: id for no, id, _ in workers}
+        removed = {no for no, _, is_removed in workers if is_removed}
+        self._owned = owned(tx, [settlement.lease for settlement in settlements], removed)
+        groups = [item.group for item in self._owned.values() if item.group is not None]
+        if groups:
+            self._endings.groups.load(groups)
         self._refused: set[Ref] = set()
-        self._ids = Ids(tx, [(one.lease.tenant, child.id) for one in settlements for child in one.children])
-        self._children: list[Placed] = []
+        self._ids = TakenIds(
+            tx, [(one.lease.tenant, child.id) for one in settlements for child in one.children]
+        )
+        self._children: list[PlacedItem] = []
 
     def run(self, settlements: Sequence[Settlement]) -> Settled:
         outcomes = [self._settle(settlement) for settlement in settlements]
         self._flush()
-        return Settled(tuple(outcomes), self._finish.effects())
+        return Settled(tuple(outcomes), self._endings.effects())
 
     def _flush(self) -> None:
-        """Write all that was noted so far."""
-        self._finish.flush()
-        self._finish.groups.write()
-        store(self._tx, self._children)
-        self._children = []
+        """Write everything so far."""
+        self._endings.flush()
+        self._endings.groups.write()
+        if self._children:
+            store(self._tx, self._children)
+            self._children = []
 
     def _settle(self, settlement: Settlement) -> Outcome:
         lease = settlement.lease
@@ -76,20 +91,15 @@ class _Settling:
         else:
             outcome = self._apply(settlement, item)
         if outcome.verb != "applied":
-            self._note_refused_fold(settlement)
+            if is_fold(settlement):
+                self._refused.add((lease.tenant, lease.group_id))
         elif item is not None:
             del self._owned[lease.token]
             if settlement.failure is not None:
-                self._record(settlement.failure, settlement.kind, item)
+                self._record_failure(settlement, item)
         return outcome
 
-    def _note_refused_fold(self, settlement: Settlement) -> None:
-        """Folds after it in this call were computed from it: they are refused too, though their version may
-        be right by accident."""
-        if settlement.contribution is not None and settlement.contribution.version is not None:
-            self._refused.add((settlement.lease.tenant, settlement.lease.group_id))
-
-    def _apply(self, settlement: Settlement, item: Live) -> Outcome:
+    def _apply(self, settlement: Settlement, item: OpenItem) -> Outcome:
         kind = settlement.kind
         if kind == "retry" or kind == "defer" or kind == "release":
             self._put_back(settlement, item)
@@ -98,50 +108,43 @@ class _Settling:
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
 
-    def _record(self, failure: ErrorInfo, kind: SettlementKind, item: Live) -> None:
-        """Add the failure to the history, unless the item was only given back with its verdict."""
-        if item.verdict is None or kind == "dead":
-            worker = self._workers.get(item.worker or 0, "")
-            record(self._tx, [(item.no, failed_attempt(failure, item.attempt, self._tx.now, worker))])
+    def _record_failure(self, settlement: Settlement, item: OpenItem) -> None:
+        failure = recorded_failure(settlement, item.verdict)
+        if failure is not None:
+            worker = self._workers.get(item.worker, "")
+            attempt = failed_attempt(failure, item.attempt, self._tx.now, worker)
+            record_attempts(self._tx, [(item.no, attempt)])
 
-    # -- back into the line ----------------------------------------------------------------------------
+    # -- not the end -----------------------------------------------------------------------------------
 
-    def _put_back(self, settlement: Settlement, item: Live) -> None:
-        now = self._tx.now
-        settled = array([*_tokens(item.settled), item.token][-KEPT_ATTEMPTS:])
+    def _put_back(self, settlement: Settlement, item: OpenItem) -> None:
+        tokens = array([*_tokens(item.settled_tokens), item.token][-KEPT_ATTEMPTS:])
         if item.verdict is not None:
-            # It can still only end: nothing of what the settlement says about when matters.
-            row = (leased(item.status), item.attempt, item.due, None, 0, item.verdict, settled, item.no)
-            self._tx.run(_SQL["put_back"], *row)
+            unchanged = (leased(item.status), item.attempt, item.due, None, 0, item.verdict)
+            self._tx.run(_SQL["put_back"], *unchanged, tokens, item.no)
             return
-        due = due_at(settlement, now)
-        if settlement.kind == "release" and not settlement.delay and settlement.run_at is None:
-            due = item.due
-        status = SCHEDULED if due > now else READY
-        attempt = item.attempt if settlement.kind == "retry" else item.attempt - 1
-        seq = item.seq if settlement.kind == "release" else 0
-        if status == READY and seq == 0:
+        again = put_back(settlement, self._tx.now, attempt=item.attempt, due=item.due, deadline=item.deadline)
+        seq = item.seq if again.keeps_place else 0
+        if again.status == "ready" and seq == 0:
             seq = self._tx.numbers(seq=1).seq
-        since = now if status == READY else None
-        verdict: Verdict | None = None
-        if item.deadline is not None and item.deadline <= now:
-            status, verdict = doomed(status), "expired"
-        self._tx.run(_SQL["put_back"], status, attempt, due, since, seq, verdict, settled, item.no)
+        status, since = waiting_columns(again, self._tx.now)
+        columns = (status, again.attempt, again.due, since, seq, again.verdict)
+        self._tx.run(_SQL["put_back"], *columns, tokens, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def _end_alone(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
+    def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
         success = outcome == SUCCESS
-        given = settlement.contribution if success else None
+        contribution = settlement.contribution if success else None
         result = settlement.result if success else None
-        worker = self._workers.get(item.worker or 0)
-        reason = _reason(settlement, item) if outcome == DEAD else None
-        gave = 0 if given is None else 3 if given.final else 1
-        self._finish.end_alone(item, outcome, reason, result, settlement.lease.token, worker, gave)
-        return Outcome(verb="applied", version=1, value=result) if gave else _APPLIED
+        worker = self._workers.get(item.worker)
+        reason = death_reason(settlement, item.verdict) if outcome == DEAD else None
+        code = 0 if contribution is None else 3 if contribution.final else 1
+        self._endings.end_alone(item, outcome, reason, result, settlement.lease.token, worker, code)
+        return Outcome(verb="applied", version=1, value=result) if code else _APPLIED
 
-    def _end(self, settlement: Settlement, item: Live, outcome: int) -> Outcome:
-        planned = self._plan(settlement, item)
+    def _end(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
+        planned = self._plan_children(settlement, item)
         if isinstance(planned, Rejected):
             return Outcome(verb="rejected", rejected=planned)
         moved = self._moved(settlement, item)
@@ -149,105 +152,105 @@ class _Settling:
             return moved
         group = self._group(item)
         answer = self._contribute(settlement, group)
-        if planned is not None and planned.fresh:
-            group.add(len(planned.fresh), _shortest_keep(planned.fresh))
-        self._finish.end(
+        if planned.new:
+            group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
+        self._endings.end(
             item,
             outcome,
-            reason=_reason(settlement, item) if outcome == DEAD else None,
+            reason=death_reason(settlement, item.verdict) if outcome == DEAD else None,
             result=settlement.result if outcome == SUCCESS else None,
             token=settlement.lease.token,
-            worker=self._workers.get(item.worker or 0),
+            worker=self._workers.get(item.worker),
         )
-        if planned is not None:
-            self._store(planned, Home(item.tenant, group.no, group.id, item.no, item.id))
-            if planned.existing:
-                answer = replace(answer, existing=planned.existing)
-        return answer
+        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
+        return replace(answer, existing=planned.existing) if planned.existing else answer
 
-    def _plan(self, settlement: Settlement, item: Live) -> Plan | Rejected | None:
-        if not settlement.children:
-            return None
-        if is_plain(settlement.children):
-            return plan_plain(settlement.children, self._ids, item.tenant)
-        # Keys ask whether groups are open, gates ask what has ended.
+    def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
+        children = settlement.children
+        if not children:
+            return _NO_CHILDREN
+        if is_plain(children):
+            refused = self._ids.clash([(item.tenant, child.id) for child in children])
+            return _PlannedChildren(children, {}) if refused is None else refused
+        # Keys depend on open groups, and dependencies on ended items.
         self._flush()
-        return plan(self._tx, settlement.children, item.tenant)
+        planned = plan(self._tx, children, item.tenant)
+        if isinstance(planned, Rejected):
+            return planned
+        return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing)
 
-    def _group(self, item: Live) -> Group:
-        groups = self._finish.groups
+    def _group(self, item: OpenItem) -> SqliteGroup:
+        groups = self._endings.groups
         if item.group is not None:
-            return groups.of(item.group)
-        return groups.begin(item.no, item.id, item.tenant, item.type, item.shortest_keep())
+            return groups.get(item.group)
+        keep = shortest_keep(item.keep, item.keep_dead)
+        return groups.create(item.no, item.id, item.tenant, item.type, keep)
 
-    def _moved(self, settlement: Settlement, item: Live) -> Outcome | None:
-        """The refusal of a fold that was not computed from the group's value."""
+    def _moved(self, settlement: Settlement, item: OpenItem) -> Outcome | None:
+        """The refusal of a fold that was not computed from the group's current value."""
         given = settlement.contribution
-        if given is None or given.version is None or settlement.kind != "success":
+        if given is None or settlement.kind != "success":
             return None
         if item.group is None:
-            return None if given.version == 0 else Outcome(verb="moved")
-        group = self._finish.groups.of(item.group)
-        if given.version == group.version and (item.tenant, group.id) not in self._refused:
+            return Outcome(verb="moved") if given.version else None
+        group = self._endings.groups.get(item.group)
+        refused = (item.tenant, group.id) in self._refused
+        if contribution_state(given, group.version, final=group.final, refused=refused) != "moved":
             return None
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
 
-    def _contribute(self, settlement: Settlement, group: Group) -> Outcome:
+    def _contribute(self, settlement: Settlement, group: SqliteGroup) -> Outcome:
         given = settlement.contribution
-        if given is None or settlement.kind != "success":
+        if given is None or settlement.kind != "success" or group.final:
             return _APPLIED
-        value = settlement.result if given.value is None else given.value
-        if not group.contribute(value, given.final):
-            return _APPLIED
-        return Outcome(verb="applied", version=group.version, value=value)
+        group.set_value(contributed(given, settlement.result, group.version))
+        return Outcome(verb="applied", version=group.version, value=group.value)
 
-    def _store(self, planned: Plan, home: Home) -> None:
-        """The children are stored after the item has ended, since they may wait for it. Plain ones wait for
-        nothing, and so may wait for those of other settlements, to be stored all at once."""
-        self._children += [(child, home) for child in planned.fresh]
-        self._ids.take(planned.fresh, home.tenant)
-        if not is_plain(planned.fresh):
-            self._flush()
+    def _add_children(self, children: Sequence[Item], home: Home) -> None:
+        """Children are stored after their item has ended, since they may wait for it. Plain ones wait for
+        nothing, and are stored together with those of other settlements."""
+        if children:
+            self._children += [(child, home) for child in children]
+            self._ids.add([(home.tenant, child.id) for child in children])
+            if not is_plain(children):
+                self._flush()
+
+
+def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]:
+    """The status code of an item that waits again, and since when it is ready."""
+    status, since = (READY, now) if again.status == "ready" else (SCHEDULED, None)
+    return (status if again.verdict is None else doomed(status)), since
 
 
 def _tokens(stored: str | None) -> list[int]:
     return [] if stored is None else _decoder.decode(stored)
 
 
-def _reason(settlement: Settlement, item: Live) -> Reason:
-    return settlement.reason or item.verdict or "aborted"
-
-
 def _stays_alone(settlement: Settlement) -> bool:
-    """Whether an item that is alone needs no row for its group: its own says it all."""
+    """Whether an item that is alone needs no row for its group: its own row says everything."""
     given = settlement.contribution
     return not settlement.children and (given is None or (given.value is None and not given.version))
 
 
-def _shortest_keep(items: Sequence[Item]) -> float:
-    return min(min(item.keep, item.keep if item.keep_dead is None else item.keep_dead) for item in items)
+# -- which token owns an item --------------------------------------------------------------------------
 
 
-# -- the fence -----------------------------------------------------------------------------------------
-
-
-def owned(tx: Tx, leases: Sequence[Lease]) -> dict[int, Live]:
-    """By token: the items that these leases still own."""
-    by_number = live(tx, {lease.ref for lease in leases if lease.ref})
-    gone = {no for (no,) in tx.rows(_SQL["gone_workers"])}
-    found: dict[int, Live] = {}
+def owned(tx: Tx, leases: Sequence[Lease], removed: Container[int | None]) -> dict[int, OpenItem]:
+    """By token: the items that these leases still own. `removed`: the numbers of removed workers."""
+    by_number = open_items(tx, {lease.ref for lease in leases if lease.ref})
+    found: dict[int, OpenItem] = {}
     for lease in leases:
         item = by_number.get(lease.ref)
         if item is None or (item.id, item.tenant) != (lease.id, lease.tenant):
-            item = _by_name(tx, lease)
-        if item is not None and item.token == lease.token and item.worker not in gone:
+            item = _by_id(tx, lease)
+        if item is not None and item.token == lease.token and item.worker not in removed:
             found[lease.token] = item
     return found
 
 
-def _by_name(tx: Tx, lease: Lease) -> Live | None:
+def _by_id(tx: Tx, lease: Lease) -> OpenItem | None:
     no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
-    return None if no is None else live(tx, [no]).get(no)
+    return None if no is None else open_items(tx, [no]).get(no)
 
 
 def _not_owned(tx: Tx, lease: Lease) -> Outcome:
@@ -256,17 +259,14 @@ def _not_owned(tx: Tx, lease: Lease) -> Outcome:
 
 
 def loss(tx: Tx, lease: Lease) -> Loss | None:
-    """Why a token does not own its item. None: it was this very token that settled it."""
+    """Why a token does not own its item. None: this token has settled it."""
     no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
     if no is None or (lease.ref and lease.ref != no):
-        # Gone; another one may have come by its id.
+        # Removed. Another item may have its id now.
         return "not_found"
-    item = live(tx, [no]).get(no)
+    item = open_items(tx, [no]).get(no)
     if item is not None:
-        return None if lease.token in _tokens(item.settled) else "taken"
-    outcome, token, settled = tx.rows(_SQL["ended"], no)[0]
-    if lease.token == token or lease.token in _tokens(settled):
-        return None
-    if token is not None:
-        return "taken"
-    return "completed" if outcome == SUCCESS else "cancelled"
+        return loss_of(lease.token, _tokens(item.settled_tokens), None)
+    outcome, token, settled_tokens = tx.rows(_SQL["ended"], no)[0]
+    settled = [*_tokens(settled_tokens), token]
+    return loss_of(lease.token, settled, STATUS[outcome], by_operator=token is None)

@@ -1,48 +1,336 @@
-"""submit: new items."""
+"""submit: plan new items (keys, duplicate ids, cycles), then store them with their keys and dependencies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeAlias
 
-from treadle.item import Rejected, Submission, Submitted
+from msgspec.structs import replace
 
-from .plan import Ids, Plan, is_plain, plan, plan_plain
-from .store import store
-from .tx import Tx
+from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.rules import (
+    Dependencies,
+    KeyHolder,
+    KeyRef,
+    SubmitPlan,
+    deadline_at,
+    due_at,
+    plan_submission,
+)
+
+from .dependencies import (
+    any_missing,
+    connect_waiting,
+    dependencies,
+    find_cycle,
+    find_prerequisites,
+    store_dependencies,
+)
+from .statements import NULL, Tx, array, blob, statements
+from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+
+_SQL = statements("submit")
 
 
 def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
-    """Store each submission, in order; runs of plain ones all at once."""
+    """Store each submission, in order. Consecutive plain ones are stored together."""
     answers: list[tuple[Submitted, ...] | Rejected] = []
-    run: list[Submission] = []
+    plain: list[Submission] = []
     for submission in submissions:
         if is_plain(submission.items):
-            run.append(submission)
+            plain.append(submission)
             continue
-        answers += _submit_plain(tx, run)
-        run = []
-        answers.append(_submit_one(tx, submission))
-    return answers + _submit_plain(tx, run)
+        answers += _submit_plain(tx, plain)
+        plain = []
+        answers.append(_submit_one(tx, submission.items))
+    return answers + _submit_plain(tx, plain)
 
 
-def _submit_plain(tx: Tx, run: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
-    if not run:
+def is_plain(items: Iterable[Item]) -> bool:
+    """Whether only the ids have to be checked: the items have no keys and wait for nothing."""
+    return not any(item.key is not None or item.after for item in items)
+
+
+def _submit_plain(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
+    if not submissions:
         return []
-    ids = Ids(tx, [(item.tenant, item.id) for submission in run for item in submission.items])
-    plans = [_planned(submission, ids) for submission in run]
-    stored = iter(store(tx, [(item, None) for one in plans if isinstance(one, Plan) for item in one.fresh]))
-    return [tuple(next(stored) for _ in one.fresh) if isinstance(one, Plan) else one for one in plans]
+    refs = [[(item.tenant, item.id) for item in one.items] for one in submissions]
+    ids = TakenIds(tx, chain.from_iterable(refs))
+    placed: list[PlacedItem] = []
+    refusals: list[Rejected | None] = []
+    for submission, its_refs in zip(submissions, refs, strict=True):
+        refused = ids.clash(its_refs)
+        refusals.append(refused)
+        if refused is None:
+            ids.add(its_refs)
+            placed += [(item, None) for item in submission.items]
+    stored = iter(store(tx, placed))
+    return [
+        refused or tuple(islice(stored, len(its_refs)))
+        for refused, its_refs in zip(refusals, refs, strict=True)
+    ]
 
 
-def _planned(submission: Submission, ids: Ids) -> Plan | Rejected:
-    planned = plan_plain(submission.items, ids)
-    if isinstance(planned, Plan):
-        ids.take(planned.fresh)
-    return planned
-
-
-def _submit_one(tx: Tx, submission: Submission) -> tuple[Submitted, ...] | Rejected:
-    planned = plan(tx, submission.items)
+def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Rejected:
+    planned = plan(tx, items)
     if isinstance(planned, Rejected):
         return planned
-    return planned.finished(store(tx, [(item, None) for item in planned.fresh]))
+    stored = store(tx, [(item, None) for item in planned.plan.new.values()])
+    new = dict(zip(planned.plan.new, stored, strict=True))
+    return tuple(planned.answer(ref, new) if existing else new[ref] for ref, existing in planned.plan.answers)
+
+
+# -- planning: nothing is written ----------------------------------------------------------------------
+
+
+class TakenIds:
+    """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for."""
+
+    def __init__(self, tx: Tx, refs: Iterable[Ref]) -> None:
+        by_tenant: dict[str, list[str]] = {}
+        for tenant, id in refs:
+            by_tenant.setdefault(tenant, []).append(id)
+        self._taken: set[Ref] = set()
+        for tenant, ids in by_tenant.items():
+            found = tx.rows(_SQL["existing_ids"], array(ids), tenant)
+            self._taken.update([(tenant, id) for (id,) in found])
+
+    def __contains__(self, ref: Ref) -> bool:
+        return ref in self._taken
+
+    def clash(self, refs: Sequence[Ref]) -> Rejected | None:
+        """Refuse a batch of plain items if one of its ids is taken, or stands there twice."""
+        if len(set(refs)) == len(refs) and self._taken.isdisjoint(refs):
+            return None
+        seen = Counter(refs)
+        ids = dict.fromkeys(ref[1] for ref in refs if ref in self._taken or seen[ref] > 1)
+        return Rejected("duplicate_id", tuple(ids))
+
+    def add(self, refs: Iterable[Ref]) -> None:
+        """These ids are about to be stored."""
+        self._taken.update(refs)
+
+
+class PlannedItems(NamedTuple):
+    """A plan, and the stored items that answer for some of its items by their keys."""
+
+    plan: SubmitPlan
+    holders: dict[Ref, Submitted]
+
+    def answer(self, ref: Ref, new: dict[Ref, Submitted]) -> Submitted:
+        """The answer of an earlier item: a stored one, or one of the new ones."""
+        return self.holders[ref] if ref not in new else replace(new[ref], existing=True, lease=None)
+
+
+def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedItems | Rejected:
+    """Plan a batch of items. Everything that was planned before must be stored. `tenant`: their true tenant,
+    if it is not the one they name."""
+    holders: dict[Ref, Submitted] = {}
+
+    def find_holder(key: KeyRef) -> KeyHolder | None:
+        row = tx.row(_SQL["key_holder"], key[2], key[0], key[1])
+        if row is None:
+            return None
+        id, group_id, queued_at, status, group_open = row
+        holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
+        return KeyHolder(id, bool(group_open), queued_at)
+
+    taken = TakenIds(tx, [(tenant or item.tenant, item.id) for item in items])
+    planned = plan_submission(items, tx.now, find_holder, taken.__contains__, tenant)
+    if isinstance(planned, Rejected):
+        return planned
+    cycle = find_cycle(tx, planned.new)
+    return PlannedItems(planned, holders) if cycle is None else Rejected("cycle", cycle)
+
+
+# -- storing -------------------------------------------------------------------------------------------
+
+
+class Home(NamedTuple):
+    """Where the children of a settlement belong."""
+
+    tenant: str
+    group: int
+    group_id: str
+    queued_by: int
+    parent: str
+
+
+PlacedItem: TypeAlias = "tuple[Item, Home | None]"
+"""An item and where it belongs: None for the root of its own group."""
+
+
+def store(tx: Tx, placed: Sequence[PlacedItem]) -> list[Submitted]:
+    """Write these items, in this order. Everything was checked before."""
+    return _ItemStorage(tx, placed).run() if placed else []
+
+
+def _tenant(item: Item, home: Home | None) -> str:
+    return item.tenant if home is None else home.tenant
+
+
+class _ItemStorage:
+    """Writes a batch of items, table by table."""
+
+    def __init__(self, tx: Tx, placed: Sequence[PlacedItem]) -> None:
+        self._tx = tx
+        self._placed = placed
+        leased = any(item.lease_to is not None for item, _ in placed)
+        self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
+        leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
+        self._next = tx.numbers(no=len(placed), seq=len(placed), token=leases)
+        self._token = self._next.token
+        self._dependencies: dict[int, Dependencies] = {}
+        self._open_rows: list[tuple[Any, ...]] = []
+
+    def run(self) -> list[Submitted]:
+        tx, placed = self._tx, self._placed
+        tx.run_rows(_SQL["insert_item"], [self._item_row(place, *one) for place, one in enumerate(placed)])
+        if any(item.after for item, _ in placed):
+            self._store_dependencies()
+        answers = [self._open(place, *one) for place, one in enumerate(placed)]
+        tx.run_rows(_SQL["insert_open"], self._open_rows)
+        if any(item.key is not None for item, _ in placed):
+            self._set_key_holders()
+        if any_missing(tx):
+            connect_waiting(tx, self._numbers())
+        return answers
+
+    def _item_row(self, place: int, item: Item, home: Home | None) -> tuple[Any, ...]:
+        no = self._next.no + place
+        return (
+            no,
+            item.id,
+            _tenant(item, home),
+            item.type,
+            item.queue,
+            item.lane,
+            item.priority,
+            NULL if item.attempts is None else item.attempts,
+            home.group if home else no,
+            home.queued_by if home else NULL,
+            item.parent or (home.parent if home else NULL),
+            item.workflow or NULL,
+            item.workflow_type or NULL,
+            item.key or NULL,
+            self._tx.now,
+            item.keep,
+            NULL if item.keep_dead is None else item.keep_dead,
+            array(item.after) if item.after else NULL,
+            blob(item.options),
+            blob(item.input),
+        )
+
+    def _store_dependencies(self) -> None:
+        blocked = [
+            (place, _tenant(item, home), item)
+            for place, (item, home) in enumerate(self._placed)
+            if item.after
+        ]
+        known = find_prerequisites(self._tx, [(tenant, item) for _, tenant, item in blocked])
+        known.update({ref: (no, None) for ref, no in self._numbers().items()})
+        self._dependencies = {place: dependencies(item, tenant, known) for place, tenant, item in blocked}
+        store_dependencies(
+            self._tx,
+            [
+                (self._next.no + place, tenant, item, self._dependencies[place])
+                for place, tenant, item in blocked
+            ],
+            known,
+        )
+
+    def _open(self, place: int, item: Item, home: Home | None) -> Submitted:
+        """Add the row of an open item. Return the answer for it."""
+        now, no = self._tx.now, self._next.no + place
+        due, deadline = due_at(item, now), deadline_at(item, now)
+        waits = self._dependencies.get(place)
+        status, verdict = (SCHEDULED if due > now else READY), NULL
+        if waits is not None:
+            status, verdict = _status_of_dependent(waits, status)
+        worker = self._workers.get(item.lease_to or "") if status == READY else None
+        lease = None
+        if worker is not None and not (deadline is not None and deadline <= now):
+            status = RUNNING
+            lease = self._lease(item, home, no, due, deadline)
+            self._token += 1
+        self._open_rows.append(
+            (
+                no,
+                status,
+                item.queue,
+                _tenant(item, home),
+                item.type,
+                item.lane,
+                -item.priority,
+                self._next.seq + place if status in (READY, RUNNING) else 0,
+                due,
+                now if status in (READY, RUNNING) else NULL,
+                NULL if deadline is None else deadline,
+                NULL if item.attempts is None else item.attempts,
+                1 if lease else 0,
+                home.group if home else NULL,
+                1 if waits else 0,
+                item.need,
+                waits.met if waits else 0,
+                waits.open if waits else 0,
+                1 if item.counting == "done" else 0,
+                verdict,
+                lease.token if lease else NULL,
+                worker if lease else NULL,
+                now if lease else NULL,
+            )
+        )
+        group_id = home.group_id if home else item.id
+        return Submitted(item.id, status=STATUS[status], lease=lease, group_id=group_id)
+
+    def _lease(self, item: Item, home: Home | None, no: int, due: float, deadline: float | None) -> Lease:
+        return Lease(
+            id=item.id,
+            tenant=_tenant(item, home),
+            token=self._token,
+            type=item.type,
+            input=item.input,
+            attempt=1,
+            group_id=home.group_id if home else item.id,
+            queue=item.queue,
+            lane=item.lane,
+            priority=item.priority,
+            attempts=item.attempts,
+            parent=item.parent or (home.parent if home else None),
+            workflow=item.workflow,
+            workflow_type=item.workflow_type,
+            after=item.after,
+            options=item.options,
+            queued_at=self._tx.now,
+            due_at=due,
+            claimed_at=self._tx.now,
+            deadline=deadline,
+            ref=no,
+        )
+
+    def _set_key_holders(self) -> None:
+        keyed = [
+            (item.key, _tenant(item, home), item.type, self._next.no + place)
+            for place, (item, home) in enumerate(self._placed)
+            if item.key is not None
+        ]
+        self._tx.run_rows(_SQL["set_key_holder"], keyed)
+
+    def _numbers(self) -> dict[Ref, int]:
+        return {
+            (_tenant(item, home), item.id): self._next.no + place
+            for place, (item, home) in enumerate(self._placed)
+        }
+
+
+def _status_of_dependent(waits: Dependencies, released: int) -> tuple[int, str]:
+    """The status and the verdict with which an item begins. `released`: the status if it need not wait."""
+    match waits.state:
+        case "waiting":
+            return BLOCKED, NULL
+        case "doomed":
+            return doomed(BLOCKED), "unsatisfiable"
+        case "released":
+            return released, NULL

@@ -1,15 +1,16 @@
--- Where the rows come from: the narrowest table that holds them all, in the order of their numbers.
+-- A listing is one of the `from_` statements, the conditions that the filter asks for, and an order.
+-- The `from_` statements read the narrowest table that holds all items asked for, in the order of their numbers.
 
 -- :name from_open
-SELECT i.no FROM treadle_job AS j CROSS JOIN treadle_item AS i ON i.no = j.no
+SELECT i.no FROM treadle_open AS o CROSS JOIN treadle_item AS i ON i.no = o.no
 LEFT JOIN treadle_done AS d ON d.no = i.no WHERE 1
 
 -- :name from_dead
 SELECT i.no FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
-LEFT JOIN treadle_job AS j ON j.no = i.no WHERE d.outcome = 11
+LEFT JOIN treadle_open AS o ON o.no = i.no WHERE d.outcome = 11
 
 -- :name from_all
-SELECT i.no FROM treadle_item AS i LEFT JOIN treadle_job AS j ON j.no = i.no
+SELECT i.no FROM treadle_item AS i LEFT JOIN treadle_open AS o ON o.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no WHERE 1
 
 -- :name tenant
@@ -37,10 +38,10 @@ AND i.queued_at >= ?
 AND i.queued_at < ?
 
 -- :name status
-AND coalesce(j.status, d.outcome) IN (SELECT value FROM json_each(?))
+AND coalesce(o.status, d.outcome) IN (SELECT value FROM json_each(?))
 
 -- :name group
-AND i.no IN (SELECT ? UNION ALL SELECT no FROM treadle_item WHERE grp = ? AND origin IS NOT NULL)
+AND i.no IN (SELECT ? UNION ALL SELECT no FROM treadle_item WHERE group_no = ? AND queued_by IS NOT NULL)
 
 -- :name redrives
 AND d.redrives < ?

@@ -1,20 +1,20 @@
 -- :name root
-SELECT no FROM treadle_item WHERE id = ? AND tenant = ? AND grp = no
+SELECT no FROM treadle_item WHERE id = ? AND tenant = ? AND group_no = no
 
 -- :name first_root
-SELECT no FROM treadle_item WHERE id = ? AND grp = no ORDER BY no LIMIT 1
+SELECT no FROM treadle_item WHERE id = ? AND group_no = no ORDER BY no LIMIT 1
 
--- A group whose root was removed before the rest.
--- :name rootless
-SELECT no FROM treadle_grp WHERE id = ? AND tenant = coalesce(?, tenant) ORDER BY no DESC LIMIT 1
+-- A group whose root was removed before its other members.
+-- :name group_without_root
+SELECT no FROM treadle_group WHERE id = ? AND tenant = coalesce(?, tenant) ORDER BY no DESC LIMIT 1
 
 -- :name group
-SELECT id, tenant, type, open, failed, version, final, ended, value FROM treadle_grp WHERE no = ?
+SELECT id, tenant, type, open, failed, version, final, ended, value FROM treadle_group WHERE no = ?
 
--- :name alone
-SELECT i.id, i.tenant, i.type, j.no IS NOT NULL, d.outcome, d.gave, d.ended, d.result
+-- :name lone_item
+SELECT i.id, i.tenant, i.type, o.no IS NOT NULL, d.outcome, d.contributed, d.ended, d.result
 FROM treadle_item AS i
-LEFT JOIN treadle_job AS j ON j.no = i.no
+LEFT JOIN treadle_open AS o ON o.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 WHERE i.no = ?
 
@@ -23,7 +23,7 @@ SELECT d.no FROM treadle_done AS d WHERE d.no = ? AND d.outcome = ?
 UNION ALL
 SELECT i.no FROM treadle_item AS i INDEXED BY treadle_item_member
 CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?
-WHERE i.grp = ? AND i.origin IS NOT NULL
+WHERE i.group_no = ? AND i.queued_by IS NOT NULL
 LIMIT 1
 
 -- :name ended_items
@@ -32,16 +32,16 @@ FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
--- Roots: a group with a row has ended if it says so; an item that is alone, if it has.
+-- Roots, and whether their groups have ended. A group without a row ends with its only item.
 -- :name ended_groups
 SELECT i.id, i.no, CASE WHEN g.no IS NULL THEN d.no IS NOT NULL ELSE g.ended IS NOT NULL END
 FROM json_each(?) AS e
-CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ? AND i.grp = i.no
-LEFT JOIN treadle_grp AS g ON g.no = i.no
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ? AND i.group_no = i.no
+LEFT JOIN treadle_group AS g ON g.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
 -- :name counts_open
-SELECT tenant, queue, type, status, count(*) FROM treadle_job WHERE tenant = coalesce(?, tenant)
+SELECT tenant, queue, type, status, count(*) FROM treadle_open WHERE tenant = coalesce(?, tenant)
 GROUP BY tenant, queue, type, status
 
 -- :name counts_dead

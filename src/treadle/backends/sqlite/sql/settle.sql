@@ -1,16 +1,13 @@
--- :name gone_workers
-SELECT no FROM treadle_worker WHERE gone = 1
-
--- :name worker_ids
-SELECT no, id FROM treadle_worker
+-- :name workers
+SELECT no, id, removed FROM treadle_worker
 
 -- :name number_of
 SELECT no FROM treadle_item WHERE id = ? AND tenant = ?
 
 -- :name ended
-SELECT outcome, token, settled FROM treadle_done WHERE no = ?
+SELECT outcome, token, settled_tokens FROM treadle_done WHERE no = ?
 
 -- :name put_back
-UPDATE treadle_job SET status = ?, attempt = ?, due = ?, since = ?, seq = ?, verdict = ?, settled = ?, losses = 0,
-    token = NULL, worker = NULL
+UPDATE treadle_open SET status = ?, attempt = ?, due = ?, ready_since = ?, seq = ?, verdict = ?,
+    settled_tokens = ?, losses = 0, token = NULL, worker = NULL
 WHERE no = ?

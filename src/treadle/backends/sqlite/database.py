@@ -1,4 +1,4 @@
-"""StoreFile: the open file, its threads, and what lies beside it."""
+"""The database file while it is open: its threads, its process directory, its wake-ups and transactions."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from treadle.clock import Clock
 from treadle.errors import BackendError, NotStarted, SchemaError, StoreFull
 from treadle.item import Heartbeat, HeartbeatReply, Wake
 
-from .beside import Beside
-from .calls import Call
-from .connection import Durability, connect, patiently, usable_path
-from .reader import Reader
+from .connection import Durability, check_integrity, connect, retry_while_locked, usable_path
+from .process_directory import ProcessDirectory
+from .reader import ReaderThread
 from .schema import apply_schema, check_schema, wanted_version
-from .signals import Signals
-from .transaction import SqliteTransaction, Transactions
-from .turn import Turn
-from .tx import Tx
-from .writer import Writer
+from .statements import Tx
+from .transactions import SqliteTransaction, SqliteTransactions
+from .wakeups import SqliteWakeups
+from .write_lock import WriteLock
+from .writer import WriterThread
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
-_LOOK_AT_ROOM_EVERY = 1.0
-# Checking the whole file takes time in proportion to it: up to this size, no more than a moment.
+_CHECK_ROOM_EVERY = 1.0
+# A check of the whole file takes time in proportion to its size: up to this size it is quick.
 _SMALL = 16 * 2**20
 
 
-class _Open(NamedTuple):
-    """All that exists only while the file is open."""
+class _OpenDatabase(NamedTuple):
+    """The parts that exist only while the file is open."""
 
     pid: int
     path: Path
-    beside: Beside
-    writer: Writer
-    reader: Reader
-    signals: Signals
-    transactions: Transactions
+    directory: ProcessDirectory
+    writer: WriterThread
+    reader: ReaderThread
+    wakeups: SqliteWakeups
+    transactions: SqliteTransactions
 
 
-class StoreFile:
+class SqliteDatabase:
     """One file, opened by one process."""
 
     def __init__(
@@ -66,7 +66,7 @@ class StoreFile:
         self._patience = patience
         self._reserve = reserve
         self._opening = asyncio.Lock()
-        self._open: _Open | None = None
+        self._open: _OpenDatabase | None = None
         self._room_until = 0.0
 
     # -- opening and closing ---------------------------------------------------------------------------
@@ -76,43 +76,47 @@ class StoreFile:
             if self._open is None:
                 self._open = await self._opened()
 
-    async def _opened(self) -> _Open:
+    async def _opened(self) -> _OpenDatabase:
         path = usable_path(self._given_path)
         if not self._apply_schema and not path.exists():
             raise SchemaError(None, wanted_version())
-        writer = Writer(path, self._clock, patience=self._patience)
-        reader = Reader(path, self._clock, patience=self._patience)
+        directory = ProcessDirectory(path)
+        directory.open()
+        waiting, patience = directory.waiting_file, self._patience
+        writer = WriterThread(
+            path, self._clock, lambda: self._connect(path), WriteLock(path, waiting), patience=patience
+        )
+        reader = ReaderThread(path, self._clock, patience=patience)
         try:
-            await writer.start(lambda: self._connect(path))
+            await writer.start()
             await reader.start()
         except BaseException:
             writer.stop()
             reader.stop()
+            directory.close()
             raise
-        beside = Beside(path)
-        beside.open()
-        writer.turn = Turn(path, beside.sign)
-        transactions = Transactions(
-            path, self._clock, Turn(path, beside.sign), self._durability, self._patience
+        wakeups = SqliteWakeups(directory, reader)
+        transactions = SqliteTransactions(
+            path, self._clock, WriteLock(path, waiting), self._durability, patience
         )
-        return _Open(os.getpid(), path, beside, writer, reader, Signals(beside, reader), transactions)
+        return _OpenDatabase(os.getpid(), path, directory, writer, reader, wakeups, transactions)
 
     async def close(self) -> None:
         async with self._opening:
             opened, self._open = self._open, None
             if opened is None or opened.pid != os.getpid():
                 return
-            opened.signals.close()
-            # One after the other, the writer last: whoever closes last moves the log into the file.
+            opened.wakeups.close()
+            # One after the other, the writer last: the last connection to close moves the log into the file.
             opened.transactions.close()
             await opened.reader.stop()
             await opened.writer.stop()
-            opened.beside.close()
+            opened.directory.close()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        connection = patiently(lambda: connect(path, self._durability), path, self._patience)
+        connection = retry_while_locked(lambda: connect(path, self._durability), path, self._patience)
         try:
-            patiently(lambda: self._prepare(connection, path), path, self._patience)
+            retry_while_locked(lambda: self._prepare(connection, path), path, self._patience)
         except BaseException:
             connection.close()
             raise
@@ -120,7 +124,7 @@ class StoreFile:
 
     def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
         if path.stat().st_size <= _SMALL:
-            _check_sound(connection, path)
+            check_integrity(connection, path)
         if not self._apply_schema:
             check_schema(connection)
             return
@@ -140,28 +144,36 @@ class StoreFile:
         return self._using().path
 
     @property
-    def beside(self) -> Beside:
-        return self._using().beside
+    def directory(self) -> ProcessDirectory:
+        return self._using().directory
 
-    async def write(self, verb: Callable[[Tx], T], *, urgent: bool = False) -> T:
-        return cast(T, await self._using().writer.call(Call(verb, urgent=urgent)))
+    def write(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Have the writer thread execute a verb. The result comes after the commit."""
+        return self._using().writer.call(verb, args, kwargs)
 
-    async def read(self, verb: Callable[[Tx], T]) -> T:
-        return cast(T, await self._using().reader.call(Call(verb)))
+    def write_urgently(
+        self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
+        """As `write`, before other verbs that wait at the same time."""
+        return self._using().writer.call(verb, args, kwargs, urgent=True)
+
+    def read(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Have the reader thread execute a verb."""
+        return self._using().reader.call(verb, args, kwargs)
 
     def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
         return self._using().transactions.begin()
 
-    def beat_within(self, beat: Heartbeat) -> HeartbeatReply | None:
-        """See `Transactions.beat`."""
-        return self._using().transactions.beat(beat)
+    def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
+        """See `SqliteTransactions.postpone`."""
+        return self._using().transactions.postpone(beat)
 
     def publish(self, wake: Wake) -> None:
         if self._open is not None and self._open.pid == os.getpid():
-            self._open.signals.publish(wake)
+            self._open.wakeups.publish(wake)
 
     def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._using().signals.subscribe(receive)
+        return self._using().wakeups.subscribe(receive)
 
     def check_room(self) -> None:
         """`StoreFull` if the disk is nearly full: settling needs room too."""
@@ -171,10 +183,10 @@ class StoreFile:
         path = self.path
         free = shutil.disk_usage(path.parent).free
         if free < self._reserve:
-            raise StoreFull(f"the disk of {path} has {free} bytes left: new work is refused, make room")
-        self._room_until = now + _LOOK_AT_ROOM_EVERY
+            raise StoreFull(f"the disk of {path} has {free} bytes left: new work is refused, free some space")
+        self._room_until = now + _CHECK_ROOM_EVERY
 
-    def _using(self) -> _Open:
+    def _using(self) -> _OpenDatabase:
         if self._open is None:
             raise NotStarted("the SQLite backend")
         if self._open.pid != os.getpid():
@@ -182,9 +194,3 @@ class StoreFile:
                 f"{self._open.path} was opened before this process was forked: open a backend of its own here"
             )
         return self._open
-
-
-def _check_sound(connection: sqlite3.Connection, path: Path) -> None:
-    found = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
-    if found != "ok":
-        raise BackendError(f"{path} is damaged ({found}): restore it from a backup")

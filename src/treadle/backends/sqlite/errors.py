@@ -1,4 +1,4 @@
-"""What SQLite reports, in treadle's words. No raw `sqlite3` error reaches a caller."""
+"""SQLite's errors, translated to treadle's. No raw `sqlite3` error reaches a caller."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ _FATAL = {
 }
 
 
-def code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 if SQLite was not even asked."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
 def is_busy(error: sqlite3.Error) -> bool:
-    return code(error) in _BUSY
+    """Whether another connection has the lock."""
+    return _code(error) in _BUSY
 
 
 def breaks_connection(error: sqlite3.Error) -> bool:
-    """Whether it is better to go on with a new connection."""
-    return code(error) in _BROKEN or code(error) in _FATAL or code(error) == sqlite3.SQLITE_IOERR
+    """Whether a new connection is needed after this error."""
+    code = _code(error)
+    return code in _BROKEN or code in _FATAL or code == sqlite3.SQLITE_IOERR
 
 
 def translated(error: sqlite3.Error, path: Path) -> TreadleError:
-    """The error to raise instead; the original is its cause."""
-    found = code(error)
-    if found in _BUSY:
+    """The error to raise instead, with the original as its cause."""
+    code = _code(error)
+    if code in _BUSY:
         return StoreUnavailable(
             f"{path} stayed locked by another writer: another program, or a transaction that was left open"
         )
-    if found == sqlite3.SQLITE_FULL:
-        return StoreFull(f"the disk of {path} is full: make room, work in hand is settled then")
-    if found in _BROKEN:
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(f"the disk of {path} is full: free some space, then running items are settled")
+    if code in _BROKEN:
         return BackendError(f"{path} is damaged or is no SQLite database ({error}): restore it from a backup")
-    if found in _FATAL:
-        return BackendError(f"{path} {_FATAL[found]} ({error})")
-    if found == sqlite3.SQLITE_IOERR:
+    if code in _FATAL:
+        return BackendError(f"{path} {_FATAL[code]} ({error})")
+    if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"{path} cannot be read or written ({error}): check the disk")
     return BackendError(f"{path}: {type(error).__name__}: {error}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 if the error did not come from SQLite itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

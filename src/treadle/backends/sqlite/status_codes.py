@@ -1,10 +1,10 @@
-"""The numbers that stand for states in the tables, and what they are called outside."""
+"""The numbers that stand for statuses in the tables."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from treadle.item import OPEN, SettlementKind, Status
+from treadle.item import SettlementKind, Status
 
 BLOCKED: Final = 0
 SCHEDULED: Final = 1
@@ -32,25 +32,22 @@ STATUS: Final[dict[int, Status]] = {
     DEAD: "dead",
     CANCELLED: "cancelled",
 }
-"""What is shown. A doomed item keeps the status it had, also while it is leased with its verdict."""
+"""The status that is shown. A doomed item keeps the one it had, also while it is leased with its verdict."""
 
 OUTCOME: Final[dict[SettlementKind, int]] = {"success": SUCCESS, "dead": DEAD, "cancelled": CANCELLED}
-"""What becomes of an item that a settlement ends."""
+"""The code of an item that a settlement ends."""
 
 
 def doomed(status: int) -> int:
-    """The code of an item that waited like this, once it is doomed. What ran and was freed is ready."""
+    """The code of a doomed item that waited with this code. A freed item is ready."""
     return {BLOCKED: -1, SCHEDULED: -2}.get(status, -3)
 
 
 def leased(status: int) -> int:
-    """The code of a doomed item while it is leased with its verdict; and back."""
+    """The code of a doomed item while it is leased with its verdict, and back."""
     return 4 - status
 
 
 def codes(statuses: tuple[Status, ...]) -> list[int]:
-    """All codes that are shown as one of these."""
+    """All codes that are shown as one of these statuses."""
     return [code for code, shown in STATUS.items() if shown in statuses]
-
-
-OPEN_CODES: Final = frozenset(codes(tuple(OPEN)))

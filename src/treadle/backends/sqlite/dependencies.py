@@ -1,0 +1,163 @@
+"""Dependencies: what items wait for when they are stored, and whom an ended item releases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from treadle.item import Item, Ref, ReleasedItem, Status
+from treadle.rules import Dependencies, count_dependencies, dependency_cycle, dependency_state
+
+from .rows import decode_ids
+from .statements import NULL, Row, Tx, array, statements
+from .status_codes import BLOCKED, READY, SCHEDULED, STATUS, SUCCESS, doomed
+
+_SQL = statements("dependencies")
+
+KnownItems: TypeAlias = "Mapping[Ref, tuple[int, int | None]]"
+"""The number of an item, and its outcome if it has ended."""
+
+# -- when items are stored -----------------------------------------------------------------------------
+
+
+def dependencies(item: Item, tenant: str, known: KnownItems) -> Dependencies:
+    """The dependencies of an item that is stored now."""
+    return count_dependencies(item, lambda name: _ended(known, (tenant, name)))
+
+
+def _ended(known: KnownItems, ref: Ref) -> Status | None:
+    _, outcome = known.get(ref, (0, None))
+    return None if outcome is None else STATUS[outcome]
+
+
+def find_prerequisites(tx: Tx, waiting: Iterable[tuple[str, Item]]) -> dict[Ref, tuple[int, int | None]]:
+    """Those of the ids that these items (each with its tenant) wait for which exist."""
+    wanted: dict[str, set[str]] = {}
+    for tenant, item in waiting:
+        wanted.setdefault(tenant, set()).update(item.after)
+    return {
+        (tenant, id): (no, outcome)
+        for tenant, ids in wanted.items()
+        for id, no, outcome in tx.rows(_SQL["prerequisites"], array(ids), tenant)
+    }
+
+
+def find_cycle(tx: Tx, new: Mapping[Ref, Item]) -> tuple[str, ...] | None:
+    """The ids of items that would wait for each other if these were stored."""
+    blocked = {ref: item for ref, item in new.items() if item.after}
+    if not blocked:
+        return None
+    known = find_prerequisites(tx, ((tenant, item) for (tenant, _), item in blocked.items()))
+    rows = tx.rows(_SQL["waiting_for_missing"], array(id for _, id in blocked))
+    awaited = {(tenant, id) for id, tenant, _ in rows}
+
+    def waits_for(ref: Ref) -> list[Ref]:
+        tenant, id = ref
+        return [(tenant, other) for (other,) in tx.rows(_SQL["waits_for"], id, tenant, id, tenant)]
+
+    return dependency_cycle(new, lambda ref: _ended(known, ref), awaited.__contains__, waits_for)
+
+
+def store_dependencies(
+    tx: Tx, waiting: Iterable[tuple[int, str, Item, Dependencies]], known: KnownItems
+) -> None:
+    """Write what these items (number, tenant, item) wait for: items that exist, and ids that do not."""
+    existing: list[tuple[int, int, int, int]] = []
+    missing: list[tuple[str, str, int]] = []
+    for no, tenant, item, counted in waiting:
+        # Keys can make two names mean one item, which then counts twice.
+        for id, weight in Counter(item.after).items():
+            if (tenant, id) in known:
+                existing.append((known[tenant, id][0], no, id not in counted.pending, weight))
+            else:
+                missing.append((id, tenant, no))
+    tx.run_rows(_SQL["insert_dependency"], existing)
+    tx.run_rows(_SQL["insert_missing"], missing)
+
+
+def connect_waiting(tx: Tx, stored: Mapping[Ref, int]) -> None:
+    """Items that waited for missing ids now wait for these new items, which have those ids."""
+    ids = dict.fromkeys(id for _, id in stored)  # several tenants may use one id
+    for id, tenant, dependent in tx.rows(_SQL["waiting_for_missing"], array(ids)):
+        if (tenant, id) in stored:
+            tx.run(_SQL["insert_dependency"], stored[tenant, id], dependent, 0, 1)
+            tx.run(_SQL["delete_missing"], id, tenant)
+
+
+def any_missing(tx: Tx) -> bool:
+    return tx.value(_SQL["any_missing"]) is not None
+
+
+# -- when items end ------------------------------------------------------------------------------------
+
+
+class CountedEnds(NamedTuple):
+    """What the ends of prerequisites caused."""
+
+    released: list[ReleasedItem]
+    doomed: int
+
+
+def count_ends(tx: Tx, outcomes: Mapping[int, int]) -> CountedEnds:
+    """Count these ends (numbers and outcomes) for the items that wait for them."""
+    if tx.value(_SQL["any_dependency"]) is None:
+        return CountedEnds([], 0)
+    nos = array(outcomes)
+    dependents = _count(tx.rows(_SQL["dependents"], nos), outcomes)
+    tx.run(_SQL["mark_counted"], nos)
+    if not dependents:
+        return CountedEnds([], 0)
+    released = [one.no for one in dependents if one.state == "released"]
+    first = tx.numbers(seq=len(released)).seq if released else 0
+    places = {no: first + place for place, no in enumerate(released)}
+    tx.run_rows(_SQL["update_dependents"], [one.row(tx.now, places.get(one.no, 0)) for one in dependents])
+    return CountedEnds(_released(tx, released), sum(one.state == "doomed" for one in dependents))
+
+
+def delete_dependencies(tx: Tx, nos: str) -> None:
+    """Delete what these items (a JSON array of numbers) wait for."""
+    tx.run(_SQL["delete_dependencies"], nos)
+    tx.run(_SQL["delete_missing_of"], nos)
+
+
+def _count(rows: Sequence[Row], outcomes: Mapping[int, int]) -> list[_Dependent]:
+    found: dict[int, _Dependent] = {}
+    for row in rows:
+        found.setdefault(row[1], _Dependent(row)).count(outcomes[row[0]], row[2])
+    return list(found.values())
+
+
+class _Dependent:
+    """A blocked item, while the ends of its prerequisites are counted."""
+
+    __slots__ = ("_any_end_counts", "_due", "_met", "_need", "_pending", "no")
+
+    def __init__(self, row: Row) -> None:
+        self.no: int = row[1]
+        self._need, self._met, self._pending, self._any_end_counts, self._due = row[3:]
+
+    def count(self, outcome: int, weight: int) -> None:
+        self._pending -= weight
+        if outcome == SUCCESS or self._any_end_counts:
+            self._met += weight
+
+    @property
+    def state(self) -> str:
+        return dependency_state(self._need, self._met, self._pending)
+
+    def row(self, now: float, seq: int) -> tuple[Any, ...]:
+        status, verdict = BLOCKED, NULL
+        since: float | str = NULL
+        if self.state == "released":
+            status, since = (SCHEDULED, NULL) if self._due > now else (READY, now)
+        elif self.state == "doomed":
+            status, verdict = doomed(BLOCKED), "unsatisfiable"
+        return self.no, self._met, self._pending, status, seq if status == READY else 0, since, verdict
+
+
+def _released(tx: Tx, nos: Sequence[int]) -> list[ReleasedItem]:
+    return [
+        ReleasedItem(id, tenant, type, group_id, queue, parent, decode_ids(after))
+        for id, tenant, type, group_id, queue, parent, after in tx.rows(_SQL["released"], array(nos))
+    ]

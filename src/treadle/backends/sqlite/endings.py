@@ -1,0 +1,158 @@
+"""Endings: what every way to end an item has in common.
+
+`settle`, `cancel` and `complete` add their endings to one `EndingBatch`. It writes the items' own rows,
+counts the ends for the items that wait for them, and closes groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
+from treadle.rules import KEPT_ATTEMPTS
+
+from .dependencies import count_ends, delete_dependencies
+from .groups import SqliteGroups
+from .retention import let_prerequisites_expire
+from .rows import encode_text
+from .statements import NULL, Tx, array, blob, statements
+from .status_codes import DEAD, SUCCESS
+
+_SQL = statements("endings")
+
+
+class OpenItem(NamedTuple):
+    """The columns of an item that has not ended which settling and ending need."""
+
+    no: int
+    id: str
+    tenant: str
+    type: str
+    status: int
+    token: int | None
+    settled_tokens: str | None
+    worker: int | None
+    attempt: int
+    group: int | None
+    has_dependencies: int
+    due: float
+    deadline: float | None
+    seq: int
+    keep: float
+    keep_dead: float | None
+    verdict: Verdict | None
+
+
+def open_items(tx: Tx, nos: Iterable[int]) -> dict[int, OpenItem]:
+    """Those of these items that have not ended."""
+    return {row[0]: OpenItem._make(row) for row in tx.rows(_SQL["open_items"], array(nos))}
+
+
+class EndingBatch:
+    """The endings of one verb."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.groups = SqliteGroups(tx)
+        self._done: list[tuple[Any, ...]] = []
+        self._with_dependencies: list[int] = []
+        self._closed: list[EndedGroup] = []
+        self._released: list[ReleasedItem] = []
+        self._doomed = 0
+
+    def end(
+        self,
+        item: OpenItem,
+        outcome: int,
+        *,
+        reason: Reason | None = None,
+        result: bytes | None = None,
+        token: int | None = None,
+        worker: str | None = None,
+    ) -> None:
+        """End a member of a group, or an item that is alone and contributes nothing."""
+        if item.group is None and self.groups.touched(item.no) is None:
+            self.end_alone(item, outcome, reason, result, token, worker)
+            return
+        group = self.groups.get(item.no if item.group is None else item.group)
+        group.end_member(self._tx.now, failed=outcome != SUCCESS)
+        self._add(item, outcome, reason, result, token, worker, None, 0)
+
+    def end_alone(
+        self,
+        item: OpenItem,
+        outcome: int,
+        reason: Reason | None,
+        result: bytes | None,
+        token: int | None,
+        worker: str | None,
+        contributed: int = 0,
+    ) -> None:
+        """End an item that is alone in its group. `contributed`: its result is the group's value (1), and
+        final (3)."""
+        keep = item.keep_dead if outcome == DEAD else item.keep
+        expires = None if keep is None else self._tx.now + keep
+        self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
+        self._add(item, outcome, reason, result, token, worker, expires, contributed)
+
+    def _add(
+        self,
+        item: OpenItem,
+        outcome: int,
+        reason: Reason | None,
+        result: bytes | None,
+        token: int | None,
+        worker: str | None,
+        expires: float | None,
+        contributed: int,
+    ) -> None:
+        if item.has_dependencies:
+            self._with_dependencies.append(item.no)
+        self._done.append(
+            (
+                item.no,
+                outcome,
+                reason or NULL,
+                token or NULL,
+                self._tx.now,
+                NULL if expires is None else expires,
+                contributed,
+                worker or NULL,
+                NULL if result is None else blob(result),
+            )
+        )
+
+    def effects(self) -> Effects:
+        """Write what is left to write. Return what the endings caused."""
+        self.flush()
+        self.groups.write()
+        closed = (*self._closed, *self.groups.closed())
+        return Effects(tuple(self._released), closed, self._doomed)
+
+    def flush(self) -> None:
+        """Write the endings so far, and count them for the items that wait for them."""
+        if not self._done:
+            return
+        tx, outcomes = self._tx, {row[0]: row[1] for row in self._done}
+        tx.run_rows(_SQL["insert_done"], self._done)
+        tx.run(_SQL["delete_open"], array(outcomes))
+        if self._with_dependencies:
+            nos = array(self._with_dependencies)
+            # Which prerequisites are alone is read from the stored groups.
+            self.groups.write()
+            let_prerequisites_expire(tx, nos)
+            delete_dependencies(tx, nos)
+        counted = count_ends(tx, outcomes)
+        self._released += counted.released
+        self._doomed += counted.doomed
+        self._done = []
+        self._with_dependencies = []
+
+
+def record_attempts(tx: Tx, attempts: Iterable[tuple[int, Attempt]]) -> None:
+    """Add failed attempts to the histories of their items. Only the last ones are kept."""
+    for no, failed in attempts:
+        texts = (encode_text(part) for part in (failed.error_type, failed.message, failed.traceback))
+        tx.run(_SQL["insert_attempt"], no, no, failed.attempt, failed.at, failed.worker, *texts)
+        tx.run(_SQL["trim_attempts"], no, no, KEPT_ATTEMPTS)

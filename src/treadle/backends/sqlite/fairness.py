@@ -1,0 +1,365 @@
+"""Fairness: a claim serves queues in rotation, tenants within a queue, and lanes within a tenant.
+
+    RoundRobin of queues --> RoundRobin of tenants --> RoundRobin of lanes --> LaneRows: by priority, then age
+
+One item at a time. A round robin goes on behind the name that was served last, and finds the next name by one
+step in the claim index. So the cost depends on how many items are handed out, not on how many wait.
+Everything happens within one transaction: once a round robin has been all the way round, it knows all names.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from treadle.item import Demand
+from treadle.rules import PORTION
+
+from .statements import NEXT, Row, Tx, array, statements
+
+_SQL = statements("fairness")
+
+K = TypeVar("K", bound=Hashable)
+
+_MOST_ROWS = 1000
+_MOST_NAMES = 10_000
+# Once no more rows can be set aside: how many lanes are left before the claim gives up.
+_MOST_BLOCKED_LANES = 100
+
+
+class LastServed:
+    """The names that were served last: where the next claim goes on."""
+
+    __slots__ = ("lanes", "queue", "tenants")
+
+    def __init__(self) -> None:
+        self.queue: str | None = None
+        self.tenants: dict[str, str] = {}
+        self.lanes: dict[tuple[str, str], str] = {}
+
+
+class PickedItems(NamedTuple):
+    """The numbers of the items that a claim hands out, and what it found on its way to them."""
+
+    nos: list[int]
+    overdue: list[int]
+    """Items whose deadline has passed."""
+    exhausted: bool
+    """As many items were set aside as one claim may. The next claim goes on."""
+
+
+def pick_items(tx: Tx, demand: Demand, last: LastServed) -> PickedItems:
+    """Choose the items that a claim hands out. Park ready ones that its worker cannot run. Updates `last`."""
+    room = ClaimRoom(demand, tx.now)
+    nos = _FairPick(tx, demand, room, last).serve(room.left) if room.left > 0 else []
+    if room.parked:
+        tx.run(_SQL["park"], array(room.parked))
+    return PickedItems(nos, room.overdue, room.exhausted)
+
+
+class ClaimRoom:
+    """How many items of each type a claim may still hand out, and the rows that it sets aside."""
+
+    def __init__(self, demand: Demand, now: float) -> None:
+        self._now = now
+        self._types = None if demand.types is None else dict(demand.types)
+        self.left = demand.limit if self._types is None else min(demand.limit, sum(self._types.values()))
+        self.parked: list[int] = []
+        self.overdue: list[int] = []
+        self.exhausted = False
+        self.blocked_lanes = 0
+        """Lanes that were left although items wait in them: no more rows in front can be set aside."""
+
+    def admits(self, type: str | None) -> bool:
+        """Whether there is room for a type. None: for rows that are not parked, which are of any type."""
+        return type is None or self._types is None or self._types.get(type, 0) > 0
+
+    def admitted(self, rows: Sequence[Row]) -> list[int]:
+        """The numbers of the rows that are handed out. The others are set aside."""
+        return [row[0] for row in rows if self._admit(row)]
+
+    def _admit(self, row: Row) -> bool:
+        no, _, _, type, deadline = row
+        if deadline is not None and deadline <= self._now:
+            self.overdue.append(no)
+        elif self._types is None:
+            return True
+        elif self._types.get(type, 0) > 0:
+            self._types[type] -= 1
+            return True
+        else:
+            self.parked.append(no)
+        self.exhausted = len(self.parked) + len(self.overdue) >= PORTION
+        return False
+
+
+class RoundRobinMember(Protocol):
+    """A member of a round robin: a lane, or another round robin."""
+
+    def serve(self, count: int) -> list[int]:
+        """The numbers of up to `count` items; fewer only if there are no more."""
+        ...
+
+
+FindMember: TypeAlias = Callable[[str], tuple[str, RoundRobinMember] | None]
+"""The member with the least name that is not less than this one."""
+
+
+class RoundRobin:
+    """Serves its members one after the other, beginning behind the one that was served last."""
+
+    def __init__(self, last: str | None, find: FindMember) -> None:
+        self.last = last
+        self._find = find
+        self._start = last
+        self._from = "" if last is None else last + NEXT
+        self._wrapped = last is None
+        self._complete = False
+        self._known: deque[tuple[str, RoundRobinMember]] = deque()
+
+    def serve(self, count: int) -> list[int]:
+        served: list[int] = []
+        while len(served) < count:
+            named = self._next()
+            if named is None:
+                break
+            name, member = named
+            is_only_one = self._complete and not self._known
+            wanted = count - len(served) if is_only_one else 1
+            found = member.serve(wanted)
+            if found:
+                served += found
+                self.last = name
+            if len(found) == wanted:
+                self._known.append(named)
+        return served
+
+    def _next(self) -> tuple[str, RoundRobinMember] | None:
+        if not self._complete:
+            found = self._discover()
+            if found is not None:
+                return found
+            self._complete = True
+        return self._known.popleft() if self._known else None
+
+    def _discover(self) -> tuple[str, RoundRobinMember] | None:
+        found = self._find(self._from)
+        if found is None and not self._wrapped:
+            self._wrapped = True
+            found = self._find("")
+        if found is None or (self._wrapped and self._start is not None and found[0] > self._start):
+            return None
+        self._from = found[0] + NEXT
+        return found
+
+
+class ClaimIndex:
+    """A part of the claim index: all rows that are ready, or those that are parked under one type."""
+
+    def __init__(self, tx: Tx, type: str | None = None) -> None:
+        self._tx = tx
+        self.type = type
+        self._prefix = () if type is None else (type,)
+        kind = "ready" if type is None else "parked"
+        self._queue, self._tenant = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
+        self._lane, self._rows = _SQL[f"{kind}_lane"], _SQL[f"{kind}_rows"]
+
+    def next_queue(self, begin: str) -> str | None:
+        found: str | None = self._tx.value(self._queue, *self._prefix, begin)
+        return found
+
+    def next_tenant(self, queue: str, begin: str) -> str | None:
+        found: str | None = self._tx.value(self._tenant, *self._prefix, queue, begin)
+        return found
+
+    def next_lane(self, queue: str, tenant: str, begin: str) -> Row | None:
+        """The next lane, and its first row."""
+        return self._tx.row(self._lane, *self._prefix, queue, tenant, begin)
+
+    def rows(self, lane: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
+        """The rows of a lane behind this place."""
+        return self._tx.rows(self._rows, *self._prefix, *lane, rank, seq, most)
+
+
+class LaneRows:
+    """The rows of one lane from all parts of the index, in order, as far as there is room for them."""
+
+    def __init__(
+        self, lane: tuple[str, str, str], heads: list[tuple[ClaimIndex, Row]], room: ClaimRoom
+    ) -> None:
+        self._room = room
+        self._streams = [_RowStream(part, lane, head) for part, head in heads]
+
+    def serve(self, count: int) -> list[int]:
+        served: list[int] = []
+        while len(served) < count:
+            rows = self._next(count - len(served))
+            if not rows:
+                break
+            admitted = self._room.admitted(rows)
+            served += admitted
+            if self._room.exhausted and len(admitted) < len(rows):
+                self._room.blocked_lanes += 1
+                break
+        return served
+
+    def _next(self, wanted: int) -> list[Row]:
+        """The next rows of the lane, at most `wanted`. One at a time if a part of them is parked."""
+        admits = self._room.admits
+        streams = self._streams = [s for s in self._streams if admits(s.type) and s.fill(wanted)]
+        if len(streams) == 1 and streams[0].type is None:
+            return streams[0].pop(wanted)
+        return min(streams, key=lambda stream: stream.place).pop(1) if streams else []
+
+
+class _RowStream:
+    """The rows of a lane from one part of the index. Each read fetches more rows than the one before."""
+
+    def __init__(self, part: ClaimIndex, lane: tuple[str, str, str], head: Row) -> None:
+        self._part = part
+        self.type = part.type
+        self._lane = lane
+        self._rows = [head]
+        self._begin = 0
+        self._size = 1
+        self._more = True
+
+    @property
+    def place(self) -> tuple[int, int]:
+        row = self._rows[self._begin]
+        return row[1], row[2]
+
+    def fill(self, wanted: int) -> bool:
+        """Read more rows if there are none left. False: the lane has no more."""
+        if self._begin == len(self._rows) and self._more:
+            last = self._rows[-1]
+            self._size = min(max(wanted, 2 * self._size), _MOST_ROWS)
+            found = self._part.rows(self._lane, last[1], last[2], self._size)
+            self._more = len(found) == self._size
+            if found:
+                self._rows, self._begin = found, 0
+        return self._begin < len(self._rows)
+
+    def pop(self, most: int) -> list[Row]:
+        found = self._rows[self._begin : self._begin + most]
+        self._begin += len(found)
+        return found
+
+
+class _FairPick:
+    """The round robins of one claim."""
+
+    def __init__(self, tx: Tx, demand: Demand, room: ClaimRoom, last: LastServed) -> None:
+        self._room = room
+        self._last = last
+        self._avoid = demand.avoid
+        self._paused: set[Row] = set(tx.rows(_SQL["paused"]))
+        self._parts = [ClaimIndex(tx), *(ClaimIndex(tx, type) for type in _parked_types(tx, demand, room))]
+        self._queues = None if demand.queues is None else sorted(set(demand.queues))
+        self._tenants = None if demand.tenants is None else sorted(set(demand.tenants))
+        self._of_tenants: list[tuple[str, RoundRobin]] = []
+        self._of_lanes: list[tuple[tuple[str, str], RoundRobin]] = []
+
+    def serve(self, count: int) -> list[int]:
+        """Up to `count` items, in fair order. Updates the names that were served last."""
+        queues, last = RoundRobin(self._last.queue, self._find_queue), self._last
+        served = queues.serve(count)
+        last.queue = queues.last
+        for queue, tenants in self._of_tenants:
+            _move_to_end(last.tenants, queue, tenants.last)
+        for key, lanes in self._of_lanes:
+            _move_to_end(last.lanes, key, lanes.last)
+        return served
+
+    def _find_queue(self, begin: str) -> tuple[str, RoundRobinMember] | None:
+        while True:
+            queue = _first_wanted(self._queues, begin, self._next_queue)
+            if queue is None:
+                return None
+            if (queue, "") not in self._paused:
+                return queue, self._tenants_of(queue)
+            begin = queue + NEXT
+
+    def _next_queue(self, begin: str) -> str | None:
+        return _least(part.next_queue(begin) for part in self._parts if self._room.admits(part.type))
+
+    def _tenants_of(self, queue: str) -> RoundRobin:
+        tenants = RoundRobin(self._last.tenants.get(queue), lambda begin: self._find_tenant(queue, begin))
+        self._of_tenants.append((queue, tenants))
+        return tenants
+
+    def _find_tenant(self, queue: str, begin: str) -> tuple[str, RoundRobinMember] | None:
+        def next_tenant(begin: str) -> str | None:
+            return _least(
+                part.next_tenant(queue, begin) for part in self._parts if self._room.admits(part.type)
+            )
+
+        while True:
+            tenant = _first_wanted(self._tenants, begin, next_tenant)
+            if tenant is None:
+                return None
+            if (queue, tenant) not in self._paused:
+                return tenant, self._lanes_of(queue, tenant)
+            begin = tenant + NEXT
+
+    def _lanes_of(self, queue: str, tenant: str) -> RoundRobin:
+        key = queue, tenant
+        lanes = RoundRobin(self._last.lanes.get(key), lambda begin: self._find_lane(queue, tenant, begin))
+        self._of_lanes.append((key, lanes))
+        return lanes
+
+    def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
+        while self._room.blocked_lanes < _MOST_BLOCKED_LANES:
+            heads: list[tuple[ClaimIndex, Row]] = []
+            for part in self._parts:
+                head = part.next_lane(queue, tenant, begin) if self._room.admits(part.type) else None
+                if head is not None:
+                    heads.append((part, head))
+            lane = _least(head[0] for _, head in heads)
+            if lane is None:
+                return None
+            if (tenant, lane) not in self._avoid:
+                firsts = [(part, head[1:]) for part, head in heads if head[0] == lane]
+                return lane, LaneRows((queue, tenant, lane), firsts, self._room)
+            begin = lane + NEXT
+        return None
+
+
+def _parked_types(tx: Tx, demand: Demand, room: ClaimRoom) -> list[str]:
+    """The types of parked items that the claim may hand out."""
+    if demand.types is None:
+        return list(tx.names(_SQL["next_parked_type"]))
+    wanted = [type for type in demand.types if room.admits(type)]
+    return [type for (type,) in tx.rows(_SQL["parked_types"], array(wanted))]
+
+
+def _first_wanted(
+    wanted: Sequence[str] | None, begin: str, following: Callable[[str], str | None]
+) -> str | None:
+    """The first name from `begin` on that exists and is wanted (sorted; None: all names). Takes as many steps
+    as the shorter of the two lists has names."""
+    if wanted is None:
+        return following(begin)
+    while True:
+        place = bisect_left(wanted, begin)
+        if place == len(wanted):
+            return None
+        found = following(wanted[place])
+        if found is None or found == wanted[place]:
+            return found
+        begin = found
+
+
+def _least(names: Iterable[str | None]) -> str | None:
+    return min((name for name in names if name is not None), default=None)
+
+
+def _move_to_end(names: dict[K, str], key: K, last: str | None) -> None:
+    """Store the last name. The dict stays bounded: the keys that were not served for longest are dropped."""
+    if last is not None:
+        names.pop(key, None)
+        names[key] = last
+        while len(names) > _MOST_NAMES:
+            del names[next(iter(names))]

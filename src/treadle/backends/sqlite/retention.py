@@ -1,0 +1,84 @@
+"""Retention: remove items that an operator deletes, or whose time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .statements import Tx, array, statements
+
+_SQL = statements("retention")
+
+_DELETES = (
+    "delete_open",
+    "delete_done",
+    "delete_attempts",
+    "delete_dependents",
+    "delete_dependencies",
+    "delete_missing",
+    "delete_keys",
+    "delete_items",
+)
+_MOST_GROUPS = 100
+
+
+def remove(tx: Tx, nos: Iterable[int]) -> None:
+    """Remove these items from every table, and the groups whose last members they were."""
+    wanted = array(nos)
+    groups = array(no for (no,) in tx.rows(_SQL["groups_of"], wanted))
+    let_prerequisites_expire(tx, wanted)
+    for name in _DELETES:
+        tx.run(_SQL[name], wanted)
+    tx.run(_SQL["delete_groups"], groups)
+
+
+def let_prerequisites_expire(tx: Tx, nos: str) -> None:
+    """These items (a JSON array of numbers) end or are removed: they no longer keep their prerequisites from
+    being pruned. To be called before their dependencies are deleted."""
+    tx.run(_SQL["let_prerequisites_expire"], nos)
+    tx.run(_SQL["let_prerequisite_groups_expire"], nos)
+
+
+def prune(tx: Tx, limit: int) -> int:
+    """Remove up to `limit` items whose time is over, and expired keys and limits."""
+    tx.run(_SQL["delete_claimed_keys"], tx.now, limit)
+    tx.run(_SQL["delete_limits"], tx.now, limit)
+    found = _expired(tx, limit)
+    while len(found) < limit:
+        groups = tx.rows(_SQL["groups_to_prune"], tx.now, _MOST_GROUPS)
+        for no, ended in groups:
+            found += _expired_members(tx, no, ended, limit - len(found))
+        if len(groups) < _MOST_GROUPS:
+            break
+    if found:
+        remove(tx, found)
+    return len(found)
+
+
+def _expired(tx: Tx, most: int) -> list[int]:
+    """Items that are alone and may be removed. One that an open item depends on is not looked at again before
+    that item has ended."""
+    found: list[int] = []
+    while len(found) < most:
+        rows = tx.rows(_SQL["expired"], tx.now, most)
+        needed = [no for no, is_needed in rows if is_needed]
+        found = [no for no, is_needed in rows if not is_needed]
+        if not needed:
+            break
+        tx.run(_SQL["retain"], array(needed))
+    return found
+
+
+def _expired_members(tx: Tx, group: int, ended: float, most: int) -> list[int]:
+    """Members that may be removed now. Stores when to look at the group again. Members that an open item
+    depends on do not count for that: the end of that item sets a new time."""
+    found: list[int] = []
+    later: list[float] = []
+    for no, keep, is_needed in tx.rows(_SQL["members"], group, group):
+        if keep is None or is_needed:
+            continue
+        if ended + keep <= tx.now and len(found) < most:
+            found.append(no)
+        else:
+            later.append(ended + keep)
+    tx.run(_SQL["set_prune_at"], min(later, default=None), group)
+    return found

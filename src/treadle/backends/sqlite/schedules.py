@@ -1,0 +1,56 @@
+"""Schedules: stored declarations, and their occurrences, each of which fires once."""
+
+from __future__ import annotations
+
+from treadle.item import Fire, Rejected, Schedule, Submission, Submitted
+from treadle.rules import fired
+from treadle.rules import put_schedule as schedule_to_store
+
+from .statements import Row, Tx, statements
+from .submit import submit
+
+_SQL = statements("schedules")
+
+
+def put_schedule(tx: Tx, schedule: Schedule) -> Schedule:
+    known = _find(tx, schedule.name)
+    stored = schedule_to_store(known, schedule, tx.now)
+    if stored is None:
+        return known or schedule
+    head = (stored.name, stored.next_at, stored.spec)
+    tx.run(_SQL["set_schedule"], *head, int(stored.paused), stored.last_at, stored.seen_at)
+    return stored
+
+
+def schedules(tx: Tx) -> list[Schedule]:
+    return [_schedule(row) for row in tx.rows(_SQL["schedules"])]
+
+
+def drop_schedule(tx: Tx, name: str) -> bool:
+    return tx.run(_SQL["drop_schedule"], name) > 0
+
+
+def pause_schedule(tx: Tx, name: str, paused: bool) -> bool:
+    return tx.run(_SQL["pause_schedule"], int(paused), name) > 0
+
+
+def fire(tx: Tx, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
+    after = fired(_find(tx, fire.name), fire)
+    if after is None:
+        return None
+    answer = submit(tx, [Submission(fire.items)])[0]
+    if not isinstance(answer, Rejected):
+        tx.run(_SQL["set_fired"], after.next_at, after.last_at, fire.name)
+    return answer
+
+
+def _find(tx: Tx, name: str) -> Schedule | None:
+    row = tx.row(_SQL["schedule"], name)
+    return None if row is None else _schedule(row)
+
+
+def _schedule(row: Row) -> Schedule:
+    name, next_at, spec, paused, last_at, seen_at = row
+    return Schedule(
+        name=name, next_at=next_at, spec=spec, paused=bool(paused), last_at=last_at, seen_at=seen_at
+    )

@@ -1,0 +1,69 @@
+-- :name insert_dependency
+INSERT INTO treadle_dependency (prerequisite, dependent, counted, weight) VALUES (?, ?, ?, ?)
+
+-- :name insert_missing
+INSERT INTO treadle_missing (id, tenant, dependent) VALUES (?, ?, ?)
+
+-- The prerequisites that exist, and the outcomes of those that have ended.
+-- :name prerequisites
+SELECT i.id, i.no, d.outcome
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
+LEFT JOIN treadle_done AS d ON d.no = i.no
+
+-- :name any_missing
+SELECT 1 FROM treadle_missing LIMIT 1
+
+-- :name waiting_for_missing
+SELECT m.id, m.tenant, m.dependent FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.id = e.value
+
+-- :name delete_missing
+DELETE FROM treadle_missing WHERE id = ? AND tenant = ?
+
+-- What a blocked item waits for: items that exist, and ids that do not.
+-- :name waits_for
+SELECT p.id
+FROM treadle_item AS i
+CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+CROSS JOIN treadle_dependency AS x ON x.dependent = i.no AND x.counted = 0
+CROSS JOIN treadle_item AS p ON p.no = x.prerequisite
+WHERE i.id = ? AND i.tenant = ?
+UNION ALL
+SELECT m.id
+FROM treadle_item AS i
+CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+CROSS JOIN treadle_missing AS m ON m.dependent = i.no
+WHERE i.id = ? AND i.tenant = ?
+
+-- :name any_dependency
+SELECT 1 FROM treadle_dependency LIMIT 1
+
+-- The dependents of items that end. The end is counted only for those that are still blocked.
+-- :name dependents
+SELECT x.prerequisite, x.dependent, x.weight, o.need, o.met, o.pending, o.any_end_counts, o.due
+FROM json_each(?) AS e
+CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value AND x.counted = 0
+CROSS JOIN treadle_open AS o ON o.no = x.dependent AND o.status = 0
+
+-- :name mark_counted
+UPDATE treadle_dependency SET counted = 1 WHERE counted = 0 AND prerequisite IN (SELECT value FROM json_each(?))
+
+-- :name update_dependents
+WITH v (no, met, pending, status, seq, ready_since, verdict)
+    AS (VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, '')))
+UPDATE treadle_open SET met = v.met, pending = v.pending, status = v.status, seq = v.seq,
+    ready_since = v.ready_since, verdict = v.verdict
+FROM v WHERE treadle_open.no = v.no
+
+-- :name released
+SELECT i.id, i.tenant, i.type, CASE WHEN i.group_no = i.no THEN i.id ELSE g.id END, i.queue, i.parent, i.after
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.no = e.value
+LEFT JOIN treadle_group AS g ON g.no = i.group_no
+
+-- An item that has ended no longer keeps its prerequisites from being pruned.
+-- :name delete_dependencies
+DELETE FROM treadle_dependency WHERE dependent IN (SELECT value FROM json_each(?))
+
+-- :name delete_missing_of
+DELETE FROM treadle_missing WHERE dependent IN (SELECT value FROM json_each(?))

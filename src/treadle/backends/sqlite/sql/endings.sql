@@ -1,0 +1,28 @@
+-- The columns are those of endings.OpenItem, in this order.
+-- :name open_items
+SELECT o.no, i.id, i.tenant, i.type, o.status, o.token, o.settled_tokens, o.worker, o.attempt, o.group_no,
+       o.has_dependencies, o.due, o.deadline, o.seq, i.keep, i.keep_dead, o.verdict
+FROM json_each(?) AS e
+CROSS JOIN treadle_open AS o ON o.no = e.value
+CROSS JOIN treadle_item AS i ON i.no = o.no
+
+-- The values of the open row are copied inside SQLite: through Python, ending an item would take 2 us longer.
+-- :name insert_done
+WITH v (no, outcome, reason, token, ended, expires, contributed, worker, result)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO treadle_done (no, outcome, reason, token, settled_tokens, attempt, redrives, due, deadline, started,
+    ended, expires, contributed, worker, result)
+SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tokens, o.attempt, o.redrives, o.due,
+    o.deadline, o.started, v.ended, nullif(v.expires, ''), v.contributed, nullif(v.worker, ''),
+    nullif(v.result, '')
+FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
+
+-- :name delete_open
+DELETE FROM treadle_open WHERE no IN (SELECT value FROM json_each(?))
+
+-- :name insert_attempt
+INSERT INTO treadle_attempt (no, place, attempt, at, worker, error_type, message, traceback)
+VALUES (?, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?), ?, ?, ?, ?, ?, ?)
+
+-- :name trim_attempts
+DELETE FROM treadle_attempt WHERE no = ? AND place <= (SELECT max(place) FROM treadle_attempt WHERE no = ?) - ?

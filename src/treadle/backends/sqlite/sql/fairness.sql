@@ -1,0 +1,52 @@
+-- A claim reads the claim index from name to name: each of these statements is one step in it.
+
+-- :name ready_queue
+SELECT queue FROM treadle_open INDEXED BY treadle_open_ready
+WHERE status = 2 AND queue >= ? ORDER BY queue LIMIT 1
+
+-- :name ready_tenant
+SELECT tenant FROM treadle_open INDEXED BY treadle_open_ready
+WHERE status = 2 AND queue = ? AND tenant >= ? ORDER BY tenant LIMIT 1
+
+-- A lane and its first row in one step.
+-- :name ready_lane
+SELECT lane, no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_ready
+WHERE status = 2 AND queue = ? AND tenant = ? AND lane >= ? ORDER BY lane, rank, seq LIMIT 1
+
+-- :name ready_rows
+SELECT no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_ready
+WHERE status = 2 AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?)
+ORDER BY rank, seq LIMIT ?
+
+-- :name parked_queue
+SELECT queue FROM treadle_open INDEXED BY treadle_open_parked
+WHERE status = 3 AND type = ? AND queue >= ? ORDER BY queue LIMIT 1
+
+-- :name parked_tenant
+SELECT tenant FROM treadle_open INDEXED BY treadle_open_parked
+WHERE status = 3 AND type = ? AND queue = ? AND tenant >= ? ORDER BY tenant LIMIT 1
+
+-- A lane and its first row in one step.
+-- :name parked_lane
+SELECT lane, no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_parked
+WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane >= ? ORDER BY lane, rank, seq LIMIT 1
+
+-- :name parked_rows
+SELECT no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_parked
+WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?)
+ORDER BY rank, seq LIMIT ?
+
+-- :name next_parked_type
+SELECT type FROM treadle_open INDEXED BY treadle_open_parked
+WHERE status = 3 AND type >= ? ORDER BY type LIMIT 1
+
+-- Those of the types that have parked items.
+-- :name parked_types
+SELECT e.value FROM json_each(?) AS e
+WHERE EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_parked WHERE status = 3 AND type = e.value)
+
+-- :name paused
+SELECT queue, tenant FROM treadle_pause
+
+-- :name park
+UPDATE treadle_open SET status = 3 WHERE no IN (SELECT value FROM json_each(?))

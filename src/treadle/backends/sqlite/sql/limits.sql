@@ -1,0 +1,27 @@
+-- :name key_owner
+SELECT owner FROM treadle_claimed_key WHERE key = ? AND tenant = ? AND until > ?
+
+-- :name claim_key
+INSERT OR REPLACE INTO treadle_claimed_key (key, tenant, owner, until) VALUES (?, ?, ?, ?)
+
+-- The columns are those of rules.LimitState, in this order.
+-- :name limit_state
+SELECT at, used, before FROM treadle_limit WHERE name = ? AND algorithm = ?
+
+-- :name set_limit_state
+INSERT OR REPLACE INTO treadle_limit (name, algorithm, at, used, before, idle_at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- :name all_permits
+SELECT coalesce(sum(count), 0) FROM treadle_permit WHERE name = ?
+
+-- :name permits_of_worker
+SELECT count FROM treadle_permit WHERE name = ? AND worker = ?
+
+-- :name set_permits
+INSERT OR REPLACE INTO treadle_permit (name, worker, count) VALUES (?, ?, ?)
+
+-- :name delete_permits
+DELETE FROM treadle_permit WHERE name = ? AND worker = ?
+
+-- :name worker_number
+SELECT no FROM treadle_worker WHERE id = ? AND removed = 0

@@ -1,0 +1,90 @@
+-- :name delete_open
+DELETE FROM treadle_open WHERE no IN (SELECT value FROM json_each(?))
+
+-- :name delete_done
+DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
+
+-- :name delete_attempts
+DELETE FROM treadle_attempt WHERE no IN (SELECT value FROM json_each(?))
+
+-- :name delete_dependents
+DELETE FROM treadle_dependency WHERE prerequisite IN (SELECT value FROM json_each(?))
+
+-- :name delete_dependencies
+DELETE FROM treadle_dependency WHERE dependent IN (SELECT value FROM json_each(?))
+
+-- :name delete_missing
+DELETE FROM treadle_missing WHERE dependent IN (SELECT value FROM json_each(?))
+
+-- A key is free when its holder is removed. Earlier holders do not get it back.
+-- :name delete_keys
+DELETE FROM treadle_key WHERE (key, tenant, type) IN
+    (SELECT i.key, i.tenant, i.type FROM json_each(?) AS e
+        CROSS JOIN treadle_item AS i ON i.no = e.value AND i.key IS NOT NULL
+        CROSS JOIN treadle_key AS k ON k.key = i.key AND k.tenant = i.tenant AND k.type = i.type AND k.no = i.no)
+
+-- :name delete_items
+DELETE FROM treadle_item WHERE no IN (SELECT value FROM json_each(?))
+
+-- A group is removed with its last member.
+-- :name delete_groups
+DELETE FROM treadle_group WHERE no IN (SELECT value FROM json_each(?))
+    AND NOT EXISTS (SELECT 1 FROM treadle_item AS i WHERE i.no = treadle_group.no)
+    AND NOT EXISTS (SELECT 1 FROM treadle_item AS i INDEXED BY treadle_item_member
+        WHERE i.group_no = treadle_group.no AND i.queued_by IS NOT NULL)
+
+-- :name groups_of
+SELECT DISTINCT i.group_no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value
+
+-- Items that are alone in their group and may be pruned, and whether an open item depends on them.
+-- :name expired
+SELECT d.no, EXISTS (SELECT 1 FROM treadle_dependency AS x WHERE x.prerequisite = d.no)
+FROM treadle_done AS d INDEXED BY treadle_done_expires
+WHERE d.expires IS NOT NULL AND d.expires <= ? ORDER BY d.expires LIMIT ?
+
+-- :name retain
+UPDATE treadle_done SET expires = NULL WHERE no IN (SELECT value FROM json_each(?))
+
+-- :name groups_to_prune
+SELECT no, ended FROM treadle_group INDEXED BY treadle_group_prune_at WHERE prune_at IS NOT NULL AND prune_at <= ?
+ORDER BY prune_at LIMIT ?
+
+-- For each member of an ended group: how long it is kept, and whether an open item depends on it. The root is a
+-- member, if it still exists.
+-- :name members
+SELECT i.no, CASE d.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END,
+       EXISTS (SELECT 1 FROM treadle_dependency AS x WHERE x.prerequisite = i.no)
+FROM treadle_item AS i CROSS JOIN treadle_done AS d ON d.no = i.no WHERE i.no = ?
+UNION ALL
+SELECT i.no, CASE d.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END,
+       EXISTS (SELECT 1 FROM treadle_dependency AS x WHERE x.prerequisite = i.no)
+FROM treadle_item AS i INDEXED BY treadle_item_member CROSS JOIN treadle_done AS d ON d.no = i.no
+WHERE i.group_no = ? AND i.queued_by IS NOT NULL
+
+-- :name set_prune_at
+UPDATE treadle_group SET prune_at = ? WHERE no = ?
+
+-- The prerequisites of these items may be pruned when their time is over.
+-- :name let_prerequisites_expire
+UPDATE treadle_done SET expires = ended +
+    (SELECT CASE treadle_done.outcome WHEN 11 THEN i.keep_dead ELSE i.keep END
+     FROM treadle_item AS i WHERE i.no = treadle_done.no)
+WHERE expires IS NULL
+    AND no IN (SELECT x.prerequisite FROM json_each(?) AS e
+        CROSS JOIN treadle_dependency AS x ON x.dependent = e.value)
+    AND NOT EXISTS (SELECT 1 FROM treadle_item AS i CROSS JOIN treadle_group AS g ON g.no = i.group_no
+        WHERE i.no = treadle_done.no)
+
+-- :name let_prerequisite_groups_expire
+UPDATE treadle_group SET prune_at = ended + keep
+WHERE ended IS NOT NULL AND no IN
+    (SELECT i.group_no FROM json_each(?) AS e CROSS JOIN treadle_dependency AS x ON x.dependent = e.value
+        CROSS JOIN treadle_item AS i ON i.no = x.prerequisite)
+
+-- :name delete_claimed_keys
+DELETE FROM treadle_claimed_key WHERE (key, tenant) IN
+    (SELECT key, tenant FROM treadle_claimed_key INDEXED BY treadle_claimed_key_until WHERE until <= ? LIMIT ?)
+
+-- :name delete_limits
+DELETE FROM treadle_limit WHERE (name, algorithm) IN
+    (SELECT name, algorithm FROM treadle_limit INDEXED BY treadle_limit_idle_at WHERE idle_at <= ? LIMIT ?)

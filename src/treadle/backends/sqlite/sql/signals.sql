@@ -1,5 +1,0 @@
--- :name outside
-SELECT outside FROM treadle_counter
-
--- :name mark_outside
-UPDATE treadle_counter SET outside = outside + 1

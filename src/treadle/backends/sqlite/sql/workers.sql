@@ -1,0 +1,60 @@
+-- :name worker
+SELECT no, lease_until, lock_file, types FROM treadle_worker WHERE id = ? AND removed = 0
+
+-- :name register
+INSERT INTO treadle_worker (id, lease_until, lock_file, types) VALUES (?, ?, ?, ?)
+
+-- :name renew
+UPDATE treadle_worker SET lease_until = ?, types = ? WHERE no = ?
+
+-- :name set_lock_file
+UPDATE treadle_worker SET lock_file = ? WHERE no = ?
+
+-- :name lock_files
+SELECT DISTINCT lock_file FROM treadle_worker WHERE removed = 0 AND lock_file IS NOT NULL
+
+-- :name end_leases
+UPDATE treadle_worker SET lease_until = ? WHERE removed = 0 AND lock_file IN (SELECT value FROM json_each(?))
+
+-- :name lapsed_or_removed
+SELECT no, id, types, removed FROM treadle_worker WHERE removed = 1 OR lease_until <= ? ORDER BY no
+
+-- :name removed
+SELECT no FROM treadle_worker WHERE removed = 1
+
+-- :name mark_removed
+UPDATE treadle_worker SET removed = 1 WHERE no = ?
+
+-- :name delete_worker
+DELETE FROM treadle_worker WHERE no = ?
+
+-- :name delete_permits
+DELETE FROM treadle_permit WHERE worker = ?
+
+-- :name live_types
+SELECT types FROM treadle_worker WHERE removed = 0
+
+-- :name set_unknown_type
+INSERT OR REPLACE INTO treadle_unknown_type (type, since) VALUES (?, ?)
+
+-- :name items_of
+SELECT no FROM treadle_open INDEXED BY treadle_open_worker WHERE worker = ? ORDER BY no LIMIT ?
+
+-- :name leased
+SELECT no, status, attempt, attempts, losses, due, seq, deadline, verdict FROM treadle_open
+WHERE no IN (SELECT value FROM json_each(?)) ORDER BY no
+
+-- :name free
+WITH v (no, status, losses, due, ready_since, seq, verdict)
+    AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?, nullif(?, '')))
+UPDATE treadle_open SET status = v.status, losses = v.losses, due = v.due,
+    ready_since = v.ready_since, seq = v.seq, verdict = v.verdict, token = NULL, worker = NULL
+FROM v WHERE treadle_open.no = v.no
+
+-- :name leases_of
+SELECT no, token FROM treadle_open INDEXED BY treadle_open_worker WHERE worker = ? ORDER BY token
+
+-- :name workers
+SELECT w.id, w.lease_until, w.types,
+       (SELECT count(*) FROM treadle_open AS o WHERE o.worker = w.no AND o.status = 4)
+FROM treadle_worker AS w WHERE w.removed = 0 ORDER BY w.id

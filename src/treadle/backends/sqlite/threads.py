@@ -1,0 +1,133 @@
+"""Database threads: how a coroutine has a verb executed by a thread that has a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any, ClassVar, Final
+
+
+class DatabaseCall:
+    """A verb with its arguments, and the future that gets its result.
+
+    The verb is executed even if its caller was cancelled.
+    """
+
+    __slots__ = ("arguments", "error", "future", "loop", "options", "result", "urgent", "verb")
+
+    def __init__(
+        self,
+        verb: Callable[..., Any],
+        arguments: Sequence[Any] = (),
+        options: Mapping[str, Any] = {},
+        *,
+        urgent: bool = False,
+    ) -> None:
+        self.verb = verb
+        self.arguments = arguments
+        self.options = options
+        self.urgent = urgent
+        """Executed before others that wait at the same time."""
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+def answer(calls: Iterable[DatabaseCall]) -> None:
+    """Hand the results of these calls to their callers. For any thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[DatabaseCall]] = {}
+    for call in calls:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, theirs)
+        except RuntimeError:
+            # The loop is closed, and its callers with it.
+            continue
+
+
+def _resolve(calls: list[DatabaseCall]) -> None:
+    for call in calls:
+        if call.future.done():
+            continue
+        if call.error is None:
+            call.future.set_result(call.result)
+        else:
+            call.future.set_exception(call.error)
+
+
+class _Nudge:
+    """Makes a thread that waits for calls look around."""
+
+
+NUDGE: Final = _Nudge()
+
+
+class DatabaseThread(ABC):
+    """A thread that executes calls on its own connection, until it is stopped."""
+
+    purpose: ClassVar[str]
+
+    def __init__(self, file: str) -> None:
+        self._name = f"treadle-{self.purpose}-{file}"
+        self._queue: SimpleQueue[DatabaseCall | _Nudge | None] = SimpleQueue()
+        """None: the end."""
+        self._stopping: DatabaseCall | None = None
+
+    def start(self) -> asyncio.Future[None]:
+        """Start the thread. The future tells when its connection is open, or why it cannot be."""
+        opening = DatabaseCall(_nothing)
+        threading.Thread(target=self._run, args=(opening,), name=self._name, daemon=True).start()
+        return opening.future
+
+    def call(
+        self,
+        verb: Callable[..., Any],
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        urgent: bool = False,
+    ) -> asyncio.Future[Any]:
+        call = DatabaseCall(verb, arguments, options, urgent=urgent)
+        self._queue.put(call)
+        return call.future
+
+    def stop(self) -> asyncio.Future[None]:
+        """Execute the calls so far, then end the thread. The future tells when it has ended."""
+        self._stopping = DatabaseCall(_nothing)
+        self._queue.put(None)
+        return self._stopping.future
+
+    def _run(self, opening: DatabaseCall) -> None:
+        try:
+            self._open()
+        except BaseException as error:  # noqa: BLE001  the opener gets every error
+            opening.error = error
+            answer([opening])
+            return
+        answer([opening])
+        try:
+            self._serve()
+        finally:
+            self._close()
+            if self._stopping is not None:
+                answer([self._stopping])
+
+    @abstractmethod
+    def _open(self) -> None: ...
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Execute calls until the queue has ended."""
+        ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+
+def _nothing() -> None:
+    """The verb of a call that only waits for its thread."""

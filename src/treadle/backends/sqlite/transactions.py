@@ -1,0 +1,237 @@
+"""Transactions with the user's writes in them: the engine's for a handler, the user's own for a submit."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from treadle.clock import Clock
+from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, StoreUnavailable
+from treadle.item import Heartbeat, HeartbeatReply, Rejected, Settled, Settlement, Submission, Submitted
+
+from .connection import Durability, FileIdentity, connect, connected_file
+from .errors import is_busy, translated
+from .settle import settle
+from .statements import Tx, statements
+from .submit import submit
+from .workers import renew_lease
+from .write_lock import WriteLock
+
+_SQL = statements("wakeups")
+
+T = TypeVar("T")
+
+_ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMMIT and ROLLBACK to its block"
+
+# -- of the engine -------------------------------------------------------------------------------------
+
+
+class SqliteTransaction:
+    """A connection inside a write transaction. No other process can write before it ends: keep it short."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, thread: TransactionThread) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._thread = thread
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """May be used from any thread, but only from one at a time."""
+        return self._connection
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await self._thread.run(lambda: self._settle(settlements))
+
+    def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if not self._connection.in_transaction:
+            raise BackendError(_ENDED_BY_USER)
+        self._connection.text_factory = str
+        return settle(Tx(self._connection, self._clock.now()), settlements)
+
+
+class TransactionThread:
+    """Runs blocking actions in a thread, and translates SQLite's errors."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"treadle-tx-{path.name}")
+
+    async def run(self, action: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+        """The action runs to its end even if its caller is cancelled. Then `undo` gets its result."""
+        running = self._executor.submit(action)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(running))
+        except asyncio.CancelledError:
+            if undo is not None:
+                running.add_done_callback(lambda done: _undo(done, undo))
+            raise
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+    def close(self) -> None:
+        # An action that still waits for the write lock gets it later and releases it at once.
+        self._executor.shutdown(wait=False)
+
+
+def _undo(done: Future[T], undo: Callable[[T], None]) -> None:
+    if done.exception() is None:
+        undo(done.result())
+
+
+class SqliteTransactions:
+    """Opens transactions one at a time, in the order of the requests: SQLite has one writer."""
+
+    def __init__(
+        self, path: Path, clock: Clock, lock: WriteLock, durability: Durability, patience: float
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = lock
+        self._durability: Durability = durability
+        self._patience = patience
+        self._identity = FileIdentity(path)
+        self._thread = TransactionThread(path)
+        self._one_at_a_time = asyncio.Lock()
+        self._heartbeats: dict[str, Heartbeat] | None = None
+        """Those that came while a transaction is open, by worker; None: no transaction is open."""
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncGenerator[SqliteTransaction]:
+        async with self._one_at_a_time:
+            connection = await self._thread.run(self._begin, _discard)
+            self._heartbeats = {}
+            try:
+                yield SqliteTransaction(connection, self._clock, self._thread)
+            except BaseException:
+                self._heartbeats = None
+                await self._thread.run(lambda: _discard(connection))
+                raise
+            heartbeats, self._heartbeats = self._heartbeats, None
+            await self._thread.run(lambda: self._commit(connection, heartbeats))
+
+    def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
+        """Keep a heartbeat for the commit of the open transaction: it cannot be written before. Until then no
+        other process can write either, so the lease cannot be taken away. None: no transaction is open."""
+        if self._heartbeats is None:
+            return None
+        self._heartbeats[beat.worker] = beat
+        return HeartbeatReply()
+
+    def close(self) -> None:
+        self._thread.close()
+        self._lock.close()
+
+    def _begin(self) -> sqlite3.Connection:
+        connection = connect(self._path, self._durability, check_same_thread=False)
+        try:
+            self._lock.begin(connection, self._patience)
+            # The user must not end the transaction: its settlements would be lost, or not fenced.
+            connection.set_authorizer(_forbid_ending)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _commit(self, connection: sqlite3.Connection, heartbeats: Mapping[str, Heartbeat]) -> None:
+        try:
+            if not connection.in_transaction:
+                raise BackendError(_ENDED_BY_USER)
+            connection.set_authorizer(None)
+            connection.text_factory, connection.row_factory = str, None
+            for beat in heartbeats.values():
+                renew_lease(Tx(connection, self._clock.now()), beat)
+            connection.execute("COMMIT")
+            self._identity.check()
+        finally:
+            _discard(connection)
+
+
+def _discard(connection: sqlite3.Connection) -> None:
+    connection.set_authorizer(None)
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    connection.close()
+
+
+def _forbid_ending(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+# -- of the user ---------------------------------------------------------------------------------------
+
+
+def submit_within(
+    connection: object, submissions: Sequence[Submission], path: Path, now: float
+) -> list[tuple[Submitted, ...]]:
+    """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
+    if not isinstance(connection, sqlite3.Connection):
+        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
+    try:
+        with _plain_text(connection):
+            _check_connection(connection, path)
+            with _savepoint(connection):
+                return _submit_within(Tx(connection, now), submissions)
+    except sqlite3.Error as error:
+        if is_busy(error):
+            raise StoreUnavailable(
+                f"{path} is locked by another writer: begin the transaction with BEGIN IMMEDIATE"
+            ) from error
+        raise translated(error, path) from error
+
+
+@contextmanager
+def _plain_text(connection: sqlite3.Connection) -> Generator[None]:
+    """Read text as str for the moment: the user's connection may read it as bytes."""
+    theirs = connection.text_factory
+    connection.text_factory = str
+    try:
+        yield
+    finally:
+        connection.text_factory = theirs
+
+
+def _check_connection(connection: sqlite3.Connection, path: Path) -> None:
+    if not connection.in_transaction:
+        raise InputError("tx: the connection is not in a transaction: BEGIN one first", parameters=("tx",))
+    file = connected_file(connection)
+    if not file or not Path(file).exists() or not path.samefile(file):
+        raise InputError(f"tx: the connection is to {file or 'memory'}, not to {path}", parameters=("tx",))
+
+
+@contextmanager
+def _savepoint(connection: sqlite3.Connection) -> Generator[None]:
+    """A refusal undoes the submit, and leaves the user's transaction as it was."""
+    connection.execute("SAVEPOINT treadle_submit")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO treadle_submit")
+            connection.execute("RELEASE treadle_submit")
+        raise
+    connection.execute("RELEASE treadle_submit")
+
+
+def _submit_within(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...]]:
+    answers = [_accepted(answer) for answer in submit(tx, [_without_leases(one) for one in submissions])]
+    # Wake-ups cannot be sent before the user commits. Other processes poll for this count.
+    tx.run(_SQL["count_user_submit"])
+    return answers
+
+
+def _without_leases(submission: Submission) -> Submission:
+    """A worker could not run an item that is not committed yet."""
+    return Submission(tuple(replace(item, lease_to=None) for item in submission.items))
+
+
+def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]:
+    if not isinstance(answer, Rejected):
+        return answer
+    raise CycleError(answer.ids) if answer.why == "cycle" else DuplicateIdError(answer.ids[0])

@@ -1,0 +1,190 @@
+"""Workers: their leases, the types they have, and what becomes of their items when they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.rules import PORTION, after_loss, lost_attempt
+
+from .endings import record_attempts
+from .process_directory import ProcessDirectory
+from .rows import decode_ids, leases
+from .settle import loss, owned, waiting_columns
+from .statements import NULL, Row, Tx, array, statements
+from .status_codes import leased
+
+_SQL = statements("workers")
+
+# A process that cannot write cannot send heartbeats. If this one waited longer for the write lock, others may
+# have too: then leases lapse later by the time that it waited.
+_LONG_WAIT = 1.0
+
+
+def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply:
+    _end_leases_of_dead(tx, directory)
+    found = tx.row(_SQL["worker"], beat.worker)
+    until = tx.now + beat.lease
+    if found is None:
+        tx.run(_SQL["register"], beat.worker, until, directory.lock_file, _encode_types(beat.types))
+    else:
+        types = found[3] if beat.types is None else _encode_types(beat.types)
+        tx.run(_SQL["renew"], until, types, found[0])
+        if types != found[3]:
+            _note_unknown_types(tx, found[3])
+    return HeartbeatReply(found is None, _lost(tx, beat.held))
+
+
+def renew_lease(tx: Tx, beat: Heartbeat) -> None:
+    """Only renew the lease of a worker."""
+    found = tx.row(_SQL["worker"], beat.worker)
+    if found is not None:
+        tx.run(_SQL["renew"], tx.now + beat.lease, found[3], found[0])
+
+
+def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
+    if not held:
+        return {}
+    removed = {no for (no,) in tx.rows(_SQL["removed"])}
+    mine = owned(tx, held, removed)
+    found: dict[int, Loss] = {}
+    for lease in held:
+        # A lease that was settled by its own token is not lost: the worker gets that answer.
+        if lease.token not in mine and (why := loss(tx, lease)) is not None:
+            found[lease.token] = why
+    return found
+
+
+def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
+    found = tx.row(_SQL["worker"], worker)
+    if found is None:
+        return []
+    tokens = set(known)
+    return leases(tx, [no for no, token in tx.rows(_SQL["leases_of"], found[0]) if token not in tokens])
+
+
+def workers(tx: Tx) -> list[WorkerState]:
+    return [
+        WorkerState(id, until, None if types is None else decode_ids(types), running)
+        for id, until, types, running in tx.rows(_SQL["workers"])
+    ]
+
+
+# -- what a claim does first ---------------------------------------------------------------------------
+
+
+def begin_claim(tx: Tx, worker: str, directory: ProcessDirectory) -> tuple[int | None, bool]:
+    """Remove the workers whose leases have lapsed. Return the number of the worker that claims (None if it is
+    not alive), and whether there are more items of removed workers to free."""
+    _end_leases_of_dead(tx, directory)
+    more = _remove_lapsed(tx)
+    found = tx.row(_SQL["worker"], worker)
+    if found is None:
+        return None, more
+    if found[2] != directory.lock_file:
+        # Another process has claimed for this worker so far.
+        tx.run(_SQL["set_lock_file"], directory.lock_file, found[0])
+    return int(found[0]), more
+
+
+def _end_leases_of_dead(tx: Tx, directory: ProcessDirectory) -> None:
+    """End the leases of workers whose processes have died. Looks only now and then."""
+    if not directory.probe_is_due():
+        return
+    names = [name for (name,) in tx.rows(_SQL["lock_files"])]
+    dead = directory.dead_among(names)
+    if dead:
+        tx.run(_SQL["end_leases"], tx.now - tx.waited, array(dead))
+    directory.sweep(names)
+
+
+def _remove_lapsed(tx: Tx) -> bool:
+    """Remove the workers whose leases have lapsed. Their items are freed in portions; True: there are more.
+
+    The tokens of a removed worker are stale at once, whether its items are freed already or not.
+    """
+    grace = tx.waited if tx.waited > _LONG_WAIT else 0.0
+    rows = tx.rows(_SQL["lapsed_or_removed"], tx.now - grace)
+    for no, _, types, removed in rows:
+        if not removed:
+            _mark_removed(tx, no, types)
+    left = PORTION
+    for no, id, _, _ in rows:
+        if left <= 0:
+            return True
+        left -= _free(tx, no, id, left)
+    return left <= 0
+
+
+# -- removing ------------------------------------------------------------------------------------------
+
+
+def remove_worker(tx: Tx, worker: str) -> int:
+    """Free all items of a worker."""
+    found = tx.row(_SQL["worker"], worker)
+    if found is None:
+        return 0
+    _mark_removed(tx, found[0], found[3])
+    return _free(tx, found[0], worker, None)
+
+
+def _mark_removed(tx: Tx, no: int, types: str | None) -> None:
+    tx.run(_SQL["mark_removed"], no)
+    tx.run(_SQL["delete_permits"], no)
+    _note_unknown_types(tx, types)
+
+
+def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
+    """Free items of a removed worker, at most this many. Delete the worker with its last item."""
+    nos = [item for (item,) in tx.rows(_SQL["items_of"], no, -1 if most is None else most)]
+    rows = tx.rows(_SQL["leased"], array(nos))
+    tx.run_rows(_SQL["free"], [_freed(row, tx.now) for row in rows])
+    record_attempts(tx, [(row[0], lost_attempt(row[2], tx.now, worker)) for row in rows if row[8] is None])
+    if most is None or len(nos) < most:
+        tx.run(_SQL["delete_worker"], no)
+    return len(nos)
+
+
+def _freed(row: Row, now: float) -> tuple[Any, ...]:
+    """(no, status, losses, due, ready_since, seq, verdict)"""
+    no, status, attempt, attempts, losses, due, seq, deadline, verdict = row
+    if verdict is not None:
+        return no, leased(status), losses, due, NULL, 0, verdict
+    again = after_loss(now, attempt=attempt, attempts=attempts, losses=losses, due=due, deadline=deadline)
+    code, since = waiting_columns(again, now)
+    seq = seq if again.keeps_place else 0
+    ready_since = NULL if since is None else since
+    return no, code, again.losses, again.due, ready_since, seq, again.verdict or NULL
+
+
+# -- types ---------------------------------------------------------------------------------------------
+
+
+class LiveTypes(NamedTuple):
+    """The types that live workers have."""
+
+    every: bool
+    types: frozenset[str]
+
+    def has(self, type: str) -> bool:
+        return self.every or type in self.types
+
+
+def live_types(tx: Tx) -> LiveTypes:
+    stored = [types for (types,) in tx.rows(_SQL["live_types"])]
+    named = frozenset(type for types in stored if types is not None for type in decode_ids(types))
+    return LiveTypes(None in stored, named)
+
+
+def _note_unknown_types(tx: Tx, types: str | None) -> None:
+    """A worker no longer has these types: store since when no live worker has them."""
+    live = live_types(tx)
+    if not live.every:
+        for type in ("",) if types is None else decode_ids(types):
+            if not live.has(type):
+                tx.run(_SQL["set_unknown_type"], type, tx.now)
+
+
+def _encode_types(types: Sequence[str] | None) -> str | None:
+    return None if types is None else array(types)
