@@ -36,7 +36,7 @@ INTERNAL = {
     "ItemState": {"input", "options"},
     "Retry": {"exhausted", "given", "merge", "overrides"},
     "SyncApp": {"call"},
-    "doers": {"BaseDoer", "Permits", "Task", "managed"},
+    "doers": {"Task"},
     "events": {"E", "ItemEvent", "from_lease"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from treadle import rules
-from treadle.doers import BaseDoer, Task, balanced, concurrency, rate_limited
+from treadle.doers import Task, balanced, concurrency, rate_limited
+from treadle.doers.base import BaseDoer
 from treadle.doers.limited import LimitedDoer
 from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
 from treadle.item import Limit, PermitReply, PermitRequest

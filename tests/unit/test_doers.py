@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from treadle import doers
-from treadle.doers import BaseDoer, Task, balanced, managed, oldest, priority, unlimited
+from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
-from treadle.doers.bounded import AHEAD, Entry
+from treadle.doers.base import BaseDoer, managed
+from treadle.doers.bounded import AHEAD, WaitingTask
 from treadle.errors import InputError
 
 
@@ -357,10 +358,10 @@ class PlainLine:
     """The rule as it is written, by looking at everybody."""
 
     def __init__(self) -> None:
-        self.waiting: list[Entry] = []
+        self.waiting: list[WaitingTask] = []
         self.running: dict[tuple[str, str], int] = {}
 
-    def pop(self) -> Entry:
+    def pop(self) -> WaitingTask:
         entry = min(self.waiting, key=lambda each: (self.running.get(each.lane, 0), each.order))
         self.waiting.remove(entry)
         return entry
@@ -375,7 +376,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         if move < 0.5:
             lane = ("t", str(draw.randrange(5)))
             order = (*line.order(draw.randrange(3), float(draw.randrange(3)), None), seq)
-            entry = Entry(order, done, lane)
+            entry = WaitingTask(order, done, lane)
             line.push(entry)
             plain.waiting.append(entry)
         elif move < 0.8 and len(line):
@@ -395,8 +396,8 @@ def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
     line = BalancedLine()
     for n in range(10_000):
         lane = ("t", str(n % 3) if n < 5000 else str(n))
-        line.push(Entry((0, 0.0, n), done, lane))
-        line.push(Entry((0, 0.0, n + 0.5), done, ("t", "deep")))
+        line.push(WaitingTask((0, 0.0, n), done, lane))
+        line.push(WaitingTask((0, 0.0, n + 0.5), done, ("t", "deep")))
         popped = line.pop()
         line.started(popped.lane)
         line.ended(popped.lane)
