@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic
 
 from treadle.engine.run.context_services import decoded
-from treadle.engine.wait.wait_result import group_value_of, value_of
+from treadle.engine.wait.wait_result import group_value, item_value
 from treadle.engine.wait.waiters import within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import GroupState, ItemState, Ref
@@ -87,11 +87,11 @@ class Handle(Generic[S_co, G_co]):
             state = await within(future, *self._late(timeout))
         except WaitTimeout:
             core.waiters.items.discard(ref, future)
-            await core.waiters.rest()
+            await core.waiters.stop_if_unused()
             raise
         finally:
             core.waiters.items.discard(ref, future)
-        return value_of(core.registry, state, self.id)
+        return item_value(core.registry, state, self.id)
 
     async def until_group(
         self, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
@@ -101,11 +101,11 @@ class Handle(Generic[S_co, G_co]):
             group = await within(future, *self._late(timeout))
         except WaitTimeout:
             core.waiters.groups.discard(ref, future)
-            await core.waiters.rest()
+            await core.waiters.stop_if_unused()
             raise
         finally:
             core.waiters.groups.discard(ref, future)
-        return group_value_of(core.registry, group)
+        return group_value(core.registry, group)
 
     def _late(self, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:
         limit = None if timeout is None else seconds(timeout, field="timeout")
@@ -171,7 +171,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             waiters.confirm(ref)
             if timeout is None:  # the usual case: no coroutine and no handle more than it takes
-                value = value_of(core_of(client).registry, await future, answer.id)
+                value = item_value(core_of(client).registry, await future, answer.id)
             else:
                 value = await client.answered(answer).until_item(ref, future, timeout)
             return value

@@ -53,7 +53,7 @@ class Core:
             sleep=settings.clock.sleep,
             draw=settings.random.random,
             ready=self.wakeups.ready,
-            adrift=self._adrift,
+            leases_unknown=self._adrift,
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
         self.scheduler = Scheduler(

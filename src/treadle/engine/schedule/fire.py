@@ -18,7 +18,7 @@ from treadle.backend import Backend
 from treadle.engine.hooks import LOGGER, Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder
-from treadle.engine.submit.submitter import rejection
+from treadle.engine.submit.submitter import rejection_error
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
 
@@ -98,7 +98,7 @@ class OccurrenceFirer:
             raise
         entry.pending, entry.maybe_fired = None, False
         if isinstance(answer, Rejected):
-            self._report(rejection(answer), f"the work of schedule {fire.name!r} cannot be stored")
+            self._report(rejection_error(answer), f"the work of schedule {fire.name!r} cannot be stored")
             entry.pending = replace(fire, items=())
             return True
         if answer is None:
