@@ -212,7 +212,7 @@ def test_all_is_capped(timing: Timing, missed: int, past: float) -> None:
 
 
 @pytest.mark.parametrize("catch_up", ["none", "one"])
-def test_a_long_way_is_gone_in_portions(catch_up: Any) -> None:
+def test_a_long_series_is_computed_in_portions(catch_up: Any) -> None:
     """A user's function is not asked a million times in one go; and what is skipped does not fire."""
     timing, at, now = NextTiming(lambda now: now + 1), NOW, NOW + 2.5 * MOST_STEPS
     fired = 0

@@ -3,12 +3,11 @@
 A thread cannot send heartbeats while a C call holds the GIL for a minute. Another process can. The supervisor
 imports the app, but runs no other code of the user. For each child it
 
-- sends heartbeats, on its own connection, as long as the child lives and its event loop runs; - notices its
-death at once, and *then* removes the worker from the store: its items start elsewhere in well under a
-  second. It starts a new child, after a growing delay if children keep dying;
+- sends heartbeats, on its own connection, as long as the child lives and its event loop runs;
+- notices its death at once, and *then* removes the worker from the store: its items start elsewhere in well
+  under a second. It starts a new child, after a growing delay if children keep dying;
 - kills it when its event loop has been blocked for `max_block`: it dumps the stacks, kills the process, waits
-for its
-  end, and only then frees its items. In any other order two runs of an item could overlap;
+  for its end, and only then frees its items. In any other order two runs of an item could overlap;
 - handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them.
 
 If the supervisor itself dies, its children see the end of their standard input, and stop. Lease tokens

@@ -37,8 +37,7 @@ class WaitingTask(NamedTuple):
 
 
 class TaskLine(Protocol):
-    """Decides which waiting task starts next. It is told of every start and end, so it can count what
-    runs."""
+    """Decides which waiting task starts next. It may count what runs: it sees every start and end."""
 
     def order(self, priority: int, queued_at: float, place: float | None) -> Order:
         """The sort key of a task. Among equal keys the first one submitted starts first."""

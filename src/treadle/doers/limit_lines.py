@@ -123,13 +123,9 @@ class LimitLines:
 
     # -- permits that tasks hold -----------------------------------------------------------------------
 
-    def started(self, line: LimitLine, tasks: int) -> None:
-        """Tasks of the line have got permits."""
-        self._hold(line, tasks)
-
     def ended(self, line: LimitLine) -> None:
         """A task of the line has ended: reopen the lines that its limits have closed."""
-        self._hold(line, -1)
+        self.count_running(line, -1)
         for limit in line.concurrency:
             for closed in self._closed_by.pop(limit, ()):
                 self._reopen(closed)
@@ -139,7 +135,8 @@ class LimitLines:
         """Whether tasks of this process hold all permits of one of its limits."""
         return any(self.held.get(limit, 0) >= limit.limit for limit in line.concurrency)
 
-    def _hold(self, line: LimitLine, change: int) -> None:
+    def count_running(self, line: LimitLine, change: int) -> None:
+        """Tasks of the line have started with permits, or ended."""
         if not line.concurrency or not change:
             return
         line.running += change

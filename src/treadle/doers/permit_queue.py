@@ -98,7 +98,7 @@ class PermitQueue:
         line = batch.line
         permitted, denied = batch.tasks[: reply.count], batch.tasks[reply.count :]
         self.waiting -= len(permitted)
-        self.lines.started(line, len(permitted))
+        self.lines.count_running(line, len(permitted))
         if permitted:
             line.wait = WAIT_FIRST
         if denied:
