@@ -30,11 +30,9 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # The C functions themselves: this saves a Python call each time that a clock is read.
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -60,9 +60,9 @@ def _error_of(kind: type[WorkFailed], state: ItemState, group_id: str | None = N
     group_id = group_id or state.group_id or state.id
     if state.status == "cancelled":
         return WorkCancelled(state.id, state.type, state.attempt, group_id=group_id)
-    if state.status == "dead":
-        error_type, reason = state.error_type or "", state.reason or "exhausted"
-        message = (state.error or "").removeprefix(error_type).removeprefix(": ")
-    else:
-        error_type, reason, message = "", "open", f"it is {state.status}, not ended"
+    if state.status != "dead":
+        message = f"it is {state.status}, not ended"
+        return kind(state.id, state.type, message, "", state.attempt, "open", group_id=group_id)
+    error_type, reason = state.error_type or "", state.reason or "exhausted"
+    message = (state.error or "").removeprefix(error_type).removeprefix(": ")
     return kind(state.id, state.type, message, error_type, state.attempt, reason, group_id=group_id)
