@@ -17,7 +17,7 @@ from treadle.connect import connect
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.registry import AnyType
-from treadle.engine.schedule.entry import Run
+from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.flow_control import OnUnhandledGroup
@@ -200,7 +200,7 @@ class Client(Operator):
         self,
         name: str,
         *,
-        run: Run,
+        run: RunFn,
         cron: str | None = None,
         tz: str | None = None,
         every: Duration | None = None,

@@ -1,4 +1,4 @@
-"""Cron expressions: when one is next due.
+"""Cron expressions: compute when one is due next.
 
 Five fields (minute, hour, day of month, month, day of week), or six with seconds first, as cronsim
 reads them: `*`, `a-b`, `a,b`, `*/n`, names (`JAN`, `MON`), `L` and `LW` for the last (working) day
@@ -34,13 +34,13 @@ _ALLOWED: Final = {
     "day-of-week": "0-7 or SUN-SAT",
 }
 _MAX_LENGTH: Final = 255
-# Any leap year will do: what is not due within the 50 years that cronsim looks ahead never is.
+# A leap year. An expression that is not due within the 50 years that cronsim looks ahead never is.
 _PROBE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """An expression in a time zone. Raises CronError, naming the field, if it cannot ever be due."""
+    """An expression in a time zone. Raises CronError, naming the field, if it is invalid or never due."""
 
     expression: str
     tz: str = "UTC"
@@ -53,12 +53,12 @@ class CronSchedule:
     def next_after(self, instant: datetime | float) -> datetime | None:
         """The first due instant strictly after `instant`, in the schedule's time zone.
 
-        None when there is none before the year 10,000. Compare timestamps, not datetimes, where
-        clocks go back: Python holds a time that occurs twice unequal to all times of other zones.
+        None if there is none before the year 10,000. Compare timestamps, not datetimes, where clocks go back:
+        to Python, a time that occurs twice is unequal to all times of other zones.
         """
         after = timing.instant(instant, field="instant")
         try:
-            # Where clocks go back, cronsim may answer with the first 02:30 after the second 02:10.
+            # Where clocks go back, cronsim may return the first 02:30 after the second 02:10.
             return next((due for due in self._from(after) if due.timestamp() > after), None)
         except (OverflowError, ValueError):
             return None
@@ -88,7 +88,7 @@ def next_after(expr: str, instant: float, tz: str = "UTC") -> float | None: ...
 
 
 def next_after(expr: str, instant: datetime | float, tz: str = "UTC") -> datetime | float | None:
-    """When `expr` is first due, strictly after `instant`, and in the same form.
+    """When `expr` is first due, strictly after `instant`.
 
     A datetime gives an aware datetime in `tz`, epoch seconds give epoch seconds.
     """
@@ -104,7 +104,7 @@ def _schedule(expression: str, tz: str) -> CronSchedule:
 def _zone(expression: str, name: str) -> tzinfo:
     try:
         return ZoneInfo(name) if name != "UTC" else UTC
-    except Exception:  # noqa: BLE001  unknown, unreadable, absolute, not a str: the advice is the same
+    except Exception:  # noqa: BLE001  unknown, unreadable, not a str: the same advice
         raise CronError(expression, "tz", f"no time zone is named {name!r}") from None
 
 
@@ -114,13 +114,13 @@ def _check(expression: str) -> None:
     try:
         due = next(CronSim(expression, _PROBE), None)
     except Exception as error:
-        raise _explained(expression, str(error)) from error
+        raise _explain(expression, str(error)) from error
     if due is None:
         raise CronError(expression, "day-of-month", "never falls on such a day of the week")
 
 
-def _explained(expression: str, problem: str) -> CronError:
-    """What cronsim calls "Bad hour", with the text that it means."""
+def _explain(expression: str, problem: str) -> CronError:
+    """Turn an error of cronsim, as "Bad hour", into one that quotes the field."""
     parts = expression.split()
     if len(parts) not in (5, 6):
         return CronError(expression, "fields", f"expected 5, or 6 with seconds first, got {len(parts)}")
@@ -128,12 +128,12 @@ def _explained(expression: str, problem: str) -> CronError:
     if name not in _ALLOWED:
         return CronError(expression, "expression", "cannot be read")
     text = dict(zip(list(_ALLOWED)[-len(parts) :], parts, strict=True))[name]
-    if name == "day-of-month" and _is_read(" ".join([*parts[:-2], "*", "*"])):
+    if name == "day-of-month" and _is_valid(" ".join([*parts[:-2], "*", "*"])):
         return CronError(expression, name, f"{text!r} is a day that month {parts[-2]!r} never has")
     return CronError(expression, name, f"{text!r} is not within {_ALLOWED[name]}")
 
 
-def _is_read(expression: str) -> bool:
+def _is_valid(expression: str) -> bool:
     try:
         CronSim(expression, _PROBE)
     except CronSimError:

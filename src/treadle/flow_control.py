@@ -1,7 +1,7 @@
-"""Flow control: what hooks that slow down, decline or raise the alarm are told, and ready-made ones.
+"""Flow control: the arguments of the hooks for backpressure, acceptance, backlog and failures.
 
-`backpressure(info) -> seconds | None` is asked before every claim; `adaptive_delay(...)` is one.
-`accept(info)` is asked before every attempt. `on_backlog(info)` is called while a worker cannot keep up;
+`backpressure(info) -> seconds | None` is called before every claim; `adaptive_delay(...)` makes one.
+`accept(info)` is called before every attempt. `on_backlog(info)` is called while a worker cannot keep up;
 `BacklogWatch` decides when.
 """
 
@@ -19,13 +19,15 @@ from .timing import Duration, seconds
 
 
 class BackpressureInfo(Struct, frozen=True):
+    """The argument of `backpressure`."""
+
     metrics: Metrics
     active: int
-    """Items in this worker's hands, running or about to."""
+    """Items leased to this worker, running or about to."""
 
 
 class AcceptInfo(Struct, frozen=True):
-    """What `accept` decides on. Declined, the item goes back and is not counted as attempted."""
+    """The argument of `accept`. A declined item goes back, and the attempt does not count."""
 
     id: str
     type: str
@@ -35,38 +37,38 @@ class AcceptInfo(Struct, frozen=True):
 
 
 class FailureInfo(Struct, frozen=True):
-    """What `on_failure` is told besides the error."""
+    """The second argument of `on_failure`, besides the error."""
 
     id: str
     type: str
     attempt: int
     """The attempt that failed: 1 for the first."""
     attempts: int | None
-    """How many it may have; None: without limit."""
+    """How many attempts the item may have; None: no limit."""
 
 
 class UnhandledGroup(Struct, frozen=True):
-    """A group that ended with a value nobody was waiting for."""
+    """The argument of `on_unhandled_group`: a group that ended while no process waited for it."""
 
     group_id: str
     result: Any
     states: Mapping[str, Status]
-    """Its members, by id."""
+    """The status of each member, by id."""
 
 
 class Redrive(Struct, frozen=True):
-    """`Treadle(redrive=...)`: when a worker is idle, some dead items of its types get another chance.
+    """`Treadle(redrive=...)`: when a worker is idle, it moves some dead items of its types back to the queue.
 
-    Only what may go better another time: items whose attempts are exhausted, or whose workers died. Each of
-    them at most `max_times`, so that what always fails comes to rest.
+    Only items that may succeed another time: those whose attempts are exhausted, or whose workers died. Each
+    of them at most `max_times`, so that an item that always fails stays dead in the end.
     """
 
     count: int = 10
-    """The most to move at once. 0: none."""
+    """The most items to move at once. 0: none."""
     max_times: int = 3
-    """How often one item may be moved. An operator's requeue begins anew."""
+    """How often one item may be moved. An operator's requeue resets the count."""
     backoff: Duration = 1.0
-    """How long an item waits when it is moved for the first time; twice as long each further time."""
+    """How long an item waits when it is moved for the first time. Doubles with each further time."""
 
     def __post_init__(self) -> None:
         for name in ("count", "max_times"):
@@ -77,19 +79,21 @@ class Redrive(Struct, frozen=True):
 
 
 class BacklogInfo(Struct, frozen=True):
+    """The argument of `on_backlog`."""
+
     active: int
-    """Items in this worker's hands."""
+    """Items leased to this worker."""
     behind_for: float
-    """Seconds since it last kept up."""
+    """Seconds since the worker last kept up."""
     ready: int | None = None
-    """Items in the store that could run now, if that is known."""
+    """Items in the store that could run now; None if that is not known."""
 
 
 # -------------------------------------------------------------------------------------------- backpressure
 
 
 class AdaptiveDelay:
-    """Slow down when attempts fail, speed up again step by step. See `adaptive_delay`."""
+    """Slows down when attempts fail, and speeds up again step by step. See `adaptive_delay`."""
 
     def __init__(
         self,
@@ -109,20 +113,20 @@ class AdaptiveDelay:
         self.delay = min
 
     def __call__(self, info: BackpressureInfo) -> float:
-        failed, succeeded = self._ended(info.metrics)
-        delay = self._next(failed - self._failed, succeeded - self._succeeded)
+        failed, succeeded = self._count_ended(info.metrics)
+        delay = self._next_delay(failed - self._failed, succeeded - self._succeeded)
         self._failed, self._succeeded = failed, succeeded
-        # Rounded, so that as many steps down as up lead back to nothing.
+        # Rounded, so that as many steps down as up lead back to zero.
         self.delay = round(delay, 9)
         return self.delay
 
-    def _next(self, failed: int, succeeded: int) -> float:
+    def _next_delay(self, failed: int, succeeded: int) -> float:
         ended = failed + succeeded
         if ended and failed / ended > self._max_fail_rate:
             return min(self._max, max(self._base, self.delay * self._factor))
         return max(self._min, self.delay - self._step)
 
-    def _ended(self, metrics: Metrics) -> tuple[int, int]:
+    def _count_ended(self, metrics: Metrics) -> tuple[int, int]:
         watched = metrics.types() if self._types is None else self._types
         found = [series for name in watched if (series := metrics.find(name)) is not None]
         return sum(series.failed for series in found), sum(series.succeeded for series in found)
@@ -137,11 +141,11 @@ def adaptive_delay(
     step: Duration | None = None,
     types: Sequence[str] | None = None,
 ) -> AdaptiveDelay:
-    """A `backpressure` that reacts to failures: additive increase of the speed, multiplicative decrease.
+    """Make a `backpressure` that reacts to failures: additive increase of the speed, multiplicative decrease.
 
-    Whenever more than `max_fail_rate` (0 to 1) of the attempts that ended since it was last asked have
-    failed, retried or not, the delay before each claim grows: from `base` on by `factor`, up to `max`.
-    Otherwise it shrinks by `step` (default: `base`), down to `min`.
+    If more than `max_fail_rate` (0 to 1) of the attempts that ended since the last call have failed, retried
+    or not, the delay before each claim grows: from `base` on by `factor`, up to `max`. Otherwise it shrinks
+    by `step` (default: `base`), down to `min`.
 
     types: the names of the work types to watch; default: all.
     """
@@ -172,9 +176,9 @@ def _number(value: object, field: str, low: float, high: float) -> float:
 
 
 class BacklogWatch:
-    """When to raise the alarm: behind for `after` seconds without a break, then again every `every`.
+    """Decides when `on_backlog` is called: after `after` seconds behind, then every `every` seconds.
 
-    every: None raises it once for each time that the worker fell behind.
+    every: None calls it once for each time that the worker fell behind.
     """
 
     def __init__(self, after: Duration, every: Duration | None = None) -> None:
@@ -186,8 +190,8 @@ class BacklogWatch:
         self._next: float | None = None
 
     def run_once(self, now: float, behind: bool) -> float | None:
-        """Tell it how things stand (`behind`: there was more than there is room for) at `now`, in monotonic
-        seconds. Answers for how long the worker has been behind if the alarm is due, else None.
+        """Note whether the worker is `behind` (more items than room) at `now`, in monotonic seconds. Returns
+        for how long it has been behind if the hook is to be called, else None.
         """
         if not behind:
             self._since = self._next = None
@@ -201,12 +205,12 @@ class BacklogWatch:
 
     @property
     def next_at(self) -> float | None:
-        """When the alarm is due if nothing changes; None: not at all."""
+        """When the hook is to be called next if nothing changes; None: not at all."""
         return self._next
 
 
 class Failure(Struct, frozen=True):
-    """The item that died: given to the handler of a work type that was named as `on_dead=`.
+    """An item that died: the argument of the work type that was given as `on_dead=`.
 
     @work
     async def refund(failure: Failure) -> None: ...

@@ -12,7 +12,7 @@ from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
 from treadle.engine.run.runtime import Runtime
 from treadle.engine.wait import announce
-from treadle.engine.wait.wait_result import group_value_of, value_of
+from treadle.engine.wait.wait_result import group_value, item_value
 from treadle.engine.wait.waiters import within
 from treadle.errors import DuplicateIdError, NotFound, WaitTimeout
 from treadle.item import GroupState, Item, ItemState, Ref, Submitted
@@ -141,7 +141,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             waiters.confirm(ref)
             if timeout is None:  # the usual case, without another coroutine
-                value = value_of(core.registry, await future, answer.id)
+                value = item_value(core.registry, await future, answer.id)
             else:
                 value = await _item_value(core, ref, future, timeout)
             return value
@@ -240,11 +240,11 @@ async def _item_value(
         state = await within(future, *_limit(ref[1], timeout))
     except WaitTimeout:
         core.waiters.items.discard(ref, future)
-        await core.waiters.rest()
+        await core.waiters.stop_if_unused()
         raise
     finally:
         core.waiters.items.discard(ref, future)
-    return value_of(core.registry, state, ref[1])
+    return item_value(core.registry, state, ref[1])
 
 
 async def _group_value(
@@ -254,11 +254,11 @@ async def _group_value(
         group = await within(future, *_limit(id, timeout))
     except WaitTimeout:
         core.waiters.groups.discard(ref, future)
-        await core.waiters.rest()
+        await core.waiters.stop_if_unused()
         raise
     finally:
         core.waiters.groups.discard(ref, future)
-    return group_value_of(core.registry, group)
+    return group_value(core.registry, group)
 
 
 def _limit(id: str, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
 from treadle.engine.wait import announce
-from treadle.engine.wait.wait_result import read
+from treadle.engine.wait.wait_result import decode_group_value
 from treadle.item import (
     DEFAULT_TENANT,
     Changed,
@@ -55,7 +55,7 @@ class Operator:
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
-            group.value = read(self._core.registry, group.type, group.value)
+            group.value = decode_group_value(self._core.registry, group.type, group.value)
         return group
 
     async def workflow(self, id: str) -> list[ItemState]:

@@ -1,7 +1,7 @@
 """Schedules: work that recurs. `app.schedule(...)` makes one, `app.schedules` operates on all of them.
 
-A schedule is known by its name, in the whole fleet. What is stored is when it is due next, so it survives
-restarts; the code that makes the work stays in the processes.
+A schedule has one name in the whole fleet. The store keeps when it is due next, so it survives restarts. The
+code that makes the work stays in the processes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from treadle.engine.core import Core
-from treadle.engine.schedule.entry import Recurrence, Run, ScheduleEntry
-from treadle.engine.schedule.occurrence import CATCH_UPS, CatchUp, Cron, Every, Next, NextFn, Timing
+from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
+from treadle.engine.schedule.occurrence import (
+    CATCH_UPS,
+    CatchUp,
+    CronTiming,
+    EveryTiming,
+    NextFn,
+    NextTiming,
+    Timing,
+)
 from treadle.engine.schedule.scheduler import is_unseen
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.handle import EnqueueCall, Handle
@@ -33,20 +41,20 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     next_at: float | None
-    """When it is due next; None: it has ended."""
+    """When it is due next. None: it has ended."""
     last_at: float | None
-    """The occurrence that was dealt with last."""
+    """The last occurrence that fired or was skipped."""
     paused: bool
     orphaned: bool
-    """No running process has its code, so nothing will fire."""
+    """No running process has its code, so it does not fire."""
     timing: Mapping[str, Any]
     """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`."""
     seen_at: float
-    """When a process that has its code last said so."""
+    """When a process that has its code last marked it as seen."""
 
 
 class ScheduleHandle:
-    """What `app.schedule(...)` gives: one schedule of this process."""
+    """One schedule of this process: what `app.schedule(...)` returns."""
 
     __slots__ = ("_entry", "_preview", "_schedules", "name")
 
@@ -58,27 +66,29 @@ class ScheduleHandle:
 
     @property
     def next_at(self) -> float | None:
-        """When it is due next, in epoch seconds, as this process last saw it; before it is stored, as it
-        would be if it were stored when it was made. None: it has ended, or its function was not asked yet."""
+        """When it is due next, in epoch seconds, as this process last saw it in the store.
+
+        Before it is stored: counted from its creation. None: it has ended, or its `next` was not called yet.
+        """
         if self._entry.cancelled:
             return None
         stored = self._entry.stored
         return self._preview if stored is None else stored.next_at
 
     async def cancel(self) -> None:
-        """End it, in the whole fleet. What it has submitted goes on. Idempotent."""
+        """End it, in the whole fleet. Items that it has submitted go on. Idempotent."""
         await self._schedules.remove(self.name)
 
     async def pause(self) -> None:
-        """Hold it back, in the whole fleet, until it is resumed; what comes meanwhile counts as missed."""
+        """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed."""
         await self._schedules.pause(self.name)
 
     async def resume(self) -> None:
-        """Let it go on."""
+        """Resume it, in the whole fleet."""
         await self._schedules.resume(self.name)
 
     async def trigger(self) -> Handle[Any, Any] | None:
-        """Run it now, besides its times, also if it is paused. None if `run` had nothing to do."""
+        """Run it now, in addition to its times, even if it is paused. None if `run` returned None."""
         return await self._schedules.run_now(self._entry.recurrence)
 
     def __repr__(self) -> str:
@@ -86,20 +96,23 @@ class ScheduleHandle:
 
 
 class Schedules:
-    """The schedules of a store, for operators: `app.schedules`. Of a client that is bound to a tenant, only
-    those that such clients made; else all, and those of a tenant are named `tenant/name`."""
+    """The schedules of a store, for operators: `app.schedules`.
+
+    A client that is bound to a tenant sees only the schedules of that tenant. Other clients see all of them,
+    those of a tenant under the name `tenant/name`.
+    """
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
         self._scheduler = core.scheduler
         self._tenant = tenant
-        # A tenant's own names must not reach into another's.
+        # Quoted, so that no name of one tenant can be read as a name of another.
         self._prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
 
     def add(
         self,
         name: str,
-        run: Run,
+        run: RunFn,
         *,
         timing: Timing,
         catch_up: CatchUp,
@@ -124,33 +137,37 @@ class Schedules:
             options=check_options(options, "schedule", QUEUE_OPTIONS),
             spec=_encoder.encode(timing.spec()),
         )
-        preview = None if isinstance(timing, Next) else timing.first(core.settings.clock.now())
+        preview = None if isinstance(timing, NextTiming) else timing.first(core.settings.clock.now())
         return ScheduleHandle(self, name, self._scheduler.add(recurrence), preview)
 
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
         await self._core.connect()
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
-            await self._scheduler.look()
+            await self._scheduler.sync()
         rows = await self._core.backend.schedules()
         rows = [row for row in rows if row.name.startswith(self._prefix)]
         now = await self._core.backend.now()
-        foreign = any(row.name not in self._scheduler.entries for row in rows)
-        others = foreign and await self._others(now)
-        return [self._state(row, now, others=others) for row in rows]
+        elsewhere = any(row.name not in self._scheduler.entries for row in rows)
+        other_workers = elsewhere and await self._has_other_workers(now)
+        return [self._state(row, now, other_workers=other_workers) for row in rows]
 
     async def pause(self, name: str) -> None:
-        """Hold it back, in the whole fleet, until it is resumed; what comes meanwhile counts as missed.
-        `NotFound` if there is none of that name."""
-        await self._hold(name, paused=True)
+        """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.
+
+        `NotFound` if there is none of that name.
+        """
+        await self._set_paused(name, True)
 
     async def resume(self, name: str) -> None:
-        """Let it go on. `NotFound` if there is none of that name."""
-        await self._hold(name, paused=False)
+        """Resume it, in the whole fleet. `NotFound` if there is none of that name."""
+        await self._set_paused(name, False)
 
     async def trigger(self, name: str) -> Handle[Any, Any] | None:
-        """Run it now, besides its times, also if it is paused. None if `run` had nothing to do. `NotFound` if
-        there is none of that name; `ScheduleError` if its code is not in this process."""
+        """Run it now, in addition to its times, even if it is paused. None if `run` returned None.
+
+        `NotFound` if there is none of that name; `ScheduleError` if its code is not in this process.
+        """
         entry = self._scheduler.entries.get(self._full(name))
         if entry is not None:
             return await self.run_now(entry.recurrence)
@@ -163,20 +180,23 @@ class Schedules:
         )
 
     async def cancel(self, name: str) -> None:
-        """End it, in the whole fleet. What it has submitted goes on. `NotFound` if there is none of that
-        name. A process that makes it again, as when it starts, brings it back: remove the code as well."""
+        """End it, in the whole fleet. Items that it has submitted go on. `NotFound` if there is none of that
+        name.
+
+        Remove the code as well: a process that calls `app.schedule` for it, as at its start, brings it back.
+        """
         if not await self.remove(name):
             raise NotFound(name, "schedule")
 
     async def remove(self, name: str) -> bool:
-        """As `cancel`; False if there was none."""
+        """As `cancel`, but False if there is none of that name."""
         await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
         dropped = await self._scheduler.cancel(self._full(name))
         return dropped or (entry is not None and entry.stored is None)
 
     async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
-        work = await recurrence.mint()
+        work = await recurrence.make_work()
         if work is None:
             return None
         return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options))
@@ -184,35 +204,37 @@ class Schedules:
     def _full(self, name: str) -> str:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
 
-    async def _hold(self, name: str, *, paused: bool) -> None:
+    async def _set_paused(self, name: str, paused: bool) -> None:
         await self._core.connect()
         full = self._full(name)
         entry = self._scheduler.entries.get(full)
         if entry is not None and entry.stored is None:
-            await self._scheduler.look()
+            await self._scheduler.sync()
         if not await self._scheduler.pause(full, paused):
             raise NotFound(name, "schedule")
 
-    async def _others(self, now: float) -> bool:
-        """Whether workers live that are not of this process, and so may have code that is not here."""
+    async def _has_other_workers(self, now: float) -> bool:
+        """Whether another process runs a worker: it may have code that this process has not."""
         workers = await self._core.backend.workers()
         return any(worker.until > now and worker.id not in self._scheduler.workers for worker in workers)
 
-    def _state(self, row: Schedule, now: float, *, others: bool) -> ScheduleState:
+    def _state(self, row: Schedule, now: float, *, other_workers: bool) -> ScheduleState:
         here = row.name in self._scheduler.entries
         return ScheduleState(
             name=row.name.removeprefix(self._prefix),
             next_at=row.next_at,
             last_at=row.last_at,
             paused=row.paused,
-            orphaned=not here and (not others or is_unseen(row, now)),
-            timing=_timing(row.spec),
+            orphaned=not here and (not other_workers or is_unseen(row, now)),
+            timing=_read_spec(row.spec),
             seen_at=row.seen_at,
         )
 
 
 def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: NextFn | None) -> Timing:
-    """When, said in exactly one way. `ScheduleError`; `CronError`, naming the field."""
+    """The timing that the arguments of `app.schedule` give. `ScheduleError` unless there is exactly one;
+    `CronError`, naming the field.
+    """
     given = [name for name, value in (("cron", cron), ("every", every), ("next", next)) if value is not None]
     if len(given) != 1:
         said = " and ".join(given) or "nothing"
@@ -220,8 +242,8 @@ def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: Ne
     if tz is not None and cron is None:
         raise ScheduleError(f"tz= goes with cron=, not with {given[0]}=", parameters=("tz",))
     if cron is not None:
-        return Cron(_text(cron), "UTC" if tz is None else tz)
-    return _every(every) if every is not None else _next(next)
+        return CronTiming(_text(cron), "UTC" if tz is None else tz)
+    return _every_timing(every) if every is not None else _next_timing(next)
 
 
 def _text(cron: object) -> str:
@@ -230,20 +252,20 @@ def _text(cron: object) -> str:
     return cron
 
 
-def _every(every: Duration) -> Every:
+def _every_timing(every: Duration) -> EveryTiming:
     number = seconds(every, field="every")
     if number < LEAST_EVERY:
         raise InputError.of("every", every, "must be a millisecond or more")
-    return Every(number)
+    return EveryTiming(number)
 
 
-def _next(next: NextFn | None) -> Next:
+def _next_timing(next: NextFn | None) -> NextTiming:
     if not callable(next) or inspect.iscoroutinefunction(next):
         raise InputError.of("next", next, "must be a plain function of an instant, in epoch seconds")
-    return Next(next)
+    return NextTiming(next)
 
 
-def _timing(spec: bytes) -> dict[str, Any]:
+def _read_spec(spec: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(spec, type=dict[str, Any])
     except msgspec.DecodeError:

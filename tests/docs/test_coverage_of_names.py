@@ -46,7 +46,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 INTERNAL = {
     "treadle": {"__version__"},
     "Worker": {"runtime", "like"},
-    "doers": {"BaseDoer", "Permits", "Task", "managed"},
+    "doers": {"Task"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
     | {"Value", metrics.OTHER},

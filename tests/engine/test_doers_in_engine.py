@@ -128,7 +128,7 @@ async def test_tenants_take_turns(make_app: MakeApp) -> None:
     assert crowd.order.index("b") <= 2
 
 
-async def test_a_free_slot_is_filled_at_once(make_app: MakeApp) -> None:
+async def test_free_room_is_filled_at_once(make_app: MakeApp) -> None:
     """A20, rule 23: short jobs behind a bound do not wait for the poll."""
 
     @work(name="short")
@@ -141,7 +141,7 @@ async def test_a_free_slot_is_filled_at_once(make_app: MakeApp) -> None:
 
 
 async def test_types_with_and_without_a_doer(make_app: MakeApp) -> None:
-    """§6: a type's own doer does not take the app's slots, nor wait for them."""
+    """§6: a type's own doer does not use the room of the app's doer, nor wait for it."""
     own, shared = Crowd(), Crowd()
     limited = own.type(doer=priority(1))
 

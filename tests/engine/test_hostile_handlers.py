@@ -16,8 +16,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
-from treadle.doers import balanced, concurrency, priority, unlimited
-from treadle.doers.base import Task
+from treadle.doers import Task, balanced, concurrency, priority, unlimited
 from treadle.events import Succeeded
 
 

@@ -162,7 +162,7 @@ class Fleet:
         await turns()
 
     async def run_for(self, seconds: float, step: float = 1.0) -> None:
-        """As time passes: in steps that nobody would notice."""
+        """Let time pass in steps too small to count as a suspension."""
         for _ in range(int(seconds / step)):
             await self.advance(step)
 
@@ -195,7 +195,7 @@ def every_minute(process: Process, **options: Any) -> ScheduleHandle:
 # ------------------------------------------------------------------------------------------- making schedules
 
 
-async def test_what_is_refused_when_it_is_made(fleet: Fleet) -> None:
+async def test_bad_arguments_are_refused(fleet: Fleet) -> None:
     client = fleet.process().client
     with pytest.raises(ScheduleError):
         client.schedule("s", run=tick)
@@ -246,7 +246,7 @@ async def test_nothing_is_asked_of_the_store_without_schedules(fleet: Fleet) -> 
     assert process.line.calls.total() - process.line.calls["open"] - process.line.calls["subscribe"] == 0
 
 
-async def test_waiting_costs_little(fleet: Fleet) -> None:
+async def test_waiting_makes_few_calls_to_the_store(fleet: Fleet) -> None:
     """A call or so for each ten poll intervals."""
     process = fleet.process()
     process.client.schedule("s", every=86400, run=tick)
@@ -259,12 +259,12 @@ async def test_waiting_costs_little(fleet: Fleet) -> None:
 # ----------------------------------------------------------------------------------------------------- firing
 
 
-async def test_an_occurrence_submits_work_and_tells(fleet: Fleet) -> None:
+async def test_an_occurrence_submits_work_and_wakes_workers(fleet: Fleet) -> None:
     process = fleet.process()
     wakes: list[bool] = []
     handle = process.client.schedule("s", every=60, run=lambda: tick(7), priority=5, queue="q", workflow="w")
     await process.start()
-    process.client._core.wakeups.listen(lambda signal: wakes.append(signal.ready))
+    process.client._core.wakeups.listen(lambda wake: wakes.append(wake.ready))
     due = handle.next_at
     await fleet.advance(59)
     assert await process.items() == []
@@ -284,17 +284,17 @@ async def test_an_occurrence_submits_work_and_tells(fleet: Fleet) -> None:
 
 
 async def test_the_id_of_the_work_is_kept(fleet: Fleet) -> None:
-    minted: list[Work[Any, Any]] = []
+    made: list[Work[Any, Any]] = []
 
     def run() -> Work[int, int]:
-        minted.append(tick())
-        return minted[-1]
+        made.append(tick())
+        return made[-1]
 
     process = fleet.process()
     process.client.schedule("s", every=60, run=run)
     await process.start()
     await fleet.advance(60)
-    assert [item.id for item in await process.items()] == [minted[0].id]
+    assert [item.id for item in await process.items()] == [made[0].id]
 
 
 async def test_run_may_be_async_and_may_have_nothing_to_do(fleet: Fleet) -> None:
@@ -398,7 +398,7 @@ async def test_work_that_cannot_be_stored(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("wrong", [ValueError("no"), "tick", 5])
-async def test_a_run_that_fails_is_reported_and_goes_by(fleet: Fleet, wrong: Any) -> None:
+async def test_a_run_that_fails_is_reported_and_its_occurrence_is_skipped(fleet: Fleet, wrong: Any) -> None:
     answers = iter([wrong, None])
 
     def run() -> Any:
@@ -652,7 +652,7 @@ async def test_a_machine_that_was_suspended(fleet: Fleet, catch_up: Any, expecte
     assert len(process.fired) == expected + 1
 
 
-async def test_a_monotonic_clock_that_stood_still(fleet: Fleet) -> None:
+async def test_a_monotonic_clock_that_stopped(fleet: Fleet) -> None:
     """As on Linux while the machine is suspended: only the wall clock tells."""
     process = fleet.process()
     process.client.schedule("s", every=3600, run=tick)
@@ -713,7 +713,7 @@ async def test_the_old_code_steps_back_in_a_rolling_deployment(fleet: Fleet) -> 
     assert len(new.fired) == 15
     await new.stop()
     await fleet.run_for(UNSEEN * REFRESH + 180)
-    assert old.fired, "nobody has the new code any more"
+    assert old.fired, "no process has the new code any more"
 
 
 # -------------------------------------------------------------------------------------------------- operating
@@ -772,7 +772,7 @@ async def test_cancelled_while_it_is_being_stored(fleet: Fleet) -> None:
     assert await fleet.store.schedules() == []
 
 
-async def test_cancelled_while_another_process_says_that_its_code_is_there(fleet: Fleet) -> None:
+async def test_cancelled_while_another_process_marks_it_as_seen(fleet: Fleet) -> None:
     first, second = await fleet.processes(2, lambda p: p.client.schedule("s", every=86400, run=tick))
     put = fleet.store.put_schedule
 
@@ -848,7 +848,7 @@ async def test_trigger_with_nothing_to_do_or_with_an_error(fleet: Fleet) -> None
         await process.client.schedule("b", every=60, run=broken).trigger()
 
 
-async def test_verbs_on_what_is_not_there(fleet: Fleet) -> None:
+async def test_operations_on_an_unknown_schedule(fleet: Fleet) -> None:
     first, other = fleet.process(), fleet.process()
     every_minute(first)
     await first.start()
@@ -879,10 +879,10 @@ async def test_a_schedule_whose_code_is_gone_is_an_orphan(fleet: Fleet) -> None:
         async with Treadle(fleet.store, clock=clock):
             assert await orphaned() == [False, False], "one of the others may have it"
             await fleet.run_for(UNSEEN * REFRESH + 5)
-            assert await orphaned() == [True, True], "but nobody has said so for long"
+            assert await orphaned() == [True, True], "but no process has marked it as seen for long"
 
 
-async def test_a_sign_now_and_then_that_the_code_is_there(fleet: Fleet) -> None:
+async def test_schedules_are_marked_as_seen_now_and_then(fleet: Fleet) -> None:
     processes = await fleet.processes(3, lambda p: p.client.schedule("s", every=86400, run=tick))
     for process in processes:
         process.line.calls.clear()

@@ -197,7 +197,7 @@ def no_compensation_lost(patch: Patch) -> None:
 
 @mutant("a submit is repeated under another id")
 def submitted_twice(patch: Patch) -> None:
-    real = Submitter._patiently
+    real = Submitter._submit_with_retries
 
     async def patiently(self: Any, submissions: Any) -> Any:
         try:
@@ -209,7 +209,7 @@ def submitted_twice(patch: Patch) -> None:
             ]
             return await real(self, renamed)
 
-    patch(Submitter, "_patiently", patiently)
+    patch(Submitter, "_submit_with_retries", patiently)
 
 
 @mutant("what a lost submit has stored is called a duplicate")
@@ -217,7 +217,7 @@ def own_duplicate(patch: Patch) -> None:
     async def own(self: Any, items: Any, answer: Any) -> Any:
         return answer
 
-    patch(Submitter, "_own", own)
+    patch(Submitter, "_own_answer", own)
 
 
 @mutant("what a lost submit has leased is not asked for")

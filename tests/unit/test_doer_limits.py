@@ -1,4 +1,4 @@
-"""Doers whose limits hold across the fleet: who may start, what is charged, and what happens to slots."""
+"""Doers with fleet-wide limits: which tasks start, what is charged, and which permits are returned."""
 
 import asyncio
 import random
@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from treadle import rules
-from treadle.doers import BaseDoer, Task, balanced, concurrency, rate_limited
+from treadle.doers import Task, balanced, concurrency, rate_limited
+from treadle.doers.base import BaseDoer
 from treadle.doers.limited import LimitedDoer
 from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
 from treadle.item import Limit, PermitReply, PermitRequest
@@ -16,51 +17,51 @@ from treadle.testing.clock import ManualClock
 
 
 class Store:
-    """Permits as the contract has them, by the arithmetic that the backends use; and a switch for trouble."""
+    """Gives permits as the contract says, by the arithmetic of the backends. It can be made to fail."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self.gauges: dict[Limit, rules.LimitState] = {}
+        self.states: dict[Limit, rules.LimitState] = {}
         self.held: Counter[tuple[str, Limit]] = Counter()
-        self.takes = self.gives = 0
+        self.take_calls = self.return_calls = 0
         self.peak = 0
         self.broken = False
         self.answers_lost = False
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
-        self.takes += 1
+        self.take_calls += 1
         await self._reach()
-        grants = [self._take(take, worker) for take in requests]
+        replies = [self._reply(request, worker) for request in requests]
         self._lose_answer()
-        return grants
+        return replies
 
-    def _take(self, take: PermitRequest, worker: str) -> PermitReply:
-        grant, gauges = rules.permit(take, self.gauges, self._clock.now())
-        self.gauges |= gauges
-        for limit in take.limits:
+    def _reply(self, request: PermitRequest, worker: str) -> PermitReply:
+        reply, states = rules.permit(request, self.states, self._clock.now())
+        self.states |= states
+        for limit in request.limits:
             if limit.algorithm == "slots":
-                self.held[worker, limit] += grant.count
-                self.peak = max(self.peak, int(self.gauges[limit].used))
-        return grant
+                self.held[worker, limit] += reply.count
+                self.peak = max(self.peak, int(self.states[limit].used))
+        return reply
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        self.gives += 1
+        self.return_calls += 1
         await self._reach()
-        for take in requests:
-            for limit in take.limits:
-                number = min(take.count, self.held[worker, limit])
+        for request in requests:
+            for limit in request.limits:
+                number = min(request.count, self.held[worker, limit])
                 if number:
                     self.held[worker, limit] -= number
-                    gauge = self.gauges[limit]
-                    self.gauges[limit] = gauge._replace(used=gauge.used - number)
+                    state = self.states[limit]
+                    self.states[limit] = state._replace(used=state.used - number)
         self._lose_answer()
 
     async def _reach(self) -> None:
-        await self.gate.wait()
+        await self.answering.wait()
         if self.broken:
             raise StoreUnavailable("down")
 
@@ -181,10 +182,10 @@ async def test_every_algorithm_lets_all_through_in_time_and_in_order(
         await turns()
         await clock.advance(2)
     assert crowd.started == names
-    assert bench.store.takes < 30, "asked again when something can be had, not all the time"
+    assert bench.store.take_calls < 30, "asked again when something can be had, not all the time"
 
 
-async def test_priority_then_age_decides_who_gets_the_permit(bench: Bench, clock: ManualClock) -> None:
+async def test_permits_go_by_priority_then_age(bench: Bench, clock: ManualClock) -> None:
     crowd = bench(rate_limited(1, 10))
     crowd.submit("a1")
     await turns()
@@ -197,7 +198,7 @@ async def test_priority_then_age_decides_who_gets_the_permit(bench: Bench, clock
     assert crowd.started == ["a1", "a3", "a2"]
 
 
-async def test_one_timer_however_many_wait(bench: Bench, clock: ManualClock) -> None:
+async def test_all_waiting_tasks_share_one_timer(bench: Bench, clock: ManualClock) -> None:
     crowd = bench(rate_limited(1, 10, per="lane"))
     for lane in "abcdef":
         crowd.submit(f"{lane}1", f"{lane}2")
@@ -279,7 +280,7 @@ async def test_a_denied_lane_does_not_hold_up_the_others(bench: Bench) -> None:
     assert crowd.started == ["a1", "b1"]
 
 
-async def test_the_common_limit_goes_to_whoever_was_first_whatever_the_lane(bench: Bench) -> None:
+async def test_a_common_limit_serves_tasks_in_order_across_lanes(bench: Bench) -> None:
     crowd = bench(rate_limited(3, 60, inner=rate_limited(3, 60, per="lane")))
     crowd.submit("a1", "b1", "a2", "b2")
     await turns()
@@ -295,14 +296,14 @@ async def test_a_bounded_doer_inside_runs_what_was_let_through(bench: Bench) -> 
     assert crowd.started == ["a1", "a2", "a3"]
 
 
-async def test_two_limits_of_one_kind_are_one_too_many() -> None:
+async def test_two_limits_of_one_kind_are_refused() -> None:
     with pytest.raises(InputError, match="keep the lower one"):
         rate_limited(1, 60, inner=rate_limited(2, 60))
     rate_limited(1, 60, inner=rate_limited(2, 1))
     concurrency(5, inner=concurrency(1, per="lane"))
 
 
-# ------------------------------------------------------------------------------------------------------ slots
+# ------------------------------------------------------------------------------------------ concurrency
 
 
 async def test_no_more_than_the_limit_run_at_once(bench: Bench, store: Store) -> None:
@@ -334,7 +335,7 @@ async def test_one_at_a_time_per_lane(bench: Bench) -> None:
     assert crowd.started == ["a1", "b1", "a2", "a3"]
 
 
-async def test_slots_held_elsewhere_are_asked_for_again(bench: Bench, clock: ManualClock) -> None:
+async def test_permits_held_elsewhere_are_asked_for_again(bench: Bench, clock: ManualClock) -> None:
     one, two = bench(concurrency(1), "one"), bench(concurrency(1), "two")
     one.submit("a1")
     await turns()
@@ -348,7 +349,7 @@ async def test_slots_held_elsewhere_are_asked_for_again(bench: Bench, clock: Man
     assert two.started == ["a2"]
 
 
-async def test_a_slot_freed_by_one_lane_serves_another_of_its_tenant(bench: Bench) -> None:
+async def test_a_permit_returned_by_one_lane_serves_another_of_its_tenant(bench: Bench) -> None:
     crowd = bench(concurrency(1, per="tenant", inner=concurrency(5, per="lane")))
     crowd.submit("a1", "b1")
     await turns()
@@ -357,7 +358,7 @@ async def test_a_slot_freed_by_one_lane_serves_another_of_its_tenant(bench: Benc
     assert crowd.started == ["a1", "b1"]
 
 
-async def test_a_task_that_fails_gives_its_slot_back(bench: Bench, store: Store) -> None:
+async def test_a_task_that_fails_returns_its_permit(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(1))
 
     async def broken() -> None:
@@ -391,7 +392,7 @@ async def test_many_short_tasks_keep_to_the_limit_and_all_run(bench: Bench, stor
 # ---------------------------------------------------------------------------------------------- room to claim
 
 
-async def test_the_room_grows_while_all_is_granted_and_shrinks_when_it_is_not(bench: Bench) -> None:
+async def test_the_room_grows_while_all_get_permits_and_shrinks_when_one_is_denied(bench: Bench) -> None:
     crowd = bench(rate_limited(40, 1000, per="lane"))
     rooms = [crowd.doer.available()]
     crowd.submit(*(f"a{n}" for n in range(rooms[0])))
@@ -421,7 +422,7 @@ async def test_nothing_is_claimed_for_a_common_limit_that_is_reached(
 # ------------------------------------------------------------------------------------------------ taking back
 
 
-async def test_what_waits_can_be_taken_back(bench: Bench, store: Store) -> None:
+async def test_waiting_tasks_can_be_cancelled(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(1))
     crowd.submit("a1", "a2", "a3")
     await turns()
@@ -431,21 +432,21 @@ async def test_what_waits_can_be_taken_back(bench: Bench, store: Store) -> None:
     assert (crowd.started, store.in_use()) == (["a1"], 0)
 
 
-async def test_what_is_being_asked_for_can_be_taken_back_and_its_slot_goes_back(
-    bench: Bench, store: Store
-) -> None:
+async def test_a_task_cancelled_during_the_request_returns_its_permit(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(2))
-    store.gate.clear()
+    store.answering.clear()
     crowd.submit("a1")
     await turns()
     assert crowd.doer.available() > 0
     assert crowd.doer.cancel_pending() == [crowd.tasks["a1"]]
-    store.gate.set()
+    store.answering.set()
     await asyncio.wait_for(crowd.doer.idle(), 5)
-    assert (crowd.started, store.takes, store.in_use()) == ([], 1, 0)
+    assert (crowd.started, store.take_calls, store.in_use()) == ([], 1, 0)
 
 
-async def test_what_was_let_through_but_waits_inside_can_be_taken_back(bench: Bench, store: Store) -> None:
+async def test_a_permitted_task_that_waits_in_the_inner_doer_can_be_cancelled(
+    bench: Bench, store: Store
+) -> None:
     crowd = bench(concurrency(3, inner=balanced(1, buffer=5)))
     crowd.submit("a1", "a2", "a3", "a4")
     await turns()
@@ -457,11 +458,11 @@ async def test_what_was_let_through_but_waits_inside_can_be_taken_back(bench: Be
 
 async def test_tasks_that_come_while_others_are_asked_for_join_their_line(bench: Bench, store: Store) -> None:
     crowd = bench(rate_limited(2, 10, per="lane"))
-    store.gate.clear()
+    store.answering.clear()
     crowd.submit("a1", "a2")
     await turns()
     crowd.submit("a3")
-    store.gate.set()
+    store.answering.set()
     await turns()
     assert crowd.started == ["a1", "a2"]
     assert crowd.doer.cancel_pending() == [crowd.tasks["a3"]]
@@ -470,7 +471,7 @@ async def test_tasks_that_come_while_others_are_asked_for_join_their_line(bench:
 # ---------------------------------------------------------------------------------------------------- trouble
 
 
-async def test_a_store_in_trouble_is_reported_and_asked_again_with_patience(
+async def test_a_failing_store_is_reported_and_asked_again_less_and_less_often(
     bench: Bench, store: Store, clock: ManualClock
 ) -> None:
     crowd = bench(rate_limited(5, 10))
@@ -480,14 +481,14 @@ async def test_a_store_in_trouble_is_reported_and_asked_again_with_patience(
         await turns()
         await clock.advance(0.1)
     assert {str(error) for error in bench.errors} == {"down"}
-    assert 5 <= store.takes <= 10, "0.1 s, then twice as long each time"
+    assert 5 <= store.take_calls <= 10, "0.1 s, then twice as long each time"
     store.broken = False
     await clock.advance(5)
     await turns()
     assert crowd.started == ["a1"]
 
 
-async def test_slots_taken_by_a_call_without_an_answer_go_back(
+async def test_permits_of_a_call_without_an_answer_are_returned(
     bench: Bench, store: Store, clock: ManualClock
 ) -> None:
     crowd = bench(concurrency(2))
@@ -505,7 +506,7 @@ async def test_slots_taken_by_a_call_without_an_answer_go_back(
 
 
 @pytest.mark.parametrize("trouble", ["broken", "answers_lost"])
-async def test_a_give_without_an_answer_never_frees_a_slot_in_use(
+async def test_a_return_without_an_answer_never_frees_a_permit_in_use(
     bench: Bench, store: Store, clock: ManualClock, trouble: str
 ) -> None:
     crowd = bench(concurrency(2))
@@ -534,11 +535,11 @@ async def test_a_give_without_an_answer_never_frees_a_slot_in_use(
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_whatever_happens_limits_hold_and_everything_runs(
+async def test_limits_hold_and_every_task_runs_despite_errors(
     store: Store, clock: ManualClock, seed: int
 ) -> None:
     """Two workers, three lanes, a store that fails now and then: no lane runs more than its limit, no task is
-    lost, none runs twice, and in the end every slot is back."""
+    lost, none runs twice, and in the end every permit is returned."""
     draw = random.Random(seed)
     running: Counter[str] = Counter()
     ran: list[int] = []
@@ -629,7 +630,7 @@ async def test_close_stops_what_is_under_way_with_the_store(
     crowd.submit("a1", "a2")
     await turns()
     assert clock.sleepers == 1
-    store.gate.clear()
+    store.answering.clear()
     await clock.advance(10)
     await crowd.doer.close()
     assert (clock.sleepers, crowd.doer.cancel_pending()) == (0, [crowd.tasks["a2"]])
@@ -637,7 +638,7 @@ async def test_close_stops_what_is_under_way_with_the_store(
     await crowd.doer.idle()
 
 
-async def test_tasks_of_an_earlier_life_do_not_disturb_the_next(store: Store, clock: ManualClock) -> None:
+async def test_tasks_of_an_earlier_binding_do_not_disturb_the_next(store: Store, clock: ManualClock) -> None:
     doer = concurrency(1)
     doer.bind(store, clock, "first")
     old = Crowd(doer)
@@ -645,7 +646,7 @@ async def test_tasks_of_an_earlier_life_do_not_disturb_the_next(store: Store, cl
     await turns()
     await doer.close()
     store.held.clear()
-    store.gauges.clear()
+    store.states.clear()
     doer.bind(store, clock, "second")
     new = Crowd(doer)
     new.submit("a2")
@@ -661,7 +662,7 @@ async def test_tasks_of_an_earlier_life_do_not_disturb_the_next(store: Store, cl
     await doer.close()
 
 
-def test_names_fit_and_tell_everybody_apart() -> None:
+def test_limit_names_fit_and_are_distinct() -> None:
     from treadle.doers.limit_rules import LimitRule
 
     rule = LimitRule(1, 1.0, "slots", "lane")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from treadle import doers
-from treadle.doers import BaseDoer, Task, balanced, managed, oldest, priority, unlimited
+from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
-from treadle.doers.bounded import AHEAD, Entry
+from treadle.doers.base import BaseDoer, managed
+from treadle.doers.bounded import AHEAD, WaitingTask
 from treadle.errors import InputError
 
 
@@ -85,7 +86,7 @@ async def test_all_that_is_submitted_runs_and_idle_waits_for_it(make: Callable[[
 
 
 @pytest.mark.parametrize("make", EVERY)
-async def test_what_a_task_raises_is_reported_and_frees_its_slot(make: Callable[[], BaseDoer]) -> None:
+async def test_an_error_of_a_task_is_reported_and_frees_its_room(make: Callable[[], BaseDoer]) -> None:
     doer, errors = make(), list[Exception]()
     doer.on_error(errors.append)
 
@@ -204,7 +205,7 @@ async def test_available_counts_what_is_held() -> None:
     assert doer.available() == 4
 
 
-async def test_a_slot_that_frees_is_told_and_one_that_is_filled_again_is_not() -> None:
+async def test_free_room_is_told_unless_a_waiting_task_fills_it() -> None:
     crowd, doer, told = Crowd(), priority(1, buffer=0), list[int]()
     doer.on_free(lambda: told.append(doer.available()))
     doer.submit(crowd.task("a"))
@@ -254,7 +255,7 @@ async def test_a_line_is_filled_up_when_half_of_it_has_left() -> None:
 
 
 async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
-    """In which order a doer with one slot, taken, starts the others."""
+    """The order in which a doer with room for one task starts the others."""
     crowd = Crowd()
     doer.submit(crowd.task("first"), lane="-")
     for n, options in enumerate(waiting):
@@ -266,7 +267,7 @@ async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
     return crowd.started[1:]
 
 
-async def test_priority_goes_by_priority_then_age_then_turn() -> None:
+async def test_priority_goes_by_priority_then_age_then_submission() -> None:
     waiting = [
         {"name": "low new", "priority": 1, "queued_at": 9.0},
         {"name": "low old", "priority": 1, "queued_at": 1.0},
@@ -288,7 +289,7 @@ async def test_among_equals_the_order_of_the_store_counts(make: Callable[..., Ba
     assert await order_of(make(1), waiting) == ["high", "a1", "b1", "a2"]
 
 
-async def test_oldest_goes_by_age_then_turn() -> None:
+async def test_oldest_goes_by_age_then_submission() -> None:
     waiting = [
         {"name": "new", "priority": 9, "queued_at": 9.0},
         {"name": "old", "priority": 1, "queued_at": 1.0},
@@ -297,7 +298,7 @@ async def test_oldest_goes_by_age_then_turn() -> None:
     assert await order_of(oldest(1, buffer=10), waiting) == ["old", "old too", "new"]
 
 
-async def test_balanced_breaks_ties_by_priority_then_age_then_turn() -> None:
+async def test_balanced_breaks_ties_by_priority_then_age_then_submission() -> None:
     waiting = [
         {"name": "c", "lane": "c", "priority": 1, "queued_at": 2.0},
         {"name": "b", "lane": "b", "priority": 1, "queued_at": 1.0},
@@ -307,7 +308,7 @@ async def test_balanced_breaks_ties_by_priority_then_age_then_turn() -> None:
     assert await order_of(balanced(1, buffer=10), waiting) == ["a", "b", "b too", "c"]
 
 
-async def test_balanced_gives_the_slot_to_the_lane_that_runs_the_fewest() -> None:
+async def test_balanced_starts_the_lane_that_runs_the_fewest() -> None:
     crowd, doer = Crowd(), balanced(2, buffer=10)
     for name in ("a1", "a2", "a3", "b1"):
         doer.submit(crowd.task(name), lane=name[0], priority=9 if name == "a3" else 0)
@@ -332,7 +333,7 @@ async def test_balanced_tells_equal_lanes_of_two_tenants_apart() -> None:
     await doer.idle()
 
 
-async def test_what_has_not_started_can_be_taken_back() -> None:
+async def test_tasks_that_have_not_started_can_be_cancelled() -> None:
     for doer in (balanced(1), priority(1), oldest(1)):
         crowd = Crowd()
         tasks = [crowd.task(str(n)) for n in range(4)]
@@ -354,13 +355,13 @@ async def test_what_has_not_started_can_be_taken_back() -> None:
 
 
 class PlainLine:
-    """The rule as it is written, by looking at everybody."""
+    """The rule as it is documented, by comparing all waiting tasks."""
 
     def __init__(self) -> None:
-        self.waiting: list[Entry] = []
+        self.waiting: list[WaitingTask] = []
         self.running: dict[tuple[str, str], int] = {}
 
-    def pop(self) -> Entry:
+    def pop(self) -> WaitingTask:
         entry = min(self.waiting, key=lambda each: (self.running.get(each.lane, 0), each.order))
         self.waiting.remove(entry)
         return entry
@@ -375,7 +376,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         if move < 0.5:
             lane = ("t", str(draw.randrange(5)))
             order = (*line.order(draw.randrange(3), float(draw.randrange(3)), None), seq)
-            entry = Entry(order, done, lane)
+            entry = WaitingTask(order, done, lane)
             line.push(entry)
             plain.waiting.append(entry)
         elif move < 0.8 and len(line):
@@ -395,8 +396,8 @@ def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
     line = BalancedLine()
     for n in range(10_000):
         lane = ("t", str(n % 3) if n < 5000 else str(n))
-        line.push(Entry((0, 0.0, n), done, lane))
-        line.push(Entry((0, 0.0, n + 0.5), done, ("t", "deep")))
+        line.push(WaitingTask((0, 0.0, n), done, lane))
+        line.push(WaitingTask((0, 0.0, n + 0.5), done, ("t", "deep")))
         popped = line.pop()
         line.started(popped.lane)
         line.ended(popped.lane)
@@ -438,7 +439,7 @@ class Own:
             await asyncio.sleep(0)
 
 
-async def test_a_doer_of_ones_own_runs_reports_and_tells_of_room() -> None:
+async def test_a_users_doer_runs_tasks_reports_errors_and_tells_of_room() -> None:
     own = Own()
     doer, errors, told = managed(own), list[Exception](), list[int]()
     doer.on_error(errors.append)
@@ -455,7 +456,7 @@ async def test_a_doer_of_ones_own_runs_reports_and_tells_of_room() -> None:
     assert told == [2]
 
 
-async def test_what_a_doer_of_ones_own_has_not_started_can_be_taken_back() -> None:
+async def test_tasks_that_a_users_doer_has_not_started_can_be_cancelled() -> None:
     crowd, doer = Crowd(), managed(Own())
     tasks = [crowd.task(name) for name in "abc"]
     for task in tasks:
@@ -467,7 +468,7 @@ async def test_what_a_doer_of_ones_own_has_not_started_can_be_taken_back() -> No
     assert crowd.started == ["a"], "called later, they do nothing"
 
 
-async def test_a_refusal_goes_through_to_the_engine() -> None:
+async def test_an_error_of_a_users_doer_reaches_the_engine() -> None:
     doer = managed(Own())
     with pytest.raises(RuntimeError, match="no"):
         doer.submit(done, lane="refused")
@@ -497,12 +498,12 @@ async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself()
     assert (seen, told) == (["acme"], [None])
 
 
-def test_our_own_doers_are_not_wrapped() -> None:
+def test_built_in_doers_are_not_wrapped() -> None:
     doer = unlimited()
     assert managed(doer) is doer
 
 
-def test_what_is_no_doer_is_refused_by_name() -> None:
+def test_an_object_without_the_methods_is_refused() -> None:
     class Half:
         def available(self) -> int:
             return 1
@@ -511,7 +512,7 @@ def test_what_is_no_doer_is_refused_by_name() -> None:
         managed(Half())  # type: ignore[arg-type]
 
 
-def test_the_names_are_there() -> None:
+def test_all_exported_names_exist() -> None:
     assert [name for name in doers.__all__ if not hasattr(doers, name)] == []
 
 

@@ -37,7 +37,7 @@ class Notes:
         task.cancel()
 
 
-async def test_what_never_waits_shares_a_task() -> None:
+async def test_handlers_that_never_wait_share_a_task() -> None:
     doer, notes = unlimited(), Notes()
     for _ in range(5):
         doer.submit(notes.quick)
@@ -46,7 +46,7 @@ async def test_what_never_waits_shares_a_task() -> None:
     assert len(set(notes.tasks)) == 1
 
 
-async def test_one_that_waits_holds_nobody_up() -> None:
+async def test_a_handler_that_waits_does_not_delay_the_others() -> None:
     doer, notes = unlimited(), Notes()
     for _ in range(5):
         doer.submit(notes.waiting)
@@ -60,7 +60,7 @@ async def test_one_that_waits_holds_nobody_up() -> None:
     await doer.idle()
 
 
-async def test_the_task_of_one_that_has_waited_is_used_for_no_other() -> None:
+async def test_the_task_of_a_handler_that_waited_is_not_reused() -> None:
     doer, notes = unlimited(), Notes()
     doer.submit(notes.waiting)
     await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def test_the_task_of_one_that_has_waited_is_used_for_no_other() -> None:
     assert len(set(notes.tasks)) == 2
 
 
-async def test_nobody_finds_what_another_has_set() -> None:
+async def test_context_variables_do_not_leak_between_handlers() -> None:
     doer, notes = unlimited(), Notes()
     for task in (notes.quick, notes.marking, notes.quick, notes.marking, notes.quick):
         doer.submit(task)
@@ -79,7 +79,7 @@ async def test_nobody_finds_what_another_has_set() -> None:
     assert notes.found == ["none"] * 5
 
 
-async def test_nobody_is_cancelled_in_the_place_of_another() -> None:
+async def test_a_cancellation_does_not_reach_the_next_handler() -> None:
     doer, notes = unlimited(), Notes()
     notes.gate.set()
     doer.submit(notes.cancelling)
@@ -90,7 +90,7 @@ async def test_nobody_is_cancelled_in_the_place_of_another() -> None:
     assert [task.cancelled() for task in notes.tasks if task is not None] == [True, False, False]
 
 
-async def test_an_error_stops_nobody() -> None:
+async def test_an_error_does_not_stop_the_others() -> None:
     doer, notes, errors = unlimited(), Notes(), list[Exception]()
     doer.on_error(errors.append)
 
@@ -103,7 +103,7 @@ async def test_an_error_stops_nobody() -> None:
     assert len(notes.tasks) == len(errors) == 2
 
 
-async def test_what_has_not_begun_can_be_taken_back() -> None:
+async def test_tasks_that_have_not_started_can_be_cancelled() -> None:
     doer, notes = unlimited(), Notes()
     doer.submit(notes.quick)
     assert doer.cancel_pending() == [notes.quick]

@@ -1,6 +1,6 @@
-"""Child: one worker process under a supervisor. `python -m treadle.cli.child`, with its orders as JSON.
+"""Child: one worker process under a supervisor: `python -m treadle.cli.child`, with its options as JSON.
 
-It stops by itself when its supervisor is gone (its standard input ends), and on SIGTERM.
+It stops on SIGTERM, and when its supervisor is gone: then its standard input ends.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load
-from treadle.cli.tick import Tick
 from treadle.doers import balanced
 from treadle.worker import Worker
 
 USAGE_ERROR = 2
-"""Exit code for what restarting would not mend."""
+"""Exit code for an error that a restart would not fix."""
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells a child."""
+class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`."""
 
     app: str
     worker: str
-    tick: str
+    liveness: str
     queues: tuple[str, ...] | None = None
     tenants: tuple[str, ...] | None = None
     concurrency: int | None = None
@@ -38,49 +38,49 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    options = msgspec.json.decode(sys.argv[1], type=ChildOptions)
     logging.basicConfig(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
     )
-    # Works while a C call holds the GIL, which a Python signal handler does not.
+    # Works while a C call holds the GIL. A Python signal handler would not.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the supervisor's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
     try:
-        asyncio.run(work(orders))
+        asyncio.run(work(options))
     except CannotLoad as error:
         print(f"treadle: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
         sys.exit(USAGE_ERROR)
 
 
-async def work(orders: Orders) -> None:
-    tick = Tick(Path(orders.tick))
-    ticking = asyncio.ensure_future(tick.run())
+async def work(options: ChildOptions) -> None:
+    """Run the app's worker until told to stop."""
+    liveness = asyncio.ensure_future(LoopLiveness(Path(options.liveness)).run())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_reader(sys.stdin.fileno(), _orphaned, stop)
-    app = load(orders.app)
+    loop.add_reader(sys.stdin.fileno(), _stop_at_end_of_input, stop)
+    app = load(options.app)
     worker = app.worker.like(
-        id=orders.worker,
-        queues=orders.queues,
-        tenants=orders.tenants,
-        doer=None if orders.concurrency is None else balanced(orders.concurrency),
+        id=options.worker,
+        queues=options.queues,
+        tenants=options.tenants,
+        doer=None if options.concurrency is None else balanced(options.concurrency),
     )
     try:
-        if orders.burst:
-            await _burst(worker, stop)
+        if options.burst:
+            await _run_burst(worker, stop)
         else:
             await worker.run(until=stop)
     finally:
         loop.remove_reader(sys.stdin.fileno())
         await app.close()
-        ticking.cancel()
+        liveness.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await ticking
+            await liveness
 
 
-async def _burst(worker: Worker, stop: asyncio.Event) -> None:
-    """Run what is due to its end, then stop."""
+async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:
+    """Run the items that are due, then stop."""
     await worker.start()
     stopping = asyncio.ensure_future(stop.wait())
     draining = asyncio.ensure_future(worker.drain())
@@ -92,7 +92,7 @@ async def _burst(worker: Worker, stop: asyncio.Event) -> None:
         await worker.stop()
 
 
-def _orphaned(stop: asyncio.Event) -> None:
+def _stop_at_end_of_input(stop: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         stop.set()
 

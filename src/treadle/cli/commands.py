@@ -1,4 +1,4 @@
-"""The commands, on typer."""
+"""The commands of the command line, built with typer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from treadle.app import Treadle
-from treadle.cli.child import USAGE_ERROR, Orders
+from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load
-from treadle.cli.reload import Watcher
+from treadle.cli.reload import FileWatcher
 from treadle.cli.supervisor import Supervisor
 from treadle.clock import SystemClock
 from treadle.connect import connect
@@ -24,38 +24,38 @@ commands = typer.Typer(
     name="treadle", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
 )
 
-App = Annotated[str, typer.Argument(help="where the app is: package.module:name", metavar="MODULE:APP")]
+App = Annotated[str, typer.Argument(help="the app, as package.module:name", metavar="MODULE:APP")]
 
 
 @commands.command()
 def worker(
     app: App,
-    queues: Annotated[str, typer.Option(help="only these, separated by commas")] = "",
-    tenants: Annotated[str, typer.Option(help="only these, separated by commas")] = "",
+    queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
+    tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
     concurrency: Annotated[
-        int, typer.Option(min=0, help="at most so many at once, per process; 0: as the app says")
+        int, typer.Option(min=0, help="the most items at once, per process; 0: as the app is set")
     ] = 0,
-    processes: Annotated[int, typer.Option(min=1, help="how many worker processes")] = 1,
-    burst: Annotated[bool, typer.Option(help="run what is due to its end, then exit")] = False,
-    reload: Annotated[bool, typer.Option(help="restart when a file of the project changes")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="the number of worker processes")] = 1,
+    burst: Annotated[bool, typer.Option(help="run the items that are due, then exit")] = False,
+    reload: Annotated[bool, typer.Option(help="restart when a Python file of the project changes")] = False,
     max_block: Annotated[
-        float, typer.Option(help="kill a process whose event loop stands still for so long")
+        float, typer.Option(help="kill a process whose event loop is blocked for this many seconds")
     ] = 60.0,
 ) -> None:
-    """Run workers: a supervisor, and the processes that it keeps alive.
+    """Run workers: a supervisor, and the worker processes that it starts.
 
-    SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds); a second one ends them. Exits
-    with 0 when stopped, with 2 if the app cannot be loaded.
+    SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
+    The exit code is 0 when stopped, 2 if the app cannot be loaded.
     """
     logging.basicConfig(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
     )
     opened = _load(app)
     settings = core_of(opened).settings
-    orders = Orders(
+    options = ChildOptions(
         app=app,
         worker="",
-        tick="",
+        liveness="",
         queues=_names(queues),
         tenants=_names(tenants),
         concurrency=concurrency or None,
@@ -63,7 +63,7 @@ def worker(
     )
     supervisor = Supervisor(
         opened.backend,
-        orders,
+        options,
         processes=processes,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
@@ -76,16 +76,16 @@ def worker(
 async def _supervise(supervisor: Supervisor, reload: bool) -> int:
     if not reload:
         return await supervisor.run()
-    watching = asyncio.ensure_future(Watcher().run(supervisor.restart))
+    watcher = asyncio.ensure_future(FileWatcher().run(supervisor.restart))
     try:
         return await supervisor.run()
     finally:
-        watching.cancel()
+        watcher.cancel()
 
 
 @commands.command()
 def migrate(url: Annotated[str, typer.Argument(help="sqlite:///work.db, postgresql://...")]) -> None:
-    """Bring a store's tables to this version. Safe to run many times, and from many places at once."""
+    """Migrate a store's tables to this version. It may run many times, and from many processes at once."""
     try:
         asyncio.run(_migrate(url))
     except TreadleError as error:
@@ -101,7 +101,7 @@ async def _migrate(url: str) -> None:
 
 @commands.command()
 def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> None:
-    """Print the tables as SQL, for those who run their migrations themselves."""
+    """Print the tables as SQL, to run migrations with another tool."""
     if kind == "sqlite":
         from treadle.backends.sqlite import schema_sql
     elif kind in ("postgres", "postgresql"):

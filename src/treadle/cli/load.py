@@ -1,4 +1,4 @@
-"""From `module:app` to the app."""
+"""Load the app that a command names as `module:app`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from treadle.app import Treadle
 
 
 class CannotLoad(Exception):
-    """The app was not found; the message says what was."""
+    """The app was not found. The message says what was found instead."""
 
 
 def load(path: str) -> Treadle:
-    """The app that `package.module:name` names. The current directory is searched first, as for scripts."""
+    """Import the app `package.module:name`. The current directory is searched first, as for scripts."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise CannotLoad(f"{path!r} is not of the form module:app, as in shop.jobs:app")

@@ -1,17 +1,17 @@
-"""Supervisor: a small process that keeps its children's leases alive, and buries them when they are dead.
+"""Supervisor: a small process that starts worker processes and keeps their leases alive.
 
-A thread cannot beat while a C call holds the GIL for a minute; another process can. Past importing the app,
-the supervisor runs none of the user's code. For each child it
+A thread cannot send heartbeats while a C call holds the GIL for a minute. Another process can. The supervisor
+imports the app, but runs no other code of the user. For each child it
 
-- beats, on a connection of its own, for as long as the child lives and its event loop turns;
-- notices its death at once, and *then* takes its lease away: what it was running starts elsewhere in well
-  under a second. It starts a new child (with a growing delay, should children keep dying);
-- ends it when its event loop has stood still for `max_block`: stacks dumped, killed, waited for, and only
-  then freed. The other order would let two runs overlap;
-- owns the signals: the first SIGTERM or SIGINT lets children drain, a second one ends them.
+- sends heartbeats, on its own connection, as long as the child lives and its event loop runs;
+- notices its death at once, and *then* removes the worker from the store: its items start elsewhere in well
+  under a second. It starts a new child, after a growing delay if children keep dying;
+- kills it when its event loop has been blocked for `max_block`: it dumps the stacks, kills the process, waits
+  for its end, and only then frees its items. In any other order two runs of an item could overlap;
+- handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them.
 
-If the supervisor itself dies, its children see their standard input end, and stop by themselves; tokens fence
-the rest.
+If the supervisor itself dies, its children see the end of their standard input, and stop. Lease tokens
+protect against the rest.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pathlib import Path
 import msgspec
 
 from treadle.backend import Backend
-from treadle.cli.child import USAGE_ERROR, Orders
-from treadle.cli.tick import Tick
+from treadle.cli.child import USAGE_ERROR, ChildOptions
+from treadle.cli.liveness import LoopLiveness
 from treadle.engine.hooks import LOGGER
 from treadle.errors import BackendError
 from treadle.ids import generate_id
@@ -37,40 +37,51 @@ from treadle.item import Heartbeat
 from treadle.retry import Retry
 
 CHECK = 0.1
-"""How often the supervisor looks at its children."""
+"""Seconds between two checks of the children."""
 RESPAWN = Retry(attempts=None, base=0.1, factor=2.0, max=10.0, jitter=0.2)
 STEADY = 10.0
-"""A child that lived this long was no failure to start."""
+"""The start of a child that lived this many seconds has not failed."""
 
 
-class Child:
-    """One worker process, and the name under which it is leased."""
+class ChildProcess:
+    """One worker process, and the id of its worker."""
 
-    def __init__(self, orders: Orders, directory: Path) -> None:
+    def __init__(self, options: ChildOptions, directory: Path) -> None:
         self.worker = generate_id()
         path = directory / self.worker
-        self.tick = Tick(path)
-        self.born = time.monotonic()
-        self.beaten = 0.0
-        orders = msgspec.structs.replace(orders, worker=self.worker, tick=str(path))
-        command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(orders).decode()]
+        self.liveness = LoopLiveness(path)
+        self.started_at = time.monotonic()
+        self.last_heartbeat = 0.0
+        self.reported = False
+        """Its blocked event loop was logged."""
+        options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
+        command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def stands_still(self, longer_than: float) -> bool:
-        silence = self.tick.silence()
-        return silence is not None and silence > longer_than
+    def is_blocked(self, seconds: float) -> bool:
+        """Whether its event loop has been blocked for longer than `seconds`."""
+        blocked_for = self.liveness.blocked_for()
+        return blocked_for is not None and blocked_for > seconds
 
-    def dump(self) -> None:
+    def dump_stacks(self) -> None:
         """Make it write the stacks of its threads to standard error."""
         self.process.send_signal(signal.SIGUSR1)
 
     def terminate(self) -> None:
         if self.alive:
             self.process.terminate()
+
+    def wait(self, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
     def kill(self) -> None:
         if self.alive:
@@ -80,19 +91,14 @@ class Child:
     def close(self) -> None:
         if self.process.stdin is not None:
             self.process.stdin.close()
-        self.tick.close()
-
-
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
+        self.liveness.close()
 
 
 class Supervisor:
     def __init__(
         self,
         backend: Backend,
-        orders: Orders,
+        options: ChildOptions,
         *,
         processes: int,
         lease: float,
@@ -101,29 +107,28 @@ class Supervisor:
         max_block: float,
     ) -> None:
         self._backend = backend
-        self._orders = orders
+        self._options = options
         self._processes = processes
         self._lease = lease
         self._heartbeat = heartbeat
         self._drain = drain
         self._max_block = max_block
-        self._children: list[Child] = []
-        self._stopping = 0
+        self._children: list[ChildProcess] = []
+        self._stop_requests = 0
         self._deaths = 0
-        self._next_birth = 0.0
+        self._failed_starts = 0
+        self._next_start = 0.0
         self._code = 0
-        self._failures = 0
-        self._reported: set[str] = set()
 
     async def run(self) -> int:
-        """Supervise until told to stop. The exit code."""
+        """Supervise until told to stop. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         await self._backend.open()
         with tempfile.TemporaryDirectory(prefix="treadle-") as directory:
             try:
-                while not self._over():
+                while not self._is_over():
                     await self.run_once(Path(directory))
                     await asyncio.sleep(CHECK)
             finally:
@@ -132,90 +137,96 @@ class Supervisor:
         return self._code
 
     def stop(self) -> None:
-        """The first time: let children drain. The second: end them now."""
-        self._stopping += 1
+        """The first call lets children drain. The second kills them."""
+        self._stop_requests += 1
         for child in self._children:
-            if self._stopping == 1:
+            if self._stop_requests == 1:
                 child.terminate()
             elif child.alive:
                 child.process.kill()
 
     def restart(self) -> None:
-        """Let every child drain, and be replaced: the code has changed."""
+        """Let every child drain, and start another in its place: the code has changed."""
         for child in self._children:
             child.terminate()
 
     async def run_once(self, directory: Path) -> None:
-        self._hire(directory)
+        self._start_children(directory)
         for child in list(self._children):
             if not child.alive:
-                await self._bury(child)
-            elif child.stands_still(self._max_block):
-                await self._end(child)
+                await self._remove(child)
+            elif child.is_blocked(self._max_block):
+                await self._kill_blocked(child)
             else:
-                await self._keep(child)
+                self._report_blocked(child)
+                await self._send_heartbeat(child)
 
-    def _over(self) -> bool:
-        if self._code:
-            return True
-        return (bool(self._stopping) or (self._orders.burst and self._deaths > 0)) and not self._children
+    def _is_over(self) -> bool:
+        return bool(self._code) or (self._is_ending() and not self._children)
 
-    def _hire(self, directory: Path) -> None:
-        done = self._stopping or (self._orders.burst and self._deaths > 0)
-        while not done and len(self._children) < self._processes and time.monotonic() >= self._next_birth:
-            self._children.append(Child(self._orders, directory))
+    def _is_ending(self) -> bool:
+        """Whether no more children are to be started."""
+        return bool(self._stop_requests) or (self._options.burst and self._deaths > 0)
 
-    async def _keep(self, child: Child) -> None:
-        """Beat for it, if it is time; report an event loop that stands still."""
-        if child.stands_still(self._heartbeat) and child.worker not in self._reported:
-            self._reported.add(child.worker)
-            LOGGER.warning(
-                "the event loop of process %d has stood still for %.1f s; it is killed after %.0f s. "
-                "The stacks of its threads follow",
-                child.process.pid,
-                child.tick.silence(),
-                self._max_block,
-            )
-            child.dump()
-        if child.tick.silence() is None or time.monotonic() - child.beaten < self._heartbeat:
+    def _start_children(self, directory: Path) -> None:
+        if self._is_ending() or time.monotonic() < self._next_start:
+            return
+        while len(self._children) < self._processes:
+            self._children.append(ChildProcess(self._options, directory))
+
+    def _report_blocked(self, child: ChildProcess) -> None:
+        if child.reported or not child.is_blocked(self._heartbeat):
+            return
+        child.reported = True
+        LOGGER.warning(
+            "the event loop of process %d has been blocked for %.1f s; the process is killed after %.0f s. "
+            "The stacks of its threads follow",
+            child.pid,
+            child.liveness.blocked_for(),
+            self._max_block,
+        )
+        child.dump_stacks()
+
+    async def _send_heartbeat(self, child: ChildProcess) -> None:
+        due = time.monotonic() - child.last_heartbeat >= self._heartbeat
+        if not due or child.liveness.blocked_for() is None:
             return
         try:
             await self._backend.beat(Heartbeat(worker=child.worker, lease=self._lease))
-            child.beaten = time.monotonic()
+            child.last_heartbeat = time.monotonic()
         except BackendError as error:
-            LOGGER.warning("could not renew the lease of process %d: %s", child.process.pid, error)
+            LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
 
-    async def _end(self, child: Child) -> None:
-        """Kill it, make sure that it is dead, and only then free what it was running."""
-        LOGGER.error(
-            "killed process %d: its event loop stood still for %.0f s", child.process.pid, self._max_block
-        )
+    async def _kill_blocked(self, child: ChildProcess) -> None:
+        """Kill it, wait for its end, and only then free its items."""
+        LOGGER.error("killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block)
         child.kill()
-        await self._bury(child)
+        await self._remove(child)
 
-    async def _bury(self, child: Child) -> None:
+    async def _remove(self, child: ChildProcess) -> None:
+        """Remove a child that has ended, and free its items."""
         self._children.remove(child)
         code = child.process.wait()
         child.close()
-        self._note_death(child, code)
+        self._count_death(child, code)
         try:
             freed = await self._backend.remove_worker(child.worker)
         except BackendError as error:
-            LOGGER.warning("could not free what process %d was running: %s", child.process.pid, error)
+            LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
             return
         if freed:
-            LOGGER.warning("process %d died; %d item(s) are free again", child.process.pid, freed)
+            LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
 
-    def _note_death(self, child: Child, code: int) -> None:
+    def _count_death(self, child: ChildProcess, code: int) -> None:
         self._deaths += 1
         if code == USAGE_ERROR:
             self._code = USAGE_ERROR
-        elif code and not self._stopping:
-            LOGGER.error("process %d ended with code %d", child.process.pid, code)
-        quickly = time.monotonic() - child.born < STEADY
-        self._failures = self._failures + 1 if quickly and code else 0
-        if self._failures:
-            self._next_birth = time.monotonic() + RESPAWN.delay(self._failures)
+        elif code and not self._stop_requests:
+            LOGGER.error("process %d ended with code %d", child.pid, code)
+        failed = code and time.monotonic() - child.started_at < STEADY
+        self._failed_starts = self._failed_starts + 1 if failed else 0
+        if self._failed_starts:
+            self._next_start = time.monotonic() + RESPAWN.delay(self._failed_starts)
 
     async def _end_all(self) -> None:
         deadline = time.monotonic() + self._drain + 5.0
@@ -223,7 +234,7 @@ class Supervisor:
             child.terminate()
         for child in self._children:
             left = max(0.0, deadline - time.monotonic())
-            await asyncio.to_thread(_wait, child.process, left)
+            await asyncio.to_thread(child.wait, left)
         for child in list(self._children):
             child.kill()
-            await self._bury(child)
+            await self._remove(child)

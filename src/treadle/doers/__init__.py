@@ -1,9 +1,9 @@
 """Doers: when claimed work starts, and how much of it runs at once. One policy per file.
 
-    claim -> Doer.submit -> [waits its turn] -> runs
+    claim -> Doer.submit -> [waits] -> runs
 
-Set one for the app, or for a type: `@work(doer=balanced(4))`. *Order* is decided where the items are,
-in the store; a doer orders only what it holds itself.
+Set one for the app, or for a type: `@work(doer=balanced(4))`. The store decides the *order* of items. A doer
+orders only the tasks that were handed to it and have not started.
 
 | doer | what starts | shared by the fleet |
 | --- | --- | --- |
@@ -13,26 +13,25 @@ in the store; a doer orders only what it holds itself.
 | `oldest(max)` | at most `max` at once; oldest first | |
 | `rate_limited(limit, window)` | `limit` starts per `window` seconds | yes |
 | `concurrency(limit)` | at most `limit` at once | yes |
+
+`Doer` is the protocol for a doer of your own. All other modules of this package are internal.
 """
 
 from __future__ import annotations
 
 from .balanced import balanced
-from .base import BaseDoer, Doer, Permits, Task, managed
 from .concurrency import concurrency
+from .doer import Doer, Task
 from .oldest import oldest
 from .priority import priority
 from .rate_limited import rate_limited
 from .unlimited import unlimited
 
 __all__ = [
-    "BaseDoer",
     "Doer",
-    "Permits",
     "Task",
     "balanced",
     "concurrency",
-    "managed",
     "oldest",
     "priority",
     "rate_limited",

@@ -1,4 +1,4 @@
-"""At most so many at once, shared out among the lanes."""
+"""At most `max` at once, fair between the lanes."""
 
 from __future__ import annotations
 
@@ -6,58 +6,59 @@ from heapq import heapify, heappop, heappush
 
 from treadle.item import Ref
 
-from .bounded import BoundedDoer, Entry, Order
+from .bounded import BoundedDoer, Order, WaitingTask
 
-# Outdated ranks stay in the heap until they surface. Beyond twice the lanes, and this, it is rebuilt.
 SLACK = 64
+"""Outdated ranks stay in the heap until they reach its top. The heap is rebuilt when it holds more than twice
+as many ranks as there are lanes, and this many besides."""
 
 
-class Lane:
-    """What runs and what waits under one (tenant, lane)."""
+class BalancedLane:
+    """The tasks that run and wait under one (tenant, lane)."""
 
     __slots__ = ("rank", "ref", "running", "waiting")
 
     def __init__(self, ref: Ref) -> None:
         self.ref = ref
         self.running = 0
-        self.waiting: list[Entry] = []
-        self.rank: Rank | None = None
-        """Its current place among the lanes; None while nothing waits."""
+        self.waiting: list[WaitingTask] = []
+        self.rank: LaneRank | None = None
+        """Its current rank among the lanes; None while nothing waits."""
 
 
-Rank = tuple[int, Order, Lane]
-"""How many the lane runs, the order of its first waiting entry, and the lane: the least one is next. Orders
-are unique, so lanes are never compared, except for a rank with its own equal."""
+LaneRank = tuple[int, Order, BalancedLane]
+"""How many tasks the lane runs, the order of its first waiting task, and the lane. The lowest rank is next.
+Orders are unique, so lanes are never compared, except for a rank with its own equal."""
 
 
 class BalancedLine:
-    """The lane that runs the fewest comes first; among equals priority decides, then age.
+    """The lane that runs the fewest tasks comes first. Among equals priority decides, then age.
 
-    Lanes are kept in a heap by rank. A rank that changes is not looked for: a new one is pushed, and the
-    old one recognised when it surfaces, since its lane no longer points to it.
+    Lanes are kept in a heap by rank. When a rank changes, a new one is pushed. The old one is recognised when
+    it reaches the top, because its lane no longer points to it.
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[Ref, Lane] = {}
-        self._ranks: list[Rank] = []
+        self._lanes: dict[Ref, BalancedLane] = {}
+        self._ranks: list[LaneRank] = []
         self._size = 0
 
     def order(self, priority: int, queued_at: float, place: float | None) -> Order:
         return (-priority, queued_at if place is None else place)
 
-    def push(self, entry: Entry) -> None:
-        lane = self._lane(entry.lane)
-        heappush(lane.waiting, entry)
+    def push(self, waiting: WaitingTask) -> None:
+        lane = self._lane(waiting.lane)
+        heappush(lane.waiting, waiting)
         self._size += 1
-        if lane.waiting[0] is entry:
+        if lane.waiting[0] is waiting:
             self._rerank(lane)
 
-    def pop(self) -> Entry:
-        lane = self._first()
-        entry = heappop(lane.waiting)
+    def pop(self) -> WaitingTask:
+        lane = self._pop_first()
+        waiting = heappop(lane.waiting)
         self._size -= 1
         self._rerank(lane)
-        return entry
+        return waiting
 
     def started(self, lane: Ref) -> None:
         found = self._lane(lane)
@@ -69,30 +70,30 @@ class BalancedLine:
         found.running -= 1
         self._rerank(found)
 
-    def clear(self) -> list[Entry]:
-        entries = [entry for lane in self._lanes.values() for entry in lane.waiting]
+    def clear(self) -> list[WaitingTask]:
+        cleared = [waiting for lane in self._lanes.values() for waiting in lane.waiting]
         for lane in list(self._lanes.values()):
             lane.waiting = []
             self._rerank(lane)
         self._ranks, self._size = [], 0
-        return sorted(entries)
+        return sorted(cleared)
 
     def __len__(self) -> int:
         return self._size
 
-    def _lane(self, ref: Ref) -> Lane:
+    def _lane(self, ref: Ref) -> BalancedLane:
         lane = self._lanes.get(ref)
         if lane is None:
-            lane = self._lanes[ref] = Lane(ref)
+            lane = self._lanes[ref] = BalancedLane(ref)
         return lane
 
-    def _first(self) -> Lane:
+    def _pop_first(self) -> BalancedLane:
         while True:
             rank = heappop(self._ranks)
             if rank[2].rank is rank:
                 return rank[2]
 
-    def _rerank(self, lane: Lane) -> None:
+    def _rerank(self, lane: BalancedLane) -> None:
         if lane.waiting:
             lane.rank = (lane.running, lane.waiting[0].order, lane)
             heappush(self._ranks, lane.rank)
@@ -109,8 +110,8 @@ class BalancedLine:
 
 
 def balanced(max: int, *, buffer: int | None = None) -> BoundedDoer:
-    """Run at most `max` at once in this process; of those it holds, the next is from the lane that runs
-    the fewest, then the highest priority, then the oldest.
+    """Run at most `max` tasks at once in this process. The next one comes from the lane that runs the fewest;
+    among lanes with as many, the highest priority goes first, then the oldest.
 
     buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
     """

@@ -1,8 +1,7 @@
-"""What a doer is, what the engine asks of one, and how a doer of one's own gets there.
+"""BaseDoer: a doer as the engine uses it.
 
-A doer decides when work that was claimed starts. Users write a `Doer`: three methods. The engine
-works with a `BaseDoer`, which also reports errors and free slots and hands back what never started;
-`managed()` makes one of any `Doer`. All of it happens on one event loop.
+Besides the methods of a `Doer`, it reports errors and free room, and hands back tasks that never started.
+`managed()` wraps a user's doer in one. All of it runs on one event loop.
 """
 
 from __future__ import annotations
@@ -20,38 +19,17 @@ from treadle.clock import Clock
 from treadle.errors import InputError
 from treadle.item import PermitReply, PermitRequest, Ref
 
-Task: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""One attempt, not begun: called once, when it may start, and awaited to its end."""
+from .doer import Doer, Task
 
-OnError: TypeAlias = Callable[[Exception], None]
+OnTaskError: TypeAlias = Callable[[Exception], None]
 OnFree: TypeAlias = Callable[[], None]
 
 _LOGGER: Final = logging.getLogger("treadle")
-_NOWHERE: Final[frozenset[Ref]] = frozenset()
+_NO_LANES: Final[frozenset[Ref]] = frozenset()
 
 
-class Doer(Protocol):
-    """Decides when claimed work starts. It may also have `on_free(callback)`, and call it when there
-    is room again; the end of a task is noticed without it. `submit` may also take `tenant`.
-    """
-
-    def available(self) -> int:
-        """How many more may be handed over now. Asked before every claim: it must be quick."""
-        ...
-
-    def submit(self, task: Task, *, lane: str, priority: int, queued_at: float) -> None:
-        """Start `task()` as an asyncio task, now or when its turn comes, and keep hold of it. Never
-        blocks. It must not refuse what `available` offered; if it raises, the work goes back.
-        """
-        ...
-
-    async def idle(self) -> None:
-        """Return when nothing runs or waits."""
-        ...
-
-
-class Permits(Protocol):
-    """Where limits of the whole fleet are kept: every backend is one."""
+class PermitStore(Protocol):
+    """Counts the permits of fleet-wide limits. Every backend with the capability `limits` is one."""
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
@@ -61,15 +39,15 @@ class Permits(Protocol):
 
 
 class BaseDoer(ABC):
-    """A doer as the engine knows it. One that holds nothing back needs `available` and `submit` only."""
+    """A doer as the engine uses it. A subclass without waiting tasks needs `available` and `submit` only."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None] | None] = set()
-        self._on_error: list[OnError] = []
+        self._on_error: list[OnTaskError] = []
         self._on_free: list[OnFree] = []
         self._context = copy_context()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Where it was bound. To ask for the running loop takes a system call: for every task."""
+        """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
 
     @abstractmethod
     def available(self) -> int: ...
@@ -85,32 +63,32 @@ class BaseDoer(ABC):
         tenant: str = "",
         place: float | None = None,
     ) -> None:
-        """See `Doer.submit`. `place`: before or after which others the store handed it out. Lines in which
-        age decides among equals go by that, if it is known: the store lets tenants and lanes take turns.
+        """See `Doer.submit`. place: the position in which the store handed the item out. Where age decides
+        among equals, `place` counts instead if it is given: the store is fair to tenants and lanes.
         """
 
     async def idle(self) -> None:
-        """Return when nothing runs or waits."""
+        """Return when no task runs or waits."""
         while self._running:
             await asyncio.wait(cast("set[asyncio.Task[None]]", self._running))
-            # A task that the loop cancelled before its first step had no chance to sign off.
+            # A task that the loop cancelled before its first step could not remove itself.
             self._running = {task for task in self._running if task is not None and not task.done()}
 
     def cancel_pending(self) -> list[Task]:
-        """Forget the tasks that have not started, and give them back: the very objects submitted."""
+        """Forget the tasks that have not started, and return them: the very objects submitted."""
         return []
 
     def avoid(self) -> frozenset[Ref]:
-        """Lanes, as (tenant, lane), that had better not be claimed from now: a limit is reached."""
-        return _NOWHERE
+        """Lanes, as (tenant, lane), to leave out of the next claim: their limit is reached."""
+        return _NO_LANES
 
-    def bind(self, permits: Permits, clock: Clock, worker: str, name: str = "app") -> None:
-        """Say where fleet-wide limits are kept, before the first submit. `name` tells the limits of
-        one doer from those of another, and is the same in every process: the work type's, or `app`.
-        A doer of several types is bound by the first; a doer serves one worker at a time.
+    def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
+        """Set where permits come from, before the first submit. `name` tells the limits of one doer from
+        those of another. It is the same in every process: the name of the work type, or `app`. A doer of
+        several types is bound by the first of them. A doer serves one worker at a time.
 
-        Tasks run in the context of whoever calls this: one that starts because another has ended must
-        not inherit what that one has set.
+        Tasks run in the context of the caller of `bind`. A task that starts because another one has ended
+        must not inherit the context variables of that one.
         """
         self._context = copy_context()
         self._loop = get_running_loop()
@@ -120,14 +98,14 @@ class BaseDoer(ABC):
         return loop.create_task(coroutine, context=self._context.copy())
 
     async def close(self) -> None:
-        """The worker is done with it: forget its callbacks, stop what is under way with the store. Tasks
-        that run are left alone. It may be bound again.
+        """Called when the worker stops: forget the callbacks, and end calls to the store. Running tasks go
+        on. The doer may be bound again.
         """
         self._on_error.clear()
         self._on_free.clear()
 
-    def on_error(self, callback: OnError) -> None:
-        """Tell `callback` of what a task raised, or a store. Without one it is logged."""
+    def on_error(self, callback: OnTaskError) -> None:
+        """Call `callback` with errors of tasks and of the store. Without a callback they are logged."""
         if callback not in self._on_error:
             self._on_error.append(callback)
 
@@ -137,7 +115,7 @@ class BaseDoer(ABC):
             self._on_free.append(callback)
 
     async def _run(self, task: Task) -> None:
-        # Signing off in here and not in a done callback saves a turn of the loop for every task.
+        # Discarded in here and not in a done callback: that would take one more turn of the loop per task.
         try:
             await task()
         except Exception as error:  # noqa: BLE001  reported, never lost
@@ -163,15 +141,15 @@ class BaseDoer(ABC):
 
 
 def managed(doer: Doer) -> BaseDoer:
-    """`doer` as the engine works with it: itself if it is one of ours, else wrapped.
+    """Return `doer` if it is a BaseDoer, else a new wrapper around it.
 
-    Wrap once and keep it: two wrappers of one doer do not know of each other.
+    Wrap once and keep the wrapper: two wrappers of one doer do not know of each other.
     """
     return doer if isinstance(doer, BaseDoer) else AdaptedDoer(doer)
 
 
 class AdaptedDoer(BaseDoer):
-    """A doer of the user's own. Whatever it is given reports its own beginning and end."""
+    """Wraps a user's doer. It hands on tasks that report their own start and end."""
 
     def __init__(self, doer: Doer) -> None:
         super().__init__()
@@ -179,7 +157,7 @@ class AdaptedDoer(BaseDoer):
             if not callable(getattr(doer, method, None)):
                 raise InputError.of("doer", doer, f"has no method {method}: see treadle.doers.Doer")
         self.doer = doer
-        self._pending: dict[_Handed, None] = {}
+        self._pending: dict[AdaptedTask, None] = {}
         self._wants_tenant = _accepts(doer.submit, "tenant")
         forward = getattr(doer, "on_free", None)
         if callable(forward):
@@ -198,40 +176,40 @@ class AdaptedDoer(BaseDoer):
         tenant: str = "",
         place: float | None = None,
     ) -> None:
-        handed = _Handed(self, task)
-        self._pending[handed] = None
+        adapted = AdaptedTask(self, task)
+        self._pending[adapted] = None
         extra: dict[str, Any] = {"tenant": tenant} if self._wants_tenant else {}
         try:
-            self.doer.submit(handed, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
         except BaseException:
-            self._pending.pop(handed, None)
+            self._pending.pop(adapted, None)
             raise
 
     async def idle(self) -> None:
         await self.doer.idle()
 
     def cancel_pending(self) -> list[Task]:
-        # They may still be called one day: `start` finds them gone from here and does nothing.
-        tasks = [handed.task for handed in self._pending]
+        # The doer may still call them later. Then `run` does nothing, since they are not pending.
+        tasks = [adapted.task for adapted in self._pending]
         self._pending.clear()
         return tasks
 
-    async def start(self, handed: _Handed) -> None:
-        if handed not in self._pending:
+    async def run(self, adapted: AdaptedTask) -> None:
+        if adapted not in self._pending:
             return
-        del self._pending[handed]
+        del self._pending[adapted]
         try:
-            await self._spawn(handed.task())  # the doer's own task may inherit anything
+            await self._spawn(adapted.task())  # in our context: the doer's own task may have any
         except Exception as error:  # noqa: BLE001  reported, never lost
             self._report(error)
         finally:
-            # The doer's own task ends after this one, and its callbacks run a turn later: tell after those.
+            # The doer's own task ends after this one, and its callbacks run one turn of the loop later.
             loop = get_running_loop()
             loop.call_soon(loop.call_soon, self._tell_free)
 
 
-class _Handed:
-    """A task on its way through a doer that is not ours."""
+class AdaptedTask:
+    """A task as a user's doer sees it."""
 
     __slots__ = ("_owner", "task")
 
@@ -240,7 +218,7 @@ class _Handed:
         self.task = task
 
     def __call__(self) -> Coroutine[Any, Any, None]:
-        return self._owner.start(self)
+        return self._owner.run(self)
 
 
 def _accepts(function: Callable[..., object], name: str) -> bool:
@@ -251,8 +229,8 @@ def _accepts(function: Callable[..., object], name: str) -> bool:
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def whole(value: object, field: str, least: int = 1) -> int:
-    """`value` if it is a whole number of at least `least`."""
+def check_whole(value: object, field: str, least: int = 1) -> int:
+    """Return `value` if it is a whole number of at least `least`, else raise InputError."""
     if type(value) is not int or value < least:
         raise InputError.of(field, value, f"must be a whole number, {least} or more")
     return value

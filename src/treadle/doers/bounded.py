@@ -1,10 +1,10 @@
-"""At most so many at once: what `balanced`, `priority` and `oldest` share. They differ in their line.
+"""BoundedDoer: at most `max` tasks at once. `balanced`, `priority` and `oldest` differ only in their line.
 
-What a doer holds in its line is leased: no idle worker elsewhere can take it, and nothing that arrives in
-the store later, however urgent, can come between. Order therefore belongs to the store, and the line is
-short: unless `buffer` says otherwise it holds what starts within the next `AHEAD` seconds, judging by how
-long tasks have taken. For handlers that take a second that is nothing; for handlers of a millisecond it is
-what keeps the slots busy while the next claim is on its way.
+A task that waits in a line is leased: no idle worker elsewhere can claim it, and no item that arrives in the
+store later can overtake it. So the store decides the order, and the line is short. Unless `buffer` is given,
+it holds what starts within the next `AHEAD` seconds, judging by how long tasks have taken. For handlers that
+take a second that is nothing. For handlers of a millisecond it keeps the doer busy while the next claim is on
+its way.
 """
 
 from __future__ import annotations
@@ -16,61 +16,62 @@ from typing import NamedTuple, Protocol
 
 from treadle.item import Ref
 
-from .base import BaseDoer, Task, whole
+from .base import BaseDoer, check_whole
+from .doer import Task
 
 Order = tuple[float, ...]
 
 AHEAD = 0.05
 MOST_AHEAD = 500
-FORGET = 0.95
-"""The longest of the last tasks counts, and so much less with every further one: where some take long, the
-line is short."""
+DECAY = 0.95
+"""The longest of the last tasks counts, and its weight decays by this factor with every further task: where
+some tasks take long, the line is short."""
 
 
-class Entry(NamedTuple):
-    """A task that waits. Entries compare by `order`, which no two share."""
+class WaitingTask(NamedTuple):
+    """Waiting tasks compare by `order`, which no two share."""
 
     order: Order
     task: Task
     lane: Ref
 
 
-class Line(Protocol):
-    """Who is next. Told of every start and end, so that it may count what runs."""
+class TaskLine(Protocol):
+    """Decides which waiting task starts next. It may count what runs: it sees every start and end."""
 
     def order(self, priority: int, queued_at: float, place: float | None) -> Order:
-        """What sorts a task among others; of equals the first one handed over goes first."""
+        """The sort key of a task. Among equal keys the first one submitted starts first."""
         ...
 
-    def push(self, entry: Entry) -> None: ...
+    def push(self, waiting: WaitingTask) -> None: ...
 
-    def pop(self) -> Entry:
-        """The next one. Only asked when there is one."""
+    def pop(self) -> WaitingTask:
+        """Remove the next one. The line must not be empty."""
         ...
 
     def started(self, lane: Ref) -> None: ...
 
     def ended(self, lane: Ref) -> None: ...
 
-    def clear(self) -> list[Entry]:
-        """Forget all that wait, and say which they were."""
+    def clear(self) -> list[WaitingTask]:
+        """Remove and return all of them."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class SortedLine:
-    """A line in which nothing but a task's own order counts."""
+    """A line in which only a task's own order counts."""
 
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
+        self._heap: list[WaitingTask] = []
 
-    def push(self, entry: Entry) -> None:
-        heappush(self._heap, entry)
+    def push(self, waiting: WaitingTask) -> None:
+        heappush(self._heap, waiting)
 
-    def pop(self) -> Entry:
+    def pop(self) -> WaitingTask:
         return heappop(self._heap)
 
     def started(self, lane: Ref) -> None:
@@ -79,28 +80,28 @@ class SortedLine:
     def ended(self, lane: Ref) -> None:
         pass
 
-    def clear(self) -> list[Entry]:
-        entries, self._heap = self._heap, []
-        return entries
+    def clear(self) -> list[WaitingTask]:
+        cleared, self._heap = self._heap, []
+        return cleared
 
     def __len__(self) -> int:
         return len(self._heap)
 
 
 class BoundedDoer(BaseDoer):
-    """Runs at most `max`; holds at most `buffer` more, in a line. It never refuses a task."""
+    """Runs at most `max` tasks. At most `buffer` more wait in a line. It never refuses a task."""
 
-    def __init__(self, max: int, buffer: int | None, line: Line) -> None:
+    def __init__(self, max: int, buffer: int | None, line: TaskLine) -> None:
         super().__init__()
-        self._max = whole(max, "max")
-        self._fixed = buffer if buffer is None else whole(buffer, "buffer", least=0)
+        self._max = check_whole(max, "max")
+        self._fixed = buffer if buffer is None else check_whole(buffer, "buffer", least=0)
         self._line = line
         self._seq = count()
         self._longest: float | None = None
         """Seconds that a task takes; None before the first has ended."""
 
     def available(self) -> int:
-        """None while more than half of the line is left: one claim for many tasks, not one for each."""
+        """0 while more than half of the line is left: one claim for many tasks, not one for each."""
         running, waiting, buffer = len(self._running), len(self._line), self.buffer
         if running >= self._max and 2 * waiting > buffer:
             return 0
@@ -108,7 +109,7 @@ class BoundedDoer(BaseDoer):
 
     @property
     def buffer(self) -> int:
-        """How many may wait in the line, now."""
+        """How many tasks may wait in the line now."""
         if self._fixed is not None:
             return self._fixed
         if self._longest is None:
@@ -130,10 +131,10 @@ class BoundedDoer(BaseDoer):
             self._start(task, ref)
         else:
             order = (*self._line.order(priority, queued_at, place), next(self._seq))
-            self._line.push(Entry(order, task, ref))
+            self._line.push(WaitingTask(order, task, ref))
 
     def cancel_pending(self) -> list[Task]:
-        return [entry.task for entry in self._line.clear()]
+        return [waiting.task for waiting in self._line.clear()]
 
     def _start(self, task: Task, lane: Ref) -> None:
         self._line.started(lane)
@@ -149,13 +150,13 @@ class BoundedDoer(BaseDoer):
         finally:
             self._running.discard(current_task())
             self._line.ended(lane)
-            self._longest = max(clock() - began, FORGET * (self._longest or 0.0))
-            self._fill()
+            self._longest = max(clock() - began, DECAY * (self._longest or 0.0))
+            self._start_waiting()
 
-    def _fill(self) -> None:
+    def _start_waiting(self) -> None:
         while len(self._line) and len(self._running) < self._max:
-            entry = self._line.pop()
-            self._start(entry.task, entry.lane)
+            waiting = self._line.pop()
+            self._start(waiting.task, waiting.lane)
         if self.available():
             self._tell_free()
 

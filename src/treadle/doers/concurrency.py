@@ -1,10 +1,11 @@
-"""So many at once, over the whole fleet."""
+"""At most `limit` at once, over the whole fleet."""
 
 from __future__ import annotations
 
 from treadle.ids import check_name
 
-from .base import Doer, whole
+from .base import check_whole
+from .doer import Doer
 from .limit_rules import LimitRule, Per, check_per
 from .limited import LimitedDoer
 
@@ -12,8 +13,8 @@ from .limited import LimitedDoer
 def concurrency(
     limit: int, *, per: Per = None, inner: Doer | None = None, name: str | None = None
 ) -> LimitedDoer:
-    """Run at most `limit` tasks at once, counted by the store for all workers together: with
-    `concurrency(1, per="lane")` the work of a lane runs one after the other, wherever it runs.
+    """Run at most `limit` tasks at once, counted by the store for all workers together. With
+    `concurrency(1, per="lane")` the items of a lane run one after the other, on any worker.
 
     per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
     inner: the doer that runs what may start (default: `unlimited()`); may be another limit.
@@ -22,4 +23,4 @@ def concurrency(
     check_per(per)
     if name is not None:
         check_name(name, field="name")
-    return LimitedDoer([LimitRule(whole(limit, "limit"), 1.0, "slots", per, name)], inner)
+    return LimitedDoer([LimitRule(check_whole(limit, "limit"), 1.0, "slots", per, name)], inner)

@@ -1,4 +1,4 @@
-"""Rules that hold across the fleet, and the names under which the store keeps their counts."""
+"""Fleet-wide limits as a doer declares them, and the names under which the store counts them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from treadle.ids import MAX_NAME_BYTES
 from treadle.item import Algorithm, Limit
 
 Per: TypeAlias = Literal["lane", "tenant"] | None
-"""For whom a limit is: each lane of each tenant, each tenant, or (None) all together."""
+"""What shares a limit: each lane of each tenant, each tenant, or (None) all items together."""
 
 
 class LimitRule(Struct, frozen=True):
-    """A limit before it is known for whom."""
+    """A limit as it is declared. `limit_for` gives the `Limit` of one tenant and lane."""
 
     limit: int
     window: float
     algorithm: Algorithm
     per: Per
     name: str | None = None
-    """Given: rules of that name count together, whichever doers they belong to."""
+    """Rules with the same name count together, also across doers."""
 
     @property
     def kind(self) -> str:
-        """What tells it from the other rules of its doer. Without the limit: one that is changed goes on
-        counting where it was, also while old and new processes run side by side.
+        """Tells it from the other rules of its doer. It does not contain the limit: after a change of the
+        limit the count goes on, also while old and new processes run side by side.
         """
         return "slots" if self.algorithm == "slots" else f"{self.algorithm}/{self.window:g}"
 
     def limit_for(self, owner: str, tenant: str, lane: str) -> Limit:
-        """The limit that work of this tenant and lane falls under."""
-        name = _fitting(f"{self.name or owner}:{self.kind}:{_whose(self.per, tenant, lane)}")
+        """The limit for items of this tenant and lane."""
+        name = _shortened(f"{self.name or owner}:{self.kind}:{_scope(self.per, tenant, lane)}")
         return Limit(name, self.limit, self.window, self.algorithm)
 
 
-def _whose(per: Per, tenant: str, lane: str) -> str:
+def _scope(per: Per, tenant: str, lane: str) -> str:
     if per is None:
         return "all"
     # The length, because tenants and lanes may contain any separator.
     return f"tenant:{tenant}" if per == "tenant" else f"lane:{len(tenant)}:{tenant}:{lane}"
 
 
-def _fitting(name: str) -> str:
-    """`name`, or where that is too long for a store its beginning and a digest."""
+def _shortened(name: str) -> str:
+    """`name`; its beginning and a digest if it is too long for a store."""
     encoded = name.encode()
     if len(encoded) <= MAX_NAME_BYTES:
         return name
@@ -56,7 +56,7 @@ def _fitting(name: str) -> str:
 
 
 def check_rules(rules: Sequence[LimitRule]) -> tuple[LimitRule, ...]:
-    """Refuse rules that would count under one name: the smaller alone says the same."""
+    """Refuse two rules that would count under one name: the lower limit alone has the same effect."""
     seen = {(rule.name, rule.kind, rule.per) for rule in rules}
     if len(seen) < len(rules):
         raise InputError("two limits of the same kind around one another: keep the lower one")

@@ -1,4 +1,4 @@
-"""At most so many at once, the oldest first."""
+"""At most `max` at once, the oldest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OldestLine(SortedLine):
 
 
 def oldest(max: int, *, buffer: int | None = None) -> BoundedDoer:
-    """Run at most `max` at once in this process; of those it holds, the one queued first goes first.
+    """Run at most `max` tasks at once in this process. Of those that wait, the one queued first starts first.
 
     buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
     """

@@ -1,4 +1,4 @@
-"""So many starts per so many seconds, over the whole fleet."""
+"""At most `limit` starts per `window` seconds, over the whole fleet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from treadle.errors import InputError
 from treadle.ids import check_name
 from treadle.timing import Duration, seconds
 
-from .base import Doer, whole
+from .base import check_whole
+from .doer import Doer
 from .limit_rules import LimitRule, Per, check_per
 from .limited import LimitedDoer
 
@@ -26,11 +27,11 @@ def rate_limited(
 ) -> LimitedDoer:
     """Start at most `limit` tasks per `window` seconds, counted by the store for all workers together.
 
-    algorithm: `token_bucket` lets an unused share be made up for in a burst of up to `limit`;
-        `fixed_window` counts from the first start; `sliding_window` smooths what two windows in a row allow.
+    algorithm: `token_bucket` makes up for unused starts in a burst of up to `limit`; `fixed_window` counts
+        from the first start; `sliding_window` smooths the burst at the border of two windows.
     per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
-    inner: the doer that runs what may start (default: `unlimited()`). Another limit may stand here: they are
-        checked together, and none is charged for what another denied.
+    inner: the doer that runs what may start (default: `unlimited()`); may be another limit. Permits of both
+        are asked for together, and neither limit is charged for what the other denied.
     name: doers with the same name, limit and window count together. Default: each work type for itself.
     """
     if algorithm not in ALGORITHMS:
@@ -41,4 +42,4 @@ def rate_limited(
         raise InputError.of("window", window, "must be more than 0 seconds")
     if name is not None:
         check_name(name, field="name")
-    return LimitedDoer([LimitRule(whole(limit, "limit"), length, algorithm, per, name)], inner)
+    return LimitedDoer([LimitRule(check_whole(limit, "limit"), length, algorithm, per, name)], inner)

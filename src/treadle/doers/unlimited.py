@@ -1,4 +1,4 @@
-"""Everything starts at once."""
+"""No limit: everything starts at once."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import asyncio
 from collections import deque
 from contextvars import copy_context
 
-from .base import BaseDoer, Task, whole
+from .base import BaseDoer, check_whole
+from .doer import Task
 
 MANY = 50
-TURNS = 3
-"""Before so many are begun, the loop turns so often: by then the next claim is on its way, and the store
-works while they run. (A drain of no-ops on PostgreSQL is quicker by a tenth.)"""
+LOOP_TURNS = 3
+"""Before `MANY` or more tasks start, the event loop turns this many times: by then the next claim is on its
+way, and the store works while the tasks run. (A drain of no-ops on PostgreSQL is quicker by a tenth.)"""
 
 
 class UnlimitedDoer(BaseDoer):
-    """No bound on what runs. `batch` only bounds a single claim, so that workers share a burst.
+    """Runs any number of tasks. `batch` only limits a single claim, so that workers share a burst.
 
-    What is handed over together is begun by one asyncio task, the starter, one after the other for as long
-    as each ends without having waited for anything. The first that waits keeps the starter for itself, and
-    those behind it get a task each. For handlers that never wait, a task each would be a quarter of all the
-    time that the engine takes for them (31 us instead of 40 for a no-op, on memory).
+    Tasks that are submitted together share one asyncio task, the starter. It runs them one after the other,
+    as long as each ends without waiting for anything. The first one that waits keeps the starter, and the
+    tasks behind it get an asyncio task each. For handlers that never wait, a task each would be a quarter of
+    the engine's time (31 us instead of 40 for a no-op, on memory).
     """
 
     def __init__(self, batch: int) -> None:
         super().__init__()
-        self._batch = whole(batch, "batch")
+        self._batch = check_whole(batch, "batch")
         self._waiting: deque[Task] = deque()
         self._starter: asyncio.Task[None] | None = None
 
@@ -56,9 +57,9 @@ class UnlimitedDoer(BaseDoer):
         starter, waiting = self._starter, self._waiting
         assert starter is not None
         if len(waiting) >= MANY:
-            for _ in range(TURNS):
+            for _ in range(LOOP_TURNS):
                 await asyncio.sleep(0)
-        # It comes when the loop goes on: after all of them, or as soon as one of them waits.
+        # Called when the loop goes on: after all of them have ended, or as soon as one of them waits.
         spread = starter.get_loop().call_soon(self._spread)
         try:
             while waiting and self._starter is starter and self._is_clean(starter):
@@ -73,11 +74,11 @@ class UnlimitedDoer(BaseDoer):
                 self._spread()
 
     def _is_clean(self, starter: asyncio.Task[None]) -> bool:
-        """Whether the last one has left nothing behind in the task that the next one would find."""
+        """Whether the last task left no cancellation and no context variable for the next one to find."""
         return not starter.cancelling() and copy_context() == self._context
 
     def _spread(self) -> None:
-        """A task each, for those that have not begun."""
+        """Give each task that has not started an asyncio task of its own."""
         self._starter = None
         while self._waiting:
             self._running.add(self._spawn(self._run(self._waiting.popleft())))

@@ -20,6 +20,7 @@ from .store_retry import briefly, patiently
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
+from .wait import announce
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
 from .wait.wakeups import WakeUps
@@ -52,10 +53,17 @@ class Core:
             sleep=settings.clock.sleep,
             draw=settings.random.random,
             ready=self.wakeups.ready,
-            adrift=self._adrift,
+            leases_unknown=self._adrift,
         )
         self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
-        self.scheduler = Scheduler(self)
+        self.scheduler = Scheduler(
+            backend,
+            settings,
+            hooks,
+            self.itemizer,
+            announce_queued=lambda items: announce.queued(self, items, None),
+            ready=self.wakeups.ready,
+        )
         self.unhandled: UnwatchedGroups | None = None
         self._workers: list[RunningWorker] = []
         self._opening: asyncio.Lock | None = None

@@ -1,13 +1,13 @@
-"""Metrics: what happened, by work type, in plain attributes that cost almost nothing to count.
+"""Metrics: counts by work type, in plain attributes that cost almost nothing to update.
 
-The engine keeps the `TypeMetrics` of each type at hand and calls its verbs; names and labels come into it
-only when somebody looks: `get`, `list`, `stats`, `prometheus`, or a registry of prometheus-client.
+The engine keeps a reference to the `TypeMetrics` of each type and calls its methods. Names and labels are
+made only when values are read: by `get`, `list`, `stats`, `prometheus`, or a registry of prometheus-client.
 
 - counters: queued, started, succeeded, failed, retried, deferred, expired, dead, lease_lost
 - gauges: active (= pending + running), peak_active, last_*_at
 - histograms: wait, run, total (in seconds), attempts
 
-`failed` counts failed *attempts*, retried or not; `dead` counts items. They speak of this process alone.
+`failed` counts failed *attempts*, retried or not. `dead` counts items. All values are those of this process.
 """
 
 from __future__ import annotations

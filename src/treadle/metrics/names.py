@@ -1,4 +1,4 @@
-"""What is counted: the metrics, by their names here and for Prometheus."""
+"""The metrics: their names here and for Prometheus, and what each counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(Struct, frozen=True):
-    """What a metric is: its name here, its name for Prometheus, and what it counts."""
+    """One metric. `exported` is its name for Prometheus."""
 
     name: str
     kind: Kind
@@ -42,25 +42,27 @@ class Metric(Struct, frozen=True):
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(QUEUED, "counter", "treadle_queued_total", "Items submitted."),
-    Metric(STARTED, "counter", "treadle_started_total", "Attempts begun."),
+    Metric(STARTED, "counter", "treadle_started_total", "Attempts that started."),
     Metric(SUCCEEDED, "counter", "treadle_succeeded_total", "Items that ended with success."),
     Metric(FAILED, "counter", "treadle_failed_total", "Attempts that failed, retried or not."),
     Metric(RETRIED, "counter", "treadle_retried_total", "Failed attempts that are retried."),
-    Metric(DEFERRED, "counter", "treadle_deferred_total", "Attempts put off by their handlers."),
+    Metric(DEFERRED, "counter", "treadle_deferred_total", "Attempts that their handlers deferred."),
     Metric(EXPIRED, "counter", "treadle_expired_total", "Items that died because their deadline passed."),
     Metric(DEAD, "counter", "treadle_dead_total", "Items that died, for any reason."),
     Metric(LEASE_LOST, "counter", "treadle_lease_lost_total", "Attempts whose lease was lost."),
-    Metric(ACTIVE, "gauge", "treadle_active", "Items in the hands of the workers of this process."),
-    Metric(PENDING, "gauge", "treadle_pending", "Of the active items, those that have not begun."),
-    Metric(RUNNING, "gauge", "treadle_running", "Of the active items, those that run."),
+    Metric(ACTIVE, "gauge", "treadle_active", "Items leased to workers of this process."),
+    Metric(PENDING, "gauge", "treadle_pending", "Active items that have not started."),
+    Metric(RUNNING, "gauge", "treadle_running", "Active items that run."),
     Metric(PEAK_ACTIVE, "gauge", "treadle_peak_active", "The most items that were active at once."),
-    Metric(LAST_QUEUED_AT, "gauge", "treadle_last_queued_timestamp_seconds", "When one was last queued."),
-    Metric(LAST_STARTED_AT, "gauge", "treadle_last_started_timestamp_seconds", "When one last began."),
+    Metric(LAST_QUEUED_AT, "gauge", "treadle_last_queued_timestamp_seconds", "When an item was last queued."),
     Metric(
-        LAST_SUCCEEDED_AT, "gauge", "treadle_last_succeeded_timestamp_seconds", "When one last succeeded."
+        LAST_STARTED_AT, "gauge", "treadle_last_started_timestamp_seconds", "When an attempt last started."
+    ),
+    Metric(
+        LAST_SUCCEEDED_AT, "gauge", "treadle_last_succeeded_timestamp_seconds", "When an item last succeeded."
     ),
     Metric(LAST_FAILED_AT, "gauge", "treadle_last_failed_timestamp_seconds", "When an attempt last failed."),
-    Metric(WAIT, "histogram", "treadle_wait_seconds", "From being due to the beginning of an attempt."),
+    Metric(WAIT, "histogram", "treadle_wait_seconds", "From being due to the start of an attempt."),
     Metric(RUN, "histogram", "treadle_run_seconds", "How long attempts ran."),
     Metric(TOTAL, "histogram", "treadle_total_seconds", "From submission to the end of an item."),
     Metric(ATTEMPTS, "histogram", "treadle_attempts", "How many attempts an item took to end."),

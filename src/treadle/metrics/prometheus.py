@@ -1,4 +1,4 @@
-"""For Prometheus: the text format, and a collector for a registry of prometheus-client."""
+"""Export to Prometheus: the text format, and a collector for a registry of prometheus-client."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .series import Histogram, TypeMetrics
 
 
 def exposition(series: Sequence[TypeMetrics]) -> str:
-    """Everything, in the text format that Prometheus scrapes."""
-    return "".join(line for metric in METRICS for line in _exposed(metric, series))
+    """All metrics in the text format that Prometheus scrapes."""
+    return "".join(line for metric in METRICS for line in _lines_of(metric, series))
 
 
-def _exposed(metric: Metric, series: Sequence[TypeMetrics]) -> Iterator[str]:
+def _lines_of(metric: Metric, series: Sequence[TypeMetrics]) -> Iterator[str]:
     yield f"# HELP {metric.exported} {metric.help}\n# TYPE {metric.exported} {metric.kind}\n"
     for each in series:
         label, value = f'type="{_escaped(each.type)}"', value_of(metric, each)
@@ -39,7 +39,7 @@ def _bound(bound: float) -> str:
 
 
 class Collector:
-    """What prometheus-client asks at each scrape, perhaps from a thread of its own."""
+    """Called by prometheus-client at each scrape, perhaps from another thread."""
 
     def __init__(self, series: Callable[[], Sequence[TypeMetrics]]) -> None:
         try:
@@ -49,7 +49,7 @@ class Collector:
                 "registry= needs prometheus-client: pip install 'treadle[prometheus]'"
             ) from error
         self._series = series
-        self._makers: dict[str, Any] = {
+        self._families: dict[str, Any] = {
             "counter": core.CounterMetricFamily,
             "gauge": core.GaugeMetricFamily,
             "histogram": core.HistogramMetricFamily,
@@ -63,7 +63,7 @@ class Collector:
         return [self._family(metric, series) for metric in METRICS]
 
     def _family(self, metric: Metric, series: Sequence[TypeMetrics]) -> Any:
-        family = self._makers[metric.kind](metric.exported, metric.help, labels=["type"])
+        family = self._families[metric.kind](metric.exported, metric.help, labels=["type"])
         for each in series:
             value = value_of(metric, each)
             if isinstance(value, Histogram):

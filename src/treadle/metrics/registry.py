@@ -1,4 +1,4 @@
-"""Metrics: all that is counted in this process, for those who look and those who listen."""
+"""Metrics: all counts of this process, to read and to subscribe to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .series import NUMBERS, SECONDS, Histogram, TypeMetrics
 
 MAX_TYPES: Final = 500
 OTHER: Final = "_other"
-"""Where types beyond the first `MAX_TYPES` are counted: labels must not grow without bounds."""
+"""Types beyond the first `MAX_TYPES` are counted under this name: labels must not grow without bounds."""
 
 _LOGGER: Final = logging.getLogger("treadle")
 
@@ -25,7 +25,7 @@ Value: TypeAlias = int | float | Histogram
 
 
 class Sample(Struct, frozen=True):
-    """One value, as it stands."""
+    """One value of one type, when it was read."""
 
     name: str
     type: str
@@ -34,10 +34,10 @@ class Sample(Struct, frozen=True):
 
 
 class Metrics:
-    """All that is counted in this process.
+    """All counts of this process.
 
     now: wall time, for `last_*_at`.
-    registry: a registry of prometheus-client (extra `prometheus`) to show everything on.
+    registry: a registry of prometheus-client (extra `prometheus`) to export all metrics to.
     """
 
     def __init__(self, *, now: Callable[[], float] = time.time, registry: Any = None) -> None:
@@ -52,14 +52,14 @@ class Metrics:
             registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:
-        """The metrics of this type, to keep at hand. Beyond `MAX_TYPES` types: those of `OTHER`."""
+        """The metrics of this type, made if needed. Beyond `MAX_TYPES` types: those of `OTHER`."""
         found = self._types.get(type)
         if found is not None:
             return found
         name = type if len(self._types) < MAX_TYPES or type == OTHER else OTHER
         if name not in self._types:
             self._types[name] = made = TypeMetrics(name, self._now)
-            made.changed = self._note if self._subscribers else None
+            made.changed = self._note_change if self._subscribers else None
         return self._types[name]
 
     def find(self, type: str) -> TypeMetrics | None:
@@ -69,17 +69,17 @@ class Metrics:
     def types(self) -> list[str]:
         return list(self._types)
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def get(self, name: str, *, type: str | None = None) -> Value:
-        """One value now, by its name here or for Prometheus; without `type`, of all types together."""
+        """The current value of a metric, by its name here or for Prometheus; without `type`, of all types."""
         metric = BY_NAME.get(name)
         if metric is None:
             raise InputError.of("name", name, f"is not a metric: {', '.join(each.name for each in METRICS)}")
-        return _together(metric, self.series(type))
+        return _merged(metric, self.series(type))
 
     def list(self, *, type: str | None = None) -> list[Sample]:
-        """Every value now, by type."""
+        """All current values, by type."""
         return [
             Sample(metric.name, series.type, metric.kind, value_of(metric, series))
             for series in self.series(type)
@@ -87,10 +87,10 @@ class Metrics:
         ]
 
     def stats(self, *, type: str | None = None) -> dict[str, float]:
-        """A flat snapshot: numbers by name; of histograms the count, the mean and two quantiles."""
+        """All current values as numbers by name. A histogram gives its count, its mean and two quantiles."""
         flat: dict[str, float] = {}
         for metric in METRICS:
-            value = _together(metric, self.series(type))
+            value = _merged(metric, self.series(type))
             if isinstance(value, Histogram):
                 flat |= {f"{metric.name}_count": value.count, f"{metric.name}_mean": value.mean}
                 flat |= {
@@ -102,45 +102,45 @@ class Metrics:
         return flat
 
     def prometheus(self) -> str:
-        """Everything, in the text format that Prometheus scrapes."""
+        """All metrics in the text format that Prometheus scrapes."""
         from .prometheus import exposition
 
         return exposition(self.series())
 
     def series(self, type: str | None = None) -> Sequence[TypeMetrics]:
         """The metrics of every type, or of one."""
-        # A copy: a scrape may come from a thread of its own.
+        # A copy: a scrape may come from another thread.
         if type is None:
             return tuple(self._types.values())
         found = self._types.get(type)
         return () if found is None else (found,)
 
-    # -- listening -------------------------------------------------------------------------------------
+    # -- subscribing -----------------------------------------------------------------------------------
 
     def subscribe(self, fn: Callable[[tuple[str, ...]], object]) -> Callable[[], None]:
-        """Call `fn` with the names of the types whose metrics changed: once for all changes of a turn of the
-        event loop. Answers a function that ends it.
+        """Call `fn` with the names of the types whose metrics changed, once for all changes of one iteration
+        of the event loop. Returns a function that ends the subscription.
         """
         self._subscribers.append(fn)
-        self._listen()
+        self._connect()
 
         def end() -> None:
             if fn in self._subscribers:
                 self._subscribers.remove(fn)
-                self._listen()
+                self._connect()
 
         return end
 
-    def _listen(self) -> None:
+    def _connect(self) -> None:
         for series in self._types.values():
-            series.changed = self._note if self._subscribers else None
+            series.changed = self._note_change if self._subscribers else None
 
-    def _note(self, series: TypeMetrics) -> None:
+    def _note_change(self, series: TypeMetrics) -> None:
         if not self._changed:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._notify)
         self._changed[series.type] = None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         types, self._changed = tuple(self._changed), {}
         for fn in tuple(self._subscribers):
             try:
@@ -154,7 +154,7 @@ def value_of(metric: Metric, series: TypeMetrics) -> Value:
     return value
 
 
-def _together(metric: Metric, series: Iterable[TypeMetrics]) -> Value:
+def _merged(metric: Metric, series: Iterable[TypeMetrics]) -> Value:
     values = [value_of(metric, each) for each in series]
     if metric.kind == "histogram":
         merged = Histogram(NUMBERS if metric.name == ATTEMPTS else SECONDS)
@@ -163,6 +163,6 @@ def _together(metric: Metric, series: Iterable[TypeMetrics]) -> Value:
             merged.add(value)
         return merged
     numbers = [value for value in values if not isinstance(value, Histogram)]
-    # Of instants and peaks the highest is the one of all: peaks of several types need not coincide.
+    # Instants and peaks are not added up: peaks of several types need not coincide.
     highest = metric.name == PEAK_ACTIVE or metric.name.startswith("last_")
     return max(numbers, default=0) if highest else sum(numbers)

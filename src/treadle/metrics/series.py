@@ -1,4 +1,4 @@
-"""The values themselves: plain attributes, so that counting costs almost nothing."""
+"""TypeMetrics and Histogram: the values, in plain attributes, so that counting costs almost nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from .names import METRICS
 
-# Floats all, since comparing them with ints takes twice as long.
+# All floats: to compare a float with an int takes twice as long.
 SECONDS: Final[tuple[float, ...]] = tuple(
     map(float, (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600))
 )
@@ -17,18 +17,18 @@ NUMBERS: Final[tuple[float, ...]] = tuple(map(float, (1, 2, 3, 5, 10, 25, 100)))
 
 
 class Histogram:
-    """How values are spread over fixed buckets."""
+    """Counts values in buckets with fixed bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        """The upper bounds of the buckets, inclusive. One more bucket takes whatever is above."""
+        """The upper bounds of the buckets, inclusive. One more bucket counts higher values."""
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value. What is below zero, because two clocks disagree, counts as zero."""
+        """Count a value. A negative one, because two clocks disagree, counts as zero."""
         self.counts[bisect_left(self.bounds, value)] += 1
         if value > 0.0:
             self.sum += value
@@ -42,8 +42,8 @@ class Histogram:
         return self.sum / count if (count := self.count) else 0.0
 
     def quantile(self, q: float) -> float:
-        """About the value that a share `q` (0 to 1) of all stays below, as if values were spread evenly
-        within buckets; at most the highest bound.
+        """Estimate the value below which a share `q` (0 to 1) of all values lies, as if values were spread
+        evenly within a bucket. At most the highest bound.
         """
         rank, low = q * self.count, 0.0
         for bound, count in zip(self.bounds, self.counts, strict=False):
@@ -53,7 +53,7 @@ class Histogram:
         return low if self.count else 0.0
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """For each bound how many values are no more than that; the last bound is infinite."""
+        """For each bound, how many values do not exceed it. The last bound is infinite."""
         below, rows = 0, list[tuple[float, int]]()
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             below += count
@@ -69,10 +69,10 @@ class Histogram:
 
 
 class TypeMetrics:
-    """What is counted of one work type. The engine calls the verbs; on the event loop only.
+    """The counts of one work type. The engine calls the methods, on the event loop only.
 
-    A verb that ends an attempt takes `held`: whether it was `claimed` here. What is settled without having
-    been in anybody's hands changes no gauge.
+    Methods that end an attempt take `held`: whether `claimed` was called for the item. An item that is
+    settled without having been claimed here changes no gauge.
     """
 
     __slots__ = (*(metric.name for metric in METRICS), "_now", "changed", "type")
@@ -81,7 +81,7 @@ class TypeMetrics:
         self.type = type
         self._now = now
         self.changed: Callable[[TypeMetrics], None] | None = None
-        """Called after each change, if somebody listens."""
+        """Called after each change, if there is a subscriber."""
         self.queued = self.started = self.succeeded = self.failed = self.retried = 0
         self.deferred = self.expired = self.dead = self.lease_lost = 0
         self.active = self.pending = self.running = self.peak_active = 0
@@ -96,7 +96,7 @@ class TypeMetrics:
             self.changed(self)
 
     def claimed(self) -> None:
-        """One is in our hands; it has not begun."""
+        """An item is leased here. It has not started."""
         self.pending += 1
         self.active += 1
         if self.active > self.peak_active:
@@ -105,7 +105,7 @@ class TypeMetrics:
             self.changed(self)
 
     def began(self, waited: float) -> None:
-        """One that was pending runs, so many seconds after it was due."""
+        """A pending item starts, `waited` seconds after it was due."""
         self.started += 1
         self.pending -= 1
         self.running += 1
@@ -117,19 +117,19 @@ class TypeMetrics:
     def succeeded_in(
         self, ran: float | None, total: float, attempt: int, *, held: bool = True, at: float | None = None
     ) -> None:
-        """`at`: the time now, if it is known: one look at the clock does for all that ended together."""
+        """at: the time now, if it is known: the clock is read once for all items that ended together."""
         self.succeeded += 1
         self.last_succeeded_at = self._now() if at is None else at
         if ran is not None:
             self.run.observe(ran)
         self.total.observe(total)
         self.attempts.observe(attempt)
-        self._let_go(ran is not None, held)
+        self._end_attempt(ran is not None, held)
 
     def died(
         self, ran: float | None, total: float, attempt: int, *, expired: bool, held: bool = True
     ) -> None:
-        """`ran` None: it died without an attempt, of a verdict or of an unreadable input."""
+        """ran: None if it died without an attempt, of a verdict or of an unreadable input."""
         self.dead += 1
         if expired:
             self.expired += 1
@@ -140,10 +140,10 @@ class TypeMetrics:
             self.run.observe(ran)
         self.total.observe(total)
         self.attempts.observe(attempt)
-        self._let_go(ran is not None, held)
+        self._end_attempt(ran is not None, held)
 
     def again(self, kind: Literal["retry", "defer"], ran: float | None, *, held: bool = True) -> None:
-        """It failed and is retried, or was put off."""
+        """An attempt failed and is retried, or was deferred."""
         if kind == "retry":
             self.failed += 1
             self.retried += 1
@@ -152,18 +152,18 @@ class TypeMetrics:
             self.deferred += 1
         if ran is not None:
             self.run.observe(ran)
-        self._let_go(ran is not None, held)
+        self._end_attempt(ran is not None, held)
 
     def released(self, began: bool, *, held: bool = True) -> None:
-        """It was given back, as if it had never been claimed."""
-        self._let_go(began, held)
+        """An item was given back, as if it had never been claimed."""
+        self._end_attempt(began, held)
 
     def lost(self, began: bool, *, held: bool = True) -> None:
-        """It belongs to somebody else now."""
+        """The lease was lost: another worker may own the item now."""
         self.lease_lost += 1
-        self._let_go(began, held)
+        self._end_attempt(began, held)
 
-    def _let_go(self, began: bool, held: bool) -> None:
+    def _end_attempt(self, began: bool, held: bool) -> None:
         if held:
             self.active -= 1
             if began:

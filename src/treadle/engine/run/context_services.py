@@ -9,7 +9,7 @@ from typing import Any
 from treadle.backend import Transaction
 from treadle.context import Context
 from treadle.engine.core import Core
-from treadle.engine.wait.wait_result import value_of
+from treadle.engine.wait.wait_result import item_value
 from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
@@ -40,7 +40,7 @@ class EngineServices:
         values: list[Any] = []
         for id, state in zip(ids, states, strict=True):
             try:
-                values.append(value_of(self._core.registry, state, id))
+                values.append(item_value(self._core.registry, state, id))
             except TreadleError as error:
                 if not return_exceptions:
                     raise

@@ -173,7 +173,7 @@ class Desk:
         return undecodable(error) if isinstance(error, PayloadError) else self.fail(active, error)
 
     def read_value(self, lease: Lease, value: bytes | None) -> Any:
-        return values.read(self._core.registry, lease.type, value)
+        return values.decode_group_value(self._core.registry, lease.type, value)
 
     def write_value(self, value: Any) -> bytes:
         settings = self._core.settings

@@ -10,7 +10,8 @@ import msgspec
 
 from treadle.codec import Codec
 from treadle.dependency import DEPENDENCY
-from treadle.doers.base import BaseDoer, Task
+from treadle.doers import Task
+from treadle.doers.base import BaseDoer
 from treadle.engine.submit.build_item import PLAIN, read_stored
 from treadle.errors import DecodeError, PayloadError
 from treadle.item import Demand, Item, Lease, Ref

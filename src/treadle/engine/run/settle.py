@@ -15,7 +15,7 @@ import msgspec
 from treadle.backend import Backend, Transaction
 from treadle.engine.combine import Combiner
 from treadle.engine.tasks import Tasks, finish
-from treadle.engine.wait.wait_result import wrap
+from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
 from treadle.item import Contribution, Effects, ErrorInfo, Item, Lease, Outcome, Ref, Settled, Settlement
 from treadle.result_plan import PlannedContribution, fold, needs_old
@@ -275,14 +275,17 @@ class Settler:
         if needs_old(entry.contributions):
             version, old = known or (0, None)
             value, final = fold(entry.contributions, self._then.read_value(entry.lease, old))
-            data = wrap("", self._then.write_value(value))
+            data = encode_group_value("", self._then.write_value(value))
             drafts[group] = (version + 1, data)
             return Contribution(data, final, version)
         value, final = fold(entry.contributions, None)
         own = isinstance(entry.decision, Succeed) and value is entry.decision.plan.value
         if own and entry.lease.id == entry.lease.group_id and not entry.children:
             return Contribution(None, final)
-        data = wrap(entry.lease.type, entry.result or b"") if own else wrap("", self._then.write_value(value))
+        if own:
+            data = encode_group_value(entry.lease.type, entry.result or b"")
+        else:
+            data = encode_group_value("", self._then.write_value(value))
         if known is not None:
             drafts[group] = (known[0] + 1, data)
         return Contribution(data, final)

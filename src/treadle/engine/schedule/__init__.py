@@ -1,1 +1,1 @@
-"""Schedule: what recurs, and how each occurrence fires once."""
+"""Schedule: fire each occurrence of a recurring work once in the fleet."""

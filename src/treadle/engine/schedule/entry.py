@@ -1,35 +1,40 @@
-"""A schedule as a process has it: its code, and how it stands in the store."""
+"""A schedule in one process: its code, and what this process knows of its stored state."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from treadle.item import Fire, Schedule
+from treadle.retry import Retry
 from treadle.work import Work
 
 from .occurrence import CatchUp, Lateness, Timing
 
-Run: TypeAlias = Callable[[], Work[Any, Any] | Awaitable[Work[Any, Any] | None] | None]
+RunFn: TypeAlias = Callable[[], Work[Any, Any] | Awaitable[Work[Any, Any] | None] | None]
+
+BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
+EARLY: Final = 0.001
+"""An occurrence counts as due this many seconds before its time: no sleep is more exact."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """What recurs, and when: what the user wrote, checked."""
+    """What recurs and when: the arguments of `app.schedule`, checked."""
 
     name: str
     tenant: str
     timing: Timing
-    run: Run
+    run: RunFn
     catch_up: CatchUp
     options: Mapping[str, Any]
     spec: bytes
-    """The timing, as it is stored: with another one it is another schedule."""
+    """The timing as it is stored. A different spec makes it a different schedule."""
 
-    async def mint(self) -> Work[Any, Any] | None:
-        """What `run` wants done this time."""
+    async def make_work(self) -> Work[Any, Any] | None:
+        """Call `run`. None: there is nothing to submit this time."""
         answer = self.run()
         work = await answer if inspect.isawaitable(answer) else answer
         if not isinstance(work, Work | None):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -40,33 +45,33 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleEntry:
     """One recurrence in one process."""
 
-    def __init__(self, recurrence: Recurrence, born: float, *, anew: bool = False) -> None:
+    def __init__(self, recurrence: Recurrence, now: float, *, replaces_stored: bool = False) -> None:
         self.recurrence = recurrence
-        self.anew = anew
-        """It takes the place of what is stored, even if that looks the same."""
+        self.replaces_stored = replaces_stored
+        """It replaces the stored schedule, even if both have the same spec."""
         self.cancelled = False
-        self.begin(born)
+        self.reset(now)
 
-    def begin(self, born: float) -> None:
-        """It is waited for from `born` on, by the monotonic clock; nothing is known of the store yet."""
-        self.born = born
-        self.since: float | None = None
-        """From when on, by the store's clock, this process waits for it."""
-        self.awake = 0.0
-        """Up to then, by the store's clock, this process may have slept."""
+    def reset(self, now: float) -> None:
+        """Forget what is known of the store, and count from `now` on, by the monotonic clock."""
+        self.began = now
+        self.waiting_since: float | None = None
+        """From this instant of the store's clock on, this process waits for occurrences."""
+        self.slept_until = 0.0
+        """Up to this instant of the store's clock, this process may have been suspended."""
         self.stored: Schedule | None = None
         self.pending: Fire | None = None
-        """What is being fired, until the store has answered."""
-        self.unsure = False
-        """It may have been fired already: an answer was lost."""
+        """The occurrence that is being fired, until the store has answered."""
+        self.maybe_fired = False
+        """The pending occurrence may have been fired already: an answer was lost."""
         self.firing = False
-        self.hold = 0.0
+        self.not_before = 0.0
         """Nothing is tried before this instant of the monotonic clock."""
         self.failures = 0
 
     @property
     def next_at(self) -> float | None:
-        """When it is due, if it is up to this process."""
+        """When this process has to fire it next. None: never, as things stand."""
         if self.pending is not None:
             return self.pending.at
         stored = self.stored
@@ -74,11 +79,21 @@ class ScheduleEntry:
             return None
         return stored.next_at
 
+    def is_due(self, now: float) -> bool:
+        """Whether it has to fire at `now`, by the store's clock."""
+        at = self.next_at
+        return at is not None and at <= now + EARLY
+
     def lateness(self, at: float, now: float, tolerance: float) -> tuple[Lateness, float]:
-        """Why an occurrence is as late as it is, and up to when others are, for the same reason."""
-        since = now if self.since is None else self.since
+        """Why the occurrence `at` is late, and up to when occurrences are late for that reason."""
+        since = now if self.waiting_since is None else self.waiting_since
         if now - at > tolerance and at < since:
             return "missed", since
-        if now - at > tolerance and at < self.awake:
-            return "slept", self.awake
+        if now - at > tolerance and at < self.slept_until:
+            return "slept", self.slept_until
         return "due", at
+
+    def count_failure(self, draw: Callable[[], float]) -> float:
+        """Count one more failure. Returns how many seconds to wait before the next try."""
+        self.failures += 1
+        return BACKOFF.delay(self.failures, draw)

@@ -1,7 +1,7 @@
-"""Occurrences: when a schedule is due, and what becomes of those that were missed.
+"""When a schedule is due, and which missed occurrences fire.
 
-Pure arithmetic. All processes of a fleet have to come to the same answer, so an occurrence is computed from
-the one before it, never from the time at which somebody happened to look.
+Pure arithmetic. All processes of a fleet must reach the same answer, so an occurrence is computed from the
+one before it, never from the time of the call.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ CATCH_UPS: Final[tuple[str, ...]] = get_args(CatchUp)
 NextFn: TypeAlias = Callable[[float], Instant | None]
 
 MOST_CAUGHT_UP: Final = 100
-"""So many missed occurrences are caught up with `catch_up="all"`: the latest ones."""
+"""`catch_up="all"` fires at most this many missed occurrences: the latest ones."""
 MOST_STEPS: Final = 1000
-"""So many calls of a user's `next` in one go; a longer way is gone in several."""
+"""Calls of a user's `next` in one go. A longer series is computed in several goes."""
 
 Lateness: TypeAlias = Literal["due", "slept", "missed"]
-"""How an occurrence comes to be carried out: in its time, or however late if that is the store's doing
-(`due`); after this process, though alive, was held up, as by a suspended machine (`slept`); after a time in
-which nothing ran (`missed`)."""
+"""Why an occurrence fires when it does.
+
+due: on time, or late because the store did not answer.
+slept: late because this process was suspended, as with its machine.
+missed: late because no process was running.
+"""
 
 
 class Timing(Protocol):
-    """When a schedule is due. `at` is always one of its own occurrences."""
+    """When a schedule is due. `at` is always an occurrence of this timing."""
 
     def spec(self) -> dict[str, Any]:
-        """What says the same in every process that has the same code, and something else if it changes."""
+        """The same in every process that has the same code; different if the timing changes."""
         ...
 
     def first(self, now: float) -> float | None:
@@ -43,39 +46,41 @@ class Timing(Protocol):
         ...
 
     def after(self, at: float) -> float | None:
-        """The occurrence that follows `at`; None: it was the last."""
+        """The occurrence that follows `at`. None: it was the last."""
         ...
 
-    def beyond(self, at: float, until: float) -> float | None:
-        """The first occurrence after `until`. If it is not after it: as far as it got, go on from there."""
+    def first_after(self, at: float, until: float) -> float | None:
+        """The first occurrence after `until`. An answer that is not later is where to go on from."""
         ...
 
     def recent(self, at: float, until: float, count: int) -> float:
-        """The occurrence to go on from, such that at most `count` of those up to `until` are left."""
+        """The occurrence from which at most `count` occurrences are left up to `until`."""
         ...
 
 
 class Occurrence(NamedTuple):
-    """What to do about an occurrence: fire it or skip it, and then go on to the next."""
+    """What to do about one occurrence."""
 
     next_at: float | None
+    """The occurrence after it."""
     fires: bool
+    """False: skip it."""
 
 
 def decide(timing: Timing, at: float, until: float, lateness: Lateness, catch_up: CatchUp) -> Occurrence:
-    """What to do about the occurrence `at`, and those behind it `until` then if they share its fate."""
+    """Decide whether the occurrence `at` fires. Those up to `until` are late for the same reason."""
     if lateness == "due":
         return Occurrence(timing.after(at), fires=True)
     if catch_up == "all":
-        return _each(timing, at, until)
-    beyond = timing.beyond(at, until)
-    if beyond is not None and beyond <= until:
-        return Occurrence(beyond, fires=False)
-    # Who slept through some is late, but was there: `none` is about times in which nothing was.
-    return Occurrence(beyond, fires=catch_up == "one" or lateness == "slept")
+        return _catch_up_each(timing, at, until)
+    following = timing.first_after(at, until)
+    if following is not None and following <= until:
+        return Occurrence(following, fires=False)
+    # A process that was suspended is late, but it was running: `none` is for times without any process.
+    return Occurrence(following, fires=catch_up == "one" or lateness == "slept")
 
 
-def _each(timing: Timing, at: float, until: float) -> Occurrence:
+def _catch_up_each(timing: Timing, at: float, until: float) -> Occurrence:
     start = timing.recent(at, until, MOST_CAUGHT_UP)
     return Occurrence(start, fires=False) if start > at else Occurrence(timing.after(at), fires=True)
 
@@ -83,7 +88,7 @@ def _each(timing: Timing, at: float, until: float) -> Occurrence:
 # ------------------------------------------------------------------------------------------------- timings
 
 
-class Cron:
+class CronTiming:
     """By a cron expression, in a time zone."""
 
     def __init__(self, expression: str, tz: str) -> None:
@@ -99,18 +104,18 @@ class Cron:
         due = self._schedule.next_after(at)
         return None if due is None else due.timestamp()
 
-    def beyond(self, at: float, until: float) -> float | None:
+    def first_after(self, at: float, until: float) -> float | None:
         return self.after(max(at, until))
 
     def recent(self, at: float, until: float, count: int) -> float:
         earlier = self._schedule.recent(until, count)
-        # Where clocks change, the way back may not lead past quite the same instants as the way forward.
+        # Where clocks change, searching backwards may not find quite the same instants as searching forwards.
         start = None if earlier is None else self.after(earlier - 1)
         return at if start is None else max(at, start)
 
 
-class Every:
-    """Each so many seconds, from the first occurrence on."""
+class EveryTiming:
+    """Every `seconds`, counted from the first occurrence."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -124,17 +129,17 @@ class Every:
     def after(self, at: float) -> float:
         return at + self._seconds
 
-    def beyond(self, at: float, until: float) -> float:
+    def first_after(self, at: float, until: float) -> float:
         following = at + (math.floor((until - at) / self._seconds) + 1) * self._seconds
-        # Rounding may have brought it back to where it was.
+        # Rounding may have led back to `until` or before it.
         return following if following > until else following + self._seconds
 
     def recent(self, at: float, until: float, count: int) -> float:
-        return max(at, self.beyond(at, until) - count * self._seconds)
+        return max(at, self.first_after(at, until) - count * self._seconds)
 
 
-class Next:
-    """By a function of the user's: `next(now)` the first time, then `next(occurrence before)`."""
+class NextTiming:
+    """By a user's function: `next(now)` the first time, then `next(previous occurrence)`."""
 
     def __init__(self, fn: NextFn) -> None:
         self.fn = fn
@@ -157,7 +162,7 @@ class Next:
             )
         return due
 
-    def beyond(self, at: float, until: float) -> float | None:
+    def first_after(self, at: float, until: float) -> float | None:
         due: float | None = at
         for _ in range(MOST_STEPS):
             if due is None or due > until:

@@ -1,67 +1,84 @@
-"""Schedule: keep an eye on what recurs, and fire what is due.
+"""The loop that fires schedules, and keeps them in step with the store.
 
-What is stored of a schedule is when it is due next (`treadle.item.Schedule`). Each process that has its code
-sleeps until then, and fires (fire.py). Now and then it looks at the store: others may have fired it, paused,
-changed or cancelled it. The store's clock decides; whatever fails is reported and tried again.
+The store holds when a schedule is due next (`treadle.item.Schedule`). Each process that has its code sleeps
+until then, and fires (fire.py). Now and then it synchronizes with the store, since another process may have
+fired, paused, changed or cancelled the schedule. The store's clock decides. Failures are reported and tried
+again.
 
-An occurrence that came while this process was running is carried out, however late, each one. Those that came
-while nothing ran are left to `catch_up` (occurrence.py).
+An occurrence that came while this process was running fires, however late. Occurrences that came while no
+process was running are left to `catch_up` (occurrence.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from treadle.backend import Backend
+from treadle.engine.hooks import Hooks
+from treadle.engine.settings import Settings
+from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
-from treadle.item import Schedule
-from treadle.retry import Retry
+from treadle.item import Item, Schedule
 
-from .entry import Recurrence, ScheduleEntry
+from .entry import BACKOFF, Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer
-from .occurrence import Next
+from .occurrence import NextTiming
 from .store_clock import StoreClock
 
-if TYPE_CHECKING:
-    from treadle.engine.core import Core
-
-BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
-LOOK: Final = 10
-"""The store is looked at once in so many poll intervals."""
+SYNC_POLLS: Final = 10
+"""Poll intervals between two synchronizations with the store."""
 REFRESH: Final = 60.0
-"""Seconds between signs that a schedule's code is there, and at most between two looks."""
+"""Seconds after which a process marks a schedule as seen again, and at most between two synchronizations."""
 UNSEEN: Final = 3
-"""After so many of them without a sign, no running process has the code."""
-EARLY: Final = 0.001
-"""Less than this before its time an occurrence is due: no sleep is more exact."""
+"""After this many of them without a mark, no running process has the schedule's code."""
 
 
 class Scheduler:
-    """One for all workers of a process: it runs while one of them does."""
+    """Fires the schedules of this process. All its workers share one; it runs while one of them does.
 
-    def __init__(self, core: Core) -> None:
-        settings = core.settings
-        self._backend = core.backend
+    announce_queued: called with the items of an occurrence, once they are stored.
+    ready: called then too, since there may be something to claim.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        hooks: Hooks,
+        items: ItemBuilder,
+        *,
+        announce_queued: Callable[[Sequence[Item]], None],
+        ready: Callable[[], None],
+    ) -> None:
+        self._backend = backend
         self._clock = settings.clock
-        self._hooks = core.hooks
+        self._hooks = hooks
         self._draw = settings.random.random
         self._poll = settings.poll_interval
-        self._look_every = min(LOOK * settings.poll_interval, REFRESH)
-        self._time = StoreClock(core.backend, settings.clock, every=REFRESH)
-        self._firer = OccurrenceFirer(core, self._time)
-        self._tasks = Tasks(self._died)
-        self._entries: dict[str, ScheduleEntry] = {}
+        self._store_clock = StoreClock(backend, settings.clock, every=REFRESH)
+        self._sync = ScheduleSync(backend, settings, hooks, self._store_clock)
+        self._entries = self._sync.entries
+        self._firer = OccurrenceFirer(
+            backend,
+            settings,
+            hooks,
+            items,
+            self._store_clock,
+            announce_queued=announce_queued,
+            ready=ready,
+        )
+        self._tasks = Tasks(lambda error, name: hooks.report(error, "schedule", f"the {name} task ended"))
         self._workers: set[str] = set()
-        self._wake, self._calm = asyncio.Event(), asyncio.Event()
-        self._look_at = 0.0
+        self._wake, self._became_idle = asyncio.Event(), asyncio.Event()
         self._expected: float | None = None
-        """When it should wake, by the store's clock, if it had nothing to do but sleep."""
+        """When the loop should wake, by the store's clock, if it only sleeps until then."""
         self._failures = 0
 
     # -- life ------------------------------------------------------------------------------------------
@@ -78,73 +95,56 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """It has something to do right now: to look, or to fire what is due and not held back."""
+        """Whether it has to synchronize, or to fire, right now."""
         if not self._workers or not self._entries:
             return False
-        return self._until_look() <= 0 or any(e.firing or self._is_ripe(e) for e in self._entries.values())
+        return self._sync.wait() <= 0 or any(e.firing or self._can_fire(e) for e in self._entries.values())
 
     async def idle(self) -> None:
         """Return when it is not busy."""
         while self.busy:
-            self._calm.clear()
-            await self._calm.wait()
+            self._became_idle.clear()
+            await self._became_idle.wait()
 
     def start(self, worker: str) -> None:
         """Run, on behalf of this worker."""
         if not self._workers:
-            self._begin()
+            self._wake, self._became_idle = asyncio.Event(), asyncio.Event()
+            self._expected = None
+            self._sync.reset()
             self._tasks.start(self.run(), "schedules")
         self._workers.add(worker)
 
-    def _begin(self) -> None:
-        born = self._clock.monotonic()
-        self._wake, self._calm = asyncio.Event(), asyncio.Event()
-        self._look_at = born
-        self._expected = None
-        for entry in self._entries.values():
-            entry.begin(born)
-
     async def stop(self, worker: str) -> None:
-        """End with the last worker. What is being written is written."""
+        """Stop with the last worker. A write that is under way is finished."""
         self._workers.discard(worker)
         if not self._workers:
             await self._tasks.cancel()
-            self._calm.set()
+            self._became_idle.set()
 
-    def _died(self, error: BaseException, name: str) -> None:
-        self._hooks.report(error, "schedule", f"the {name} task ended")
-
-    # -- what the user does ----------------------------------------------------------------------------
+    # -- what users do ---------------------------------------------------------------------------------
 
     def add(self, recurrence: Recurrence) -> ScheduleEntry:
-        """From now on. It is stored at once, or when a worker starts."""
-        known = self._forget(recurrence.name)
-        anew = known is not None and _differ(known, recurrence)
-        entry = self._entries[recurrence.name] = ScheduleEntry(recurrence, self._clock.monotonic(), anew=anew)
-        self.look_again()
+        """Add a schedule. It is stored at once, or when a worker starts."""
+        entry = self._sync.add(recurrence)
+        self._wake.set()
         return entry
 
     async def cancel(self, name: str) -> bool:
-        """Remove it, here and in the store. False if the store had none of that name."""
-        self._forget(name)
+        """Remove a schedule, here and in the store. False if the store has none of that name."""
+        self._sync.forget(name)
         return await self._backend.drop_schedule(name)
 
     async def pause(self, name: str, paused: bool) -> bool:
-        """False if there is none of that name."""
+        """Pause or resume a schedule. False if there is none of that name."""
         found = await self._backend.pause_schedule(name, paused)
-        self.look_again()
+        self._sync.request()
+        self._wake.set()
         return found
 
-    def look_again(self) -> None:
-        """Something was changed: do not wait for the time to look."""
-        self._look_at = self._clock.monotonic()
-        self._wake.set()
-
-    def _forget(self, name: str) -> ScheduleEntry | None:
-        entry = self._entries.pop(name, None)
-        if entry is not None:
-            entry.cancelled = True
-        return entry
+    async def sync(self) -> None:
+        """Synchronize with the store now."""
+        await self._sync.run_once()
 
     # -- the loop --------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Scheduler:
             self._wake.clear()
             wait = await self.run_once()
             if not self.busy:
-                self._calm.set()
+                self._became_idle.set()
             if wait is None:
                 await self._wake.wait()
             elif wait > 0:
@@ -163,174 +163,203 @@ class Scheduler:
                 await self._clock.sleep(0)
 
     async def run_once(self) -> float | None:
-        """Look at the store if it is time to, and begin to fire what is due. Seconds until there is reason to
-        do it again; None: until there is a schedule."""
+        """Synchronize if it is time to, and start to fire what is due.
+
+        Returns the seconds until it has to be called again. None: when there is a schedule.
+        """
         if not self._entries:
             return None
-        await self._attend()
-        if not self._time.known:
-            return self._until_look()
+        await self._sync_when_due()
         for entry in list(self._entries.values()):
-            if self._is_ripe(entry) and not entry.firing:
+            if self._can_fire(entry) and not entry.firing:
                 entry.firing = True
                 self._tasks.start(self._fire(entry), "schedule")
-        wait = self._wait()
-        waiting = any(entry.firing or self._is_due(entry) for entry in self._entries.values())
-        self._expected = None if waiting or self._failures else self._time.now() + wait
+        wait, now = self._wait(), self._store_clock.now()
+        waiting = any(entry.firing or entry.is_due(now) for entry in self._entries.values())
+        self._expected = None if waiting or self._failures else now + wait
         return wait
 
-    async def _attend(self) -> None:
-        """Look at the clock and the schedules of the store, when it is time to. What is due fires without."""
+    async def _sync_when_due(self) -> None:
+        """Refresh the store's clock and the schedules if it is time to. An error delays no firing."""
         woken = self._clock.monotonic()
         try:
-            await self._time.refresh()
-            self._notice_sleep(woken)
-            if self._look_at <= self._clock.monotonic():
-                await self.look()
-        except Exception as error:  # noqa: BLE001  whatever it is, schedules go on
+            await self._store_clock.refresh()
+            self._mark_slept(self._store_clock.at(woken))
+            if self._sync.wait() <= 0:
+                await self._sync.run_once()
+        except Exception as error:  # noqa: BLE001  the loop goes on after any error
             self._failures += 1
-            self._look_at = self._clock.monotonic() + BACKOFF.delay(self._failures, self._draw)
-            self._hooks.report(error, "schedule", "could not look at the schedules; will again")
+            self._sync.request(after=BACKOFF.delay(self._failures, self._draw))
+            self._hooks.report(error, "schedule", "could not read the schedules from the store; will retry")
         else:
             self._failures = 0
 
-    def _notice_sleep(self, woken: float) -> None:
-        """After a sleep much longer than was asked for, what came during it was slept through."""
-        woken_at = self._time.at(woken)
+    def _mark_slept(self, woken_at: float) -> None:
+        """If the loop woke much later than it asked to, note that the process was suspended."""
         if self._expected is not None and woken_at - self._expected > self._firer.tolerance:
             for entry in self._entries.values():
-                entry.awake = woken_at
+                entry.slept_until = woken_at
         self._expected = None
 
-    def _is_due(self, entry: ScheduleEntry) -> bool:
-        at = entry.next_at
-        return at is not None and self._time.known and at <= self._time.now() + EARLY
-
-    def _is_ripe(self, entry: ScheduleEntry) -> bool:
-        return self._is_due(entry) and entry.hold <= self._clock.monotonic()
+    def _can_fire(self, entry: ScheduleEntry) -> bool:
+        return entry.is_due(self._store_clock.now()) and entry.not_before <= self._clock.monotonic()
 
     def _wait(self) -> float:
-        now, monotonic = self._time.now(), self._clock.monotonic()
+        now, monotonic = self._store_clock.now(), self._clock.monotonic()
         waits = [
-            max(at - now, entry.hold - monotonic)
+            max(at - now, entry.not_before - monotonic)
             for entry in self._entries.values()
             if not entry.firing and (at := entry.next_at) is not None
         ]
-        return max(0.0, min([self._until_look(), *waits]))
-
-    def _until_look(self) -> float:
-        return max(0.0, self._look_at - self._clock.monotonic())
+        return max(0.0, min([self._sync.wait(), *waits]))
 
     async def _fire(self, entry: ScheduleEntry) -> None:
-        """Fire one schedule for as long as it is due. Others do not wait for it: its `run` may take long."""
+        """Fire one schedule while it is due. Others do not wait for it: its `run` may take long."""
         try:
-            while self._is_due(entry):
+            while entry.is_due(self._store_clock.now()):
                 if not await self._firer.fire(entry):
-                    entry.hold = self._clock.monotonic() + self._poll
-                    self._look_at = min(self._look_at, entry.hold)
+                    entry.not_before = self._clock.monotonic() + self._poll
+                    self._sync.request_within(self._poll)
                     break
                 entry.failures = 0
-        except Exception as error:  # noqa: BLE001  the store's, or the user's `next`: late, not lost
-            self._hold_back(entry, error)
+        except Exception as error:  # noqa: BLE001  the store's, or the user's `next`: it fires late
+            entry.not_before = self._clock.monotonic() + entry.count_failure(self._draw)
+            name = entry.recurrence.name
+            self._hooks.report(error, "schedule", f"could not fire schedule {name!r}; will retry")
         finally:
             entry.firing = False
             self._wake.set()
 
-    def _hold_back(self, entry: ScheduleEntry, error: Exception) -> None:
-        entry.failures += 1
-        entry.hold = self._clock.monotonic() + BACKOFF.delay(entry.failures, self._draw)
-        name = entry.recurrence.name
-        self._hooks.report(error, "schedule", f"could not fire schedule {name!r}; will again")
 
-    # -- the store -------------------------------------------------------------------------------------
+class ScheduleSync:
+    """Keeps the schedules of this process and those of the store in step."""
 
-    async def look(self) -> None:
-        """See how schedules stand, store those that are new, and say that their code is here."""
-        await self._time.refresh()
-        self._look_at = self._clock.monotonic() + self._look_every
-        before = {name: entry.stored for name, entry in self._entries.items()}
+    def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, store_clock: StoreClock) -> None:
+        self._backend = backend
+        self._clock = settings.clock
+        self._hooks = hooks
+        self._draw = settings.random.random
+        self._interval = min(SYNC_POLLS * settings.poll_interval, REFRESH)
+        self._store_clock = store_clock
+        self._next_at = 0.0
+        self.entries: dict[str, ScheduleEntry] = {}
+
+    def reset(self) -> None:
+        """Forget what is known of the store."""
+        self.request()
+        now = self._clock.monotonic()
+        for entry in self.entries.values():
+            entry.reset(now)
+
+    def add(self, recurrence: Recurrence) -> ScheduleEntry:
+        known = self.forget(recurrence.name)
+        replaces = known is not None and _differ(known, recurrence)
+        entry = ScheduleEntry(recurrence, self._clock.monotonic(), replaces_stored=replaces)
+        self.entries[recurrence.name] = entry
+        self.request()
+        return entry
+
+    def forget(self, name: str) -> ScheduleEntry | None:
+        entry = self.entries.pop(name, None)
+        if entry is not None:
+            entry.cancelled = True
+        return entry
+
+    def request(self, after: float = 0.0) -> None:
+        """The next synchronization is due after this many seconds."""
+        self._next_at = self._clock.monotonic() + after
+
+    def request_within(self, seconds: float) -> None:
+        """The next synchronization is due after this many seconds at the latest."""
+        self._next_at = min(self._next_at, self._clock.monotonic() + seconds)
+
+    def wait(self) -> float:
+        """Seconds until the next synchronization is due."""
+        return max(0.0, self._next_at - self._clock.monotonic())
+
+    async def run_once(self) -> None:
+        """Read the stored schedules, store those that are new, and mark those of this process as seen."""
+        await self._store_clock.refresh()
+        self.request(after=self._interval)
+        before = {name: entry.stored for name, entry in self.entries.items()}
         rows = {row.name: row for row in await self._backend.schedules()}
         for name, stored in before.items():
-            entry = self._entries.get(name)
-            # One that has fired meanwhile knows better.
+            entry = self.entries.get(name)
+            # An entry that has fired meanwhile is newer than the row.
             if entry is not None and entry.stored is stored:
-                await self._meet(entry, rows.get(name))
+                await self._sync_entry(entry, rows.get(name))
 
-    async def _meet(self, entry: ScheduleEntry, row: Schedule | None) -> None:
-        if entry.since is None:
-            entry.since = self._time.at(entry.born)
+    async def _sync_entry(self, entry: ScheduleEntry, row: Schedule | None) -> None:
+        if entry.waiting_since is None:
+            entry.waiting_since = self._store_clock.at(entry.began)
         if entry.stored is None:
-            await self._store_safely(entry, row)
+            await self._store_or_retry(entry, row)
         elif row is None:
-            entry.stored = _over(entry.stored)
-        elif row.spec != entry.recurrence.spec and is_unseen(row, self._time.now()):
-            # Whoever changed it is gone, and so would the schedule be.
-            await self._store_safely(entry, row)
+            # It was cancelled elsewhere. The entry stays: another process may store the schedule again.
+            entry.stored = replace(entry.stored, next_at=None)
+        elif row.spec != entry.recurrence.spec and is_unseen(row, self._store_clock.now()):
+            # The process that changed it is gone. Without this, the schedule would never fire again.
+            await self._store_or_retry(entry, row)
         else:
             entry.stored = row
-            await self._show(entry, row)
+            await self._mark_seen(entry, row)
         if entry.stored is not None and entry.stored.paused:
-            # While it is paused it is not waited for: what comes then is missed.
-            entry.since = self._time.now()
+            # A paused schedule is not waited for: occurrences during the pause are missed.
+            entry.waiting_since = self._store_clock.now()
 
-    async def _store_safely(self, entry: ScheduleEntry, row: Schedule | None) -> None:
+    async def _store_or_retry(self, entry: ScheduleEntry, row: Schedule | None) -> None:
         try:
             await self._store(entry, row)
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001  the user's `next`
-            entry.failures += 1
-            delay = BACKOFF.delay(entry.failures, self._draw)
-            self._look_at = min(self._look_at, self._clock.monotonic() + delay)
-            self._hooks.report(error, "schedule", f"next of {entry.recurrence.name!r} failed; will ask again")
+            self.request_within(entry.count_failure(self._draw))
+            name = entry.recurrence.name
+            self._hooks.report(error, "schedule", f"next of schedule {name!r} failed; will retry")
 
     async def _store(self, entry: ScheduleEntry, row: Schedule | None) -> None:
-        code = entry.recurrence
-        goes_on = row is not None and row.spec == code.spec and not entry.anew
-        given = Schedule(
-            name=code.name,
-            next_at=row.next_at if row is not None and goes_on else code.timing.first(self._time.now()),
-            spec=code.spec,
+        recurrence = entry.recurrence
+        continues = row is not None and row.spec == recurrence.spec and not entry.replaces_stored
+        now = self._store_clock.now()
+        schedule = Schedule(
+            name=recurrence.name,
+            next_at=row.next_at if row is not None and continues else recurrence.timing.first(now),
+            spec=recurrence.spec,
             paused=row is not None and row.paused,
             last_at=None if row is None else row.last_at,
         )
-        if entry.anew:
-            await self._make_way(given)
-        stored = await self._backend.put_schedule(given)
+        if entry.replaces_stored:
+            await self._clear_stored(schedule)
+        stored = await self._backend.put_schedule(schedule)
         if not entry.cancelled:
-            entry.stored, entry.anew, entry.failures = stored, False, 0
-        elif code.name not in self._entries:
-            await self._backend.drop_schedule(code.name)
+            entry.stored, entry.replaces_stored, entry.failures = stored, False, 0
+        elif recurrence.name not in self.entries:
+            await self._backend.drop_schedule(recurrence.name)
 
-    async def _make_way(self, given: Schedule) -> None:
-        """For one that looks the same in the store but is not: what is stored would stay."""
-        if given.next_at is None:
-            await self._backend.drop_schedule(given.name)
+    async def _clear_stored(self, schedule: Schedule) -> None:
+        """Make the store accept a schedule with the spec that it has already: it would keep the old one."""
+        if schedule.next_at is None:
+            await self._backend.drop_schedule(schedule.name)
         else:
-            # Not dropped: to others that would look like a cancellation.
-            await self._backend.put_schedule(replace(given, spec=b""))
+            # Not dropped: to other processes that would look like a cancellation.
+            await self._backend.put_schedule(replace(schedule, spec=b""))
 
-    async def _show(self, entry: ScheduleEntry, row: Schedule) -> None:
-        """Say that its code is here, unless somebody has lately."""
-        if row.spec != entry.recurrence.spec or self._time.now() - row.seen_at < REFRESH:
+    async def _mark_seen(self, entry: ScheduleEntry, row: Schedule) -> None:
+        """Tell the store that a running process has the code, unless it was told lately."""
+        if row.spec != entry.recurrence.spec or self._store_clock.now() - row.seen_at < REFRESH:
             return
-        # With no next time: if it was cancelled or changed this very moment, that shall stand.
+        # Without next_at, so that a cancellation or a change at this very moment is not undone.
         stored = await self._backend.put_schedule(replace(row, next_at=None))
         if entry.stored is row:
             entry.stored = stored
 
 
 def is_unseen(schedule: Schedule, now: float) -> bool:
-    """Whether nobody who has its code has said so for long."""
+    """Whether no process has marked the schedule as seen for so long that none can have its code."""
     return now - schedule.seen_at > UNSEEN * REFRESH
 
 
-def _over(schedule: Schedule) -> Schedule:
-    """One that somebody cancelled. It stays known: somebody may store it again."""
-    return schedule if schedule.next_at is None else replace(schedule, next_at=None)
-
-
 def _differ(known: ScheduleEntry, new: Recurrence) -> bool:
-    """Whether two that look the same in the store are not: functions may share a name, as lambdas do."""
+    """Whether two schedules with the same spec differ: two functions may share a name, as lambdas do."""
     old = known.recurrence.timing
-    return isinstance(old, Next) and isinstance(new.timing, Next) and old.fn is not new.timing.fn
+    return isinstance(old, NextTiming) and isinstance(new.timing, NextTiming) and old.fn is not new.timing.fn

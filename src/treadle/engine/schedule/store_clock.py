@@ -1,4 +1,4 @@
-"""The store's clock, as far as it can be known without asking."""
+"""The store's clock, estimated between two calls to the store."""
 
 from __future__ import annotations
 
@@ -6,44 +6,43 @@ from treadle.backend import Backend
 from treadle.clock import Clock
 
 JUMP = 1.0
-"""A wall clock that moved so many seconds against the monotonic one was set, or the machine was suspended."""
+"""A wall clock that moved this many seconds against the monotonic one was set, or the machine was
+suspended."""
 
 
 class StoreClock:
-    """Asked now and then; in between, this process's monotonic clock counts on. Never ahead of the store but
-    for the drift in between: an answer is taken to be true when it arrives."""
+    """Asks the store for its time now and then, and counts on by this process's monotonic clock.
+
+    It is never ahead of the store, except for the drift since the last call: an answer counts from its
+    arrival.
+    """
 
     def __init__(self, backend: Backend, clock: Clock, *, every: float) -> None:
         self._backend = backend
         self._clock = clock
         self._every = every
         self._offset = 0.0
-        self._wall = 0.0
-        self._until: float | None = None
-
-    @property
-    def known(self) -> bool:
-        return self._until is not None
+        self._wall_offset = 0.0
+        self._valid_until: float | None = None
 
     def now(self) -> float:
         return self.at(self._clock.monotonic())
 
     def at(self, monotonic: float) -> float:
-        """What the store's clock shows at an instant of this process's monotonic one."""
+        """The store's time at an instant of this process's monotonic clock."""
         return monotonic + self._offset
 
     async def refresh(self) -> None:
-        """Ask, if it is time to."""
+        """Ask the store, if the last answer is too old."""
         if self._is_old():
             answer = await self._backend.now()
-            self._offset = answer - self._clock.monotonic()
-            self._wall = self._drift()
-            self._until = self._clock.monotonic() + self._every
+            monotonic = self._clock.monotonic()
+            self._offset = answer - monotonic
+            self._wall_offset = self._clock.now() - monotonic
+            self._valid_until = monotonic + self._every
 
     def _is_old(self) -> bool:
-        if self._until is None or self._clock.monotonic() >= self._until:
+        monotonic = self._clock.monotonic()
+        if self._valid_until is None or monotonic >= self._valid_until:
             return True
-        return abs(self._drift() - self._wall) > JUMP
-
-    def _drift(self) -> float:
-        return self._clock.now() - self._clock.monotonic()
+        return abs(self._clock.now() - monotonic - self._wall_offset) > JUMP

@@ -1,1 +1,1 @@
-"""Submit: a Work and its options become an Item; many callers share one write."""
+"""Submit: turn a Work and its options into an Item, and store it. Many callers share one write."""

@@ -1,8 +1,8 @@
-"""Itemize: a Work and its options become an Item, the form in which storage takes new work.
+"""Build items: turn a Work and its options into an Item, the form in which a store takes new work.
 
-What the engine needs again when the item is claimed (the retry policy, the timeout, the compensation) goes
-along as `ItemOptions`, but only where it differs from the type: a worker reads the options of the type from
-its own code.
+The engine needs the retry policy, the timeout and the compensation again when the item is claimed. They are
+stored as `ItemOptions`, but only where they differ from those of the type: a worker has the options of the
+type in its code.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from treadle.work_type import computed_options
 
 
 class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to submit should the item die."""
+    """The compensation to submit if the item dies."""
 
     type: str
     input: bytes | None = None
-    """None: the handler is told of the failure, as its only argument, `parameter`."""
+    """None: the handler gets the `Failure`, as its only argument, `parameter`."""
     parameter: str = ""
 
 
@@ -43,13 +43,13 @@ class StoredRetry(msgspec.Struct, frozen=True):
 
 
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an item says for itself. Unset: ask the type."""
+    """Options that an item sets itself. Unset: those of its type."""
 
     retry: StoredRetry | msgspec.UnsetType = msgspec.UNSET
     timeout: float | msgspec.UnsetType | None = msgspec.UNSET
     on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
-    """It makes up for a dead item: it adds nothing to the group's value."""
+    """It is the compensation of a dead item: it adds nothing to the group's value."""
 
 
 PLAIN = ItemOptions()
@@ -68,10 +68,10 @@ class ItemBuilder:
         self._settings = settings
         self._bases: dict[AnyType, Resolved] = {}
         self._usual: dict[AnyType, tuple[Any, ...]] = {}
-        """What items of a type say behind their tenant, if nothing is asked for when they are submitted."""
+        """The fields of an item after its tenant, by type, for a submission without options."""
 
     def base(self, type: AnyType) -> Resolved:
-        """What holds for every Work of the type, unless it says otherwise."""
+        """The options of every Work of the type, unless it sets its own."""
         base = self._bases.get(type)
         if base is None:
             base = self._bases[type] = resolve({"retry": self._settings.retry}, type.options)
@@ -86,19 +86,19 @@ class ItemBuilder:
         parent: Lease | None = None,
         lease_to: Callable[[str], str | None] | None = None,
     ) -> Item:
-        """`options` are checked. `lease_to` is asked for a worker if the options ask for `skip_queue`."""
+        """Build the item of a Work. options: checked already. lease_to: gives a worker for `skip_queue`."""
         type = self._registry.meet(work)
         if options or (parent is not None and (parent.workflow or parent.workflow_type)):
-            return self._item(work, type, options, tenant, parent, lease_to)
+            return self._build(work, type, options, tenant, parent, lease_to)
         usual = self._usual.get(type)
-        if usual is not None:  # two thirds of the time that the long way takes
-            return Item(work.id, work.type, self._encoded(type, work.input), tenant, *usual)
-        item = self._item(work, type, options, tenant, parent, lease_to)
+        if usual is not None:  # two thirds of the time that _build takes
+            return Item(work.id, work.type, self._encode_input(type, work.input), tenant, *usual)
+        item = self._build(work, type, options, tenant, parent, lease_to)
         if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
 
-    def _item(
+    def _build(
         self,
         work: Work[Any, Any],
         type: AnyType,
@@ -111,11 +111,13 @@ class ItemBuilder:
         resolved = resolve(computed_options(type, work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
         worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
-        # In the order of the fields: by keyword this would take four times as long.
+        # Positional, in the order of the fields: keyword arguments take four times as long.
         return Item(
             work.id,
             work.type,
-            self._gated(work, options, tenant) if type is DEPENDENCY else self._encoded(type, work.input),
+            self._encode_dependency(work, options, tenant)
+            if type is DEPENDENCY
+            else self._encode_input(type, work.input),
             tenant,
             resolved.queue,
             resolved.lane,
@@ -133,33 +135,35 @@ class ItemBuilder:
             counting,
             resolved.key,
             resolved.key_scope,
-            b"" if resolved is base and base.on_dead is None else self._stored(resolved, base),
+            b"" if resolved is base and base.on_dead is None else self._encode_options(resolved, base),
             type.options.get("keep", self._settings.keep),
             self._settings.keep_dead,
             worker,
         )
 
-    def _encoded(self, type: AnyType, input: dict[str, Any]) -> bytes:
+    def _encode_input(self, type: AnyType, input: dict[str, Any]) -> bytes:
         data = type.encode_input(input, self._settings.codec)
         check_size(data, self._settings.max_payload, "the input of", type.name)
         return data
 
-    def _gated(self, gate: Work[Any, Any], options: Mapping[str, Any], tenant: str) -> bytes:
-        """The works behind a `dependency`, as the items that they will be: who opens it may not know them."""
-        on, when = gate.input["on"], gate.input["when"]
+    def _encode_dependency(
+        self, dependency: Work[Any, Any], options: Mapping[str, Any], tenant: str
+    ) -> bytes:
+        """Encode the works of a `dependency` as items: its worker may not know their types."""
+        on, when = dependency.input["on"], dependency.input["when"]
         if options.get("after", on) != on:
             raise InputError("a dependency waits for `on` alone: it takes no after=", parameters=("after",))
-        behind = {"after": on, "when": when} if on else {}
-        items = tuple(self.item(work, behind, tenant=tenant) for work in gate.input["queue"])
+        blocked = {"after": on, "when": when} if on else {}
+        items = tuple(self.item(work, blocked, tenant=tenant) for work in dependency.input["queue"])
         data = _encoder.encode(items)
         check_size(data, self._settings.max_payload, "a dependency, with its works,")
         return data
 
-    def _stored(self, resolved: Resolved, base: Resolved) -> bytes:
+    def _encode_options(self, resolved: Resolved, base: Resolved) -> bytes:
         stored = ItemOptions(
             retry=msgspec.UNSET if resolved.retry is base.retry else _stored_retry(resolved.retry),
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
-            # Always said if there is one: whoever settles the item may not have its type.
+            # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self._compensating(resolved.on_dead, base.on_dead),
         )
         return b"" if stored == PLAIN else _encoder.encode(stored)
@@ -171,21 +175,21 @@ class ItemBuilder:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
             return Compensating(wanted.name, None, failure_parameter(wanted))
-        return Compensating(wanted.type, self._encoded(self._registry.meet(wanted), wanted.input))
+        return Compensating(wanted.type, self._encode_input(self._registry.meet(wanted), wanted.input))
 
     # -- compensation ----------------------------------------------------------------------------------
 
     def compensation(self, lease: Lease, reason: Reason, error: str) -> tuple[Item, ...]:
-        """What is to be submitted because the item of this lease died."""
-        wanted = self._wanted(lease)
+        """The items to submit because the item of this lease died."""
+        wanted = self._compensating_of(lease)
         if wanted is None:
             return ()
         data = wanted.input
         if data is None:
-            data = self._told(lease, wanted.parameter, reason, error)
+            data = self._encode_failure(lease, wanted.parameter, reason, error)
         return (self._compensation_item(lease, wanted.type, data),)
 
-    def _wanted(self, lease: Lease) -> Compensating | None:
+    def _compensating_of(self, lease: Lease) -> Compensating | None:
         stored = read_stored(lease.options).on_dead
         if stored is not msgspec.UNSET:
             return stored
@@ -193,16 +197,10 @@ class ItemBuilder:
         found = None if type is None else self._compensating(self.base(type).on_dead, None)
         return None if found is msgspec.UNSET else found
 
-    def _told(self, lease: Lease, parameter: str, reason: Reason, error: str) -> bytes:
-        failure = Failure(lease.id, lease.type, self._input_of(lease), error, reason)
-        return self._settings.codec.encode({parameter: _plain(failure)})
-
-    def _input_of(self, lease: Lease) -> dict[str, Any]:
-        try:
-            input = msgspec.json.decode(lease.input)
-        except msgspec.DecodeError:
-            return {}
-        return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
+    def _encode_failure(self, lease: Lease, parameter: str, reason: Reason, error: str) -> bytes:
+        failure = Failure(lease.id, lease.type, _input_of(lease), error, reason)
+        plain = {name: getattr(failure, name) for name in ("id", "type", "input", "error", "reason")}
+        return self._settings.codec.encode({parameter: plain})
 
     def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
         type = self._registry.get(name)
@@ -225,7 +223,7 @@ class ItemBuilder:
 
 
 def retry_of(stored: ItemOptions, base: Retry) -> Retry:
-    """The policy for an item: its own, or its type's."""
+    """The retry policy of an item: its own, or that of its type."""
     own = stored.retry
     if own is msgspec.UNSET:
         return base
@@ -236,16 +234,20 @@ def timeout_of(stored: ItemOptions, base: float | None) -> float | None:
     return base if stored.timeout is msgspec.UNSET else stored.timeout
 
 
+def _input_of(lease: Lease) -> dict[str, Any]:
+    try:
+        input = msgspec.json.decode(lease.input)
+    except msgspec.DecodeError:
+        return {}
+    return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
+
+
 def _stored_retry(retry: Retry) -> StoredRetry:
     return StoredRetry(retry.base, retry.factor, retry.max, retry.jitter)
 
 
 def _starts_now(resolved: Resolved) -> bool:
     return not (resolved.delay or resolved.run_at or resolved.after)
-
-
-def _plain(failure: Failure) -> dict[str, Any]:
-    return {name: getattr(failure, name) for name in ("id", "type", "input", "error", "reason")}
 
 
 __all__ = ["ItemBuilder", "ItemOptions", "read_stored", "retry_of", "timeout_of"]

@@ -1,4 +1,4 @@
-"""Submit: new items on their way to the store, many callers in one write."""
+"""Submit: store new items, those of many callers in one write."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from treadle.item import Filter, Item, Rejected, Submission, Submitted
 Answer: TypeAlias = tuple[Submitted, ...]
 
 
-class Request(msgspec.Struct, eq=False):
+class SubmitRequest(msgspec.Struct, eq=False):
+    """The items of one caller, and how to answer it."""
+
     submission: Submission
     answer: asyncio.Future[Answer]
     stored: Callable[[Answer], bool]
     context: contextvars.Context
-    """The caller's: `stored` is called in it."""
+    """The caller's context: `stored` is called in it."""
     leases: bool
-    """Whether items of it are to be stored already leased."""
+    """Whether some of its items are to be stored with a lease."""
 
 
 class Submitter:
@@ -39,52 +41,60 @@ class Submitter:
         sleep: Callable[[float], Awaitable[None]],
         draw: Callable[[], float],
         ready: Callable[[], None],
-        adrift: Callable[[], None],
+        leases_unknown: Callable[[], None],
     ) -> None:
-        """ready: called when something was stored that can be claimed, once for what was stored together.
-        adrift: called when an item may have been leased to a worker of this process that was not told."""
+        """
+        ready: called when items were stored that can be claimed, once for each write.
+        leases_unknown: called when an answer was lost, and items may be leased to a worker of this process.
+        """
         self._backend = backend
         self._sleep = sleep
         self._draw = draw
         self._ready = ready
-        self._adrift = adrift
+        self._leases_unknown = leases_unknown
         self.leasing = 0
-        """Requests under way whose items are to be stored already leased."""
-        # In bites: the first are claimed while the rest is being written. (A thousand at once, awaited, run
-        # by another process: 6,200 a second in one bite, 7,000 in four.)
-        self._combiner: Combiner[Request] = Combiner(self._write, tasks, name="submit", limit=250)
+        """Requests under way whose items are to be stored with a lease."""
+        # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
+        # run by another process: 6,200 a second in one portion, 7,000 in four.)
+        self._combiner: Combiner[SubmitRequest] = Combiner(self._write, tasks, name="submit", limit=250)
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
-        """Store these items together. A caller that is cancelled stops waiting; the write goes on, and
-        `stored` is called once it is done; it says whether there is something to claim."""
+        """Store these items together. Then `stored` is called, and returns whether there is something to
+        claim. The write goes on if the caller is cancelled.
+        """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        leases = _leases(items)
+        leases = _has_lease(items)
         self.leasing += leases
-        self._combiner.add(Request(Submission(items), answer, stored, contextvars.copy_context(), leases))
+        self._combiner.add(
+            SubmitRequest(Submission(items), answer, stored, contextvars.copy_context(), leases)
+        )
         return answer
 
     async def submit_within(self, items: tuple[Item, ...], tx: object) -> Answer:
-        """Store these items as a part of the caller's own transaction."""
+        """Store these items as a part of the caller's transaction."""
         (answer,) = await self._backend.submit([Submission(items)], tx=tx)
-        return accepted(answer)
+        if isinstance(answer, Rejected):
+            raise rejection_error(answer)
+        return answer
 
     async def flush(self) -> None:
         await self._combiner.flush()
 
-    async def _write(self, requests: list[Request]) -> None:
+    async def _write(self, requests: list[SubmitRequest]) -> None:
         try:
-            answers = await self._patiently([request.submission for request in requests])
-        except Exception as error:  # noqa: BLE001  it is handed to the callers
-            await self._refuse(requests, error)
+            answers = await self._submit_with_retries([request.submission for request in requests])
+        except Exception as error:  # noqa: BLE001  the callers get it
+            await self._fail_or_split(requests, error)
         except BaseException as error:
+            unknown = f"submit outcome unknown ({error}): retry with the same ids, or check with get()"
             for request in requests:
-                self._fail(request, StoreUnavailable(f"not submitted, or perhaps it was: {error}"))
+                self._fail(request, StoreUnavailable(unknown))
             raise
         else:
-            self._tell(requests, answers)
+            self._answer(requests, answers)
 
-    def _tell(self, requests: list[Request], answers: list[Answer | Rejected]) -> None:
-        """Here and not by the callers, who may have been cancelled. Whoever is to run it comes first."""
+    def _answer(self, requests: list[SubmitRequest], answers: list[Answer | Rejected]) -> None:
+        """Call `stored` of each request, then answer the callers. Here, because a caller may be cancelled."""
         ready = False
         for request, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Rejected):
@@ -94,23 +104,23 @@ class Submitter:
             self._ready()
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Rejected):
-                self._fail(request, rejection(answer))
+                self._fail(request, rejection_error(answer))
             elif not request.answer.done():
                 request.answer.set_result(answer)
 
-    def _fail(self, request: Request, error: Exception) -> None:
+    def _fail(self, request: SubmitRequest, error: Exception) -> None:
         self.leasing -= request.leases
         if not request.answer.done():
             request.answer.set_exception(error)
-            request.answer.exception()  # a caller that was cancelled does not ask for it
+            request.answer.exception()  # a cancelled caller does not retrieve it
 
-    async def _patiently(self, submissions: list[Submission]) -> list[Answer | Rejected]:
+    async def _submit_with_retries(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         tries = 0
         try:
             while True:
                 try:
                     answers = list(await self._backend.submit(submissions))
-                    return await self._recognized(submissions, answers) if tries else answers
+                    return await self._recognize_own(submissions, answers) if tries else answers
                 except StoreUnavailable:
                     tries += 1
                     if PATIENCE.exhausted(tries):
@@ -118,37 +128,37 @@ class Submitter:
                     await self._sleep(PATIENCE.delay(tries, self._draw))
         finally:
             if tries and any(item.lease_to for submission in submissions for item in submission.items):
-                self._adrift()
+                self._leases_unknown()
 
     # -- after an answer was lost ----------------------------------------------------------------------
 
-    async def _recognized(
+    async def _recognize_own(
         self, submissions: list[Submission], answers: list[Answer | Rejected]
     ) -> list[Answer | Rejected]:
-        """The answers to a repeated call: what its first try has stored is its own, and no duplicate."""
+        """Correct the answers to a repeated call: items that its first try has stored are no duplicates."""
         return [
-            await self._own(submission.items, answer)
+            await self._own_answer(submission.items, answer)
             for submission, answer in zip(submissions, answers, strict=True)
         ]
 
-    async def _own(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
+    async def _own_answer(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
         if isinstance(answer, Rejected):
-            found = await self._stored(items) if answer.why == "duplicate_id" else None
+            found = await self._find_all(items) if answer.why == "duplicate_id" else None
             return answer if found is None else found
         return tuple(
             replace(submitted, existing=submitted.existing and submitted.id != item.id)
             for item, submitted in zip(items, answer, strict=True)
         )
 
-    async def _stored(self, items: tuple[Item, ...]) -> Answer | None:
-        """What became of items that are in the store; None if one of them is not, or is another's."""
+    async def _find_all(self, items: tuple[Item, ...]) -> Answer | None:
+        """The answer for items that are in the store. None if one is not there, or is another item."""
         found = [await self._find(item) for item in items]
         return None if None in found else tuple(answer for answer in found if answer is not None)
 
     async def _find(self, item: Item) -> Submitted | None:
         (state,) = await self._backend.get([item.id], tenant=item.tenant)
         if state is None and item.key is not None:
-            # An earlier one had answered for it.
+            # An earlier item with the same key may stand for it.
             where = Filter(tenant=item.tenant, type=item.type, key=item.key)
             state = next(iter((await self._backend.list(where, limit=1)).items), None)
         elif state is None or (state.type, state.input) != (item.type, item.input):
@@ -157,8 +167,8 @@ class Submitter:
             return None
         return Submitted(state.id, state.id != item.id, state.status, None, state.group_id)
 
-    async def _refuse(self, requests: list[Request], error: Exception) -> None:
-        """If it is one of them that the store will not have, the others must not suffer for it."""
+    async def _fail_or_split(self, requests: list[SubmitRequest], error: Exception) -> None:
+        """Write the requests one by one: the store may have refused only one of them."""
         if len(requests) == 1 or isinstance(error, StoreUnavailable):
             for request in requests:
                 self._fail(request, error)
@@ -167,19 +177,13 @@ class Submitter:
             await self._write([request])
 
 
-def accepted(answer: Answer | Rejected) -> Answer:
-    if isinstance(answer, Rejected):
-        raise rejection(answer)
-    return answer
-
-
-def rejection(rejected: Rejected) -> Exception:
+def rejection_error(rejected: Rejected) -> Exception:
     if rejected.why == "cycle":
         return CycleError(rejected.ids)
     return DuplicateIdError(rejected.ids[0])
 
 
-def _leases(items: tuple[Item, ...]) -> bool:
+def _has_lease(items: tuple[Item, ...]) -> bool:
     for item in items:  # noqa: SIM110  with any() this takes three times as long
         if item.lease_to is not None:
             return True

@@ -1,4 +1,4 @@
-"""Backlog: raise the alarm when this worker cannot keep up for a while."""
+"""Backlog: call `on_backlog` when this worker cannot keep up for a while."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from treadle.item import Count
 
 
 class Backlog:
-    """
-    behind: whether the last claim was offered all that there was room for, or there was no room.
-    active: how many items are in the worker's hands.
+    """Watches whether the worker keeps up.
+
+    behind: whether the last claim filled all the room there was, or there was no room.
+    active: how many items the worker has leased.
     types, queues, tenants: those of the worker; None for all.
     """
 
@@ -49,7 +50,7 @@ class Backlog:
             await self._clock.sleep(self._wait())
             try:
                 await self.run_once()
-            except Exception as error:  # noqa: BLE001  the user's hook changes nothing
+            except Exception as error:  # noqa: BLE001  an error of the user's hook changes nothing
                 self._hooks.report(error, "hook", "on_backlog failed")
 
     def _wait(self) -> float:
@@ -60,27 +61,27 @@ class Backlog:
         behind_for = self._watch.run_once(self._clock.monotonic(), self._behind())
         if behind_for is None:
             return
-        ready = await self._ready()
+        ready = await self._count_ready()
         if ready == 0 or not self._behind():
-            # Busy, but nobody waits; or it has caught up meanwhile.
+            # It is busy, but no item waits; or it has caught up meanwhile.
             self._watch.run_once(self._clock.monotonic(), False)
             return
         answer = self._hook(BacklogInfo(self._active(), behind_for, ready))
         if inspect.isawaitable(answer):
             await answer
 
-    async def _ready(self) -> int | None:
-        """How many items wait for a worker like this one, if the store can say."""
+    async def _count_ready(self) -> int | None:
+        """How many items this worker could claim; None if the store cannot tell."""
         if "listing" not in self._backend.capabilities:
             return None
         try:
             counts = await self._backend.counts()
-        except Exception as error:  # noqa: BLE001  the alarm matters more than the number
+        except Exception as error:  # noqa: BLE001  the hook is called without the number
             self._hooks.report(error, "claim", "could not count the backlog")
             return None
-        return sum(count.count for count in counts if self._waits_for_us(count))
+        return sum(count.count for count in counts if self._could_claim(count))
 
-    def _waits_for_us(self, count: Count) -> bool:
+    def _could_claim(self, count: Count) -> bool:
         return (
             count.status == "ready"
             and count.type in self._types()

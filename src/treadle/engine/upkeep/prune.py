@@ -1,4 +1,4 @@
-"""Prune: forget what has been kept long enough, in small portions; and ask how the store is."""
+"""Prune: remove ended items after their retention, in small portions; and report problems of the store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Pruner:
             try:
                 await self.run_once()
                 await self.inspect()
-            except Exception as error:  # noqa: BLE001  keeping too much is no reason to stop working
-                self._hooks.report(error, "claim", "could not prune; will again")
+            except Exception as error:  # noqa: BLE001  items that stay too long are no reason to stop
+                self._hooks.report(error, "claim", "could not prune; will retry")
 
     async def run_once(self) -> int:
+        """Remove all that may go. Returns how many items that were."""
         total = pruned = await self._backend.prune(PORTION)
         while pruned >= PORTION:
             await self._clock.sleep(0)
@@ -35,7 +36,7 @@ class Pruner:
         return total
 
     async def inspect(self) -> None:
-        """Pass on what the store says about itself."""
+        """Report what the store finds wrong with itself."""
         if isinstance(self._backend, Inspected):
-            for trouble in await self._backend.inspect():
-                self._hooks.report(trouble, "claim", "the store needs somebody")
+            for problem in await self._backend.inspect():
+                self._hooks.report(problem, "claim", "the store reports a problem")

@@ -1,4 +1,4 @@
-"""Redrive: give dead items another chance while there is nothing else to do."""
+"""Redrive: move dead items back to the queue while the worker is idle."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from treadle.item import Filter, Reason
 from treadle.timing import seconds
 
 TRANSIENT: Final[tuple[Reason, ...]] = ("exhausted", "lease_lost")
-"""The deaths that another time may spare. The others would only be repeated, or must not be undone: what was
-to follow a success that never came has to stay dead."""
+"""Reasons of death that another attempt may avoid. The others would only repeat, or must not be undone: an
+item that waited for a success that never came has to stay dead."""
 LONGEST: Final = 60.0
-"""The longest wait between two looks that found nothing."""
+"""The longest wait, in seconds, between two searches that found nothing."""
 
 
 class Redriver:
-    """
+    """Moves dead items back while the worker is idle.
+
     idle: whether the worker runs nothing, and found nothing to claim.
-    moved: told that there is something to claim, now or soon.
+    moved: called when there is something to claim, now or soon.
     types, queues, tenants: those of the worker; None for all.
     """
 
@@ -52,25 +53,25 @@ class Redriver:
         self._interval = interval
 
     async def run(self) -> None:
-        """Redrive until cancelled. While nothing is found, look less and less often."""
+        """Redrive until cancelled. While nothing is found, search less and less often."""
         wait = self._interval
         while True:
             await self._clock.sleep(wait)
             if not self._idle():
                 wait = self._interval
                 continue
-            moved = await self._tried()
+            moved = await self._run_or_report()
             wait = self._interval if moved else min(2 * wait, max(LONGEST, self._interval))
 
-    async def _tried(self) -> int:
+    async def _run_or_report(self) -> int:
         try:
             return await self.run_once()
-        except Exception as error:  # noqa: BLE001  the dead can wait
-            self._hooks.report(error, "claim", "could not redrive; will again")
+        except Exception as error:  # noqa: BLE001  dead items can wait
+            self._hooks.report(error, "claim", "could not redrive; will retry")
             return 0
 
     async def run_once(self) -> int:
-        """Move up to `count` items back. How many there were."""
+        """Move up to `count` items back. Returns how many it moved."""
         left = self._redrive.count
         for where in self._filters():
             if left <= 0:
@@ -82,7 +83,7 @@ class Redriver:
         return moved
 
     def _filters(self) -> Iterable[Filter]:
-        """Where this worker may look: its own types, queues and tenants."""
+        """One filter for each combination of the worker's types, queues and tenants."""
         places = product(self._types(), TRANSIENT, self._queues, self._tenants)
         for type, reason, queue, tenant in places:
             yield Filter(status=("dead",), type=type, reason=reason, queue=queue, tenant=tenant)

@@ -1,1 +1,1 @@
-"""Wait: who waits for results here, and how processes wake each other."""
+"""Wait: answer waits for items and groups, and wake other processes."""

@@ -45,7 +45,7 @@ def effects(core: Core, effects: Effects) -> None:
 
 def _value(core: Core, group: EndedGroup) -> Any:
     try:
-        return values.read(core.registry, group.type, group.value)
+        return values.decode_group_value(core.registry, group.type, group.value)
     except Exception as error:  # noqa: BLE001  the group has ended all the same
         core.hooks.report(error, "hook", f"cannot read the value of the group {group.id}")
         return None

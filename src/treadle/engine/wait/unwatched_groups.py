@@ -1,7 +1,8 @@
-"""Groups that end with a value that nobody waits for.
+"""Groups that end with a value while no process waits for them.
 
-Waiters register nowhere: they are asked. Whoever settled the last member asks all processes, and calls the
-hook if no one has answered within the grace; a key in the store makes sure that it is called once.
+Waits are not stored. The process that settled the last member asks all others whether they wait for the
+group, and calls `on_unhandled_group` if none has answered within the grace period. A key in the store makes
+sure that the hook is called once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from treadle.engine.tasks import Tasks
 from treadle.flow_control import OnUnhandledGroup, UnhandledGroup
 from treadle.item import EndedGroup, Filter, Ref, Status
 
-from . import wait_result as values
+from .wait_result import decode_group_value
 
 
 class UnwatchedGroups:
@@ -42,14 +43,16 @@ class UnwatchedGroups:
         self._ask = ask
         self._hook = hook
         self._open: set[Ref] = set()
-        """Groups that were asked about, and that nobody has answered for."""
+        """Groups that the other processes were asked about, without an answer so far."""
 
     def ended(self, group: EndedGroup) -> None:
+        """A group has ended here: find out whether a process waits for it."""
         ref = (group.tenant, group.id)
         if group.value is not None and not self._waited((ref,)):
             self._tasks.start(self._check(ref, group), "unhandled group")
 
     def awaited(self, refs: tuple[Ref, ...]) -> None:
+        """Another process waits for these groups."""
         self._open.difference_update(refs)
 
     async def _check(self, ref: Ref, group: EndedGroup) -> None:
@@ -57,20 +60,20 @@ class UnwatchedGroups:
         try:
             self._ask([ref])
             await self._settings.clock.sleep(self._settings.unhandled_grace)
-            if ref in self._open and not self._waited((ref,)) and await self._first(group):
-                await self._call(group)
+            if ref in self._open and not self._waited((ref,)) and await self._claim(group):
+                await self._call_hook(group)
         except Exception as error:  # noqa: BLE001  the user's hook, or the store: reported either way
             self._hooks.report(error, "hook", "on_unhandled_group failed")
         finally:
             self._open.discard(ref)
 
-    async def _first(self, group: EndedGroup) -> bool:
+    async def _claim(self, group: EndedGroup) -> bool:
         key = f"treadle:unhandled:{group.id}"
         owner = self._settings.generate_id()
         return await self._backend.claim_key(key, owner, self._settings.keep, tenant=group.tenant)
 
-    async def _call(self, group: EndedGroup) -> None:
-        result = values.read(self._registry, group.type, group.value)
+    async def _call_hook(self, group: EndedGroup) -> None:
+        result = decode_group_value(self._registry, group.type, group.value)
         answer = self._hook(UnhandledGroup(group.id, result, await self._states(group)))
         if inspect.isawaitable(answer):
             await answer

@@ -1,11 +1,12 @@
-"""How a group's value is written.
+"""What a wait returns: the value of an ended item or group, or the error that it ended with.
 
-A group's members are of many types, so its value says whose result it is: that type's codec and declared
-type read it back as it was. Folds, and values given inside `ctx.queue(...)`, are nobody's result: the app's
-codec writes them. A group of one has no value of its own: it is the item's result, as it is.
+A group's members are of many types, so a stored group value names the type whose result it is. That type's
+codec and declared type decode it. A folded value, and a value given inside `ctx.queue(...)`, is the result of
+no type: the app's codec decodes it. A group of one item stores no value of its own: its value is the item's
+result, as it is.
 
     \\x01 <type> \\x00 <bytes>    the result of a member of that type; if empty, by the app's codec
-    <bytes>                     the result of the root
+    <bytes>                     the result of the root item
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ _MARK: Final = b"\x01"
 _END: Final = b"\x00"
 
 
-def wrap(type: str, data: bytes) -> bytes:
+def encode_group_value(type: str, data: bytes) -> bytes:
+    """Mark the encoded result `data` as one of `type`; an empty `type` stands for the app's codec."""
     return b"".join((_MARK, type.encode(), _END, data))
 
 
-def read(registry: Registry, root_type: str, value: bytes | None) -> Any:
-    """The value, decoded; None where there is none."""
+def decode_group_value(registry: Registry, root_type: str, value: bytes | None) -> Any:
+    """Decode a stored group value. None stays None."""
     if value is None:
         return None
     if not value.startswith(_MARK):
@@ -34,48 +36,33 @@ def read(registry: Registry, root_type: str, value: bytes | None) -> Any:
     return registry.read_result(type.decode(), data)
 
 
-def value_of(registry: Registry, state: ItemState | None, id: str) -> Any:
-    """The value of an item that has ended. `NotFound` with its id if there is none."""
+def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:
+    """Return the value of an item that has ended, or raise its error. `NotFound` if there is no item."""
     if state is None:
         raise NotFound(id)
     if state.status == "success":
         result = state.result
         return registry.read_result(state.type, result if isinstance(result, bytes) else None)
-    raise _failure(WorkFailed, state)
+    raise _error_of(WorkFailed, state)
 
 
-def group_value_of(registry: Registry, group: GroupState) -> Any:
-    """The value of a group that has ended. One that nobody contributed to failed if a member did."""
+def group_value(registry: Registry, group: GroupState) -> Any:
+    """Return the value of a group that has ended. Without any value, raise the error of a failed member."""
     if group.contributed:
         value = group.value
-        return read(registry, group.type, value if isinstance(value, bytes) else None)
+        return decode_group_value(registry, group.type, value if isinstance(value, bytes) else None)
     if group.failed is not None:
-        raise _failure(GroupFailed, group.failed, group.id)
+        raise _error_of(GroupFailed, group.failed, group.id)
     return None
 
 
-def _failure(kind: type[WorkFailed], state: ItemState, group_id: str | None = None) -> WorkFailed:
+def _error_of(kind: type[WorkFailed], state: ItemState, group_id: str | None = None) -> WorkFailed:
     group_id = group_id or state.group_id or state.id
     if state.status == "cancelled":
         return WorkCancelled(state.id, state.type, state.attempt, group_id=group_id)
     if state.status != "dead":
-        return kind(
-            state.id,
-            state.type,
-            f"it is {state.status}, not ended",
-            "",
-            state.attempt,
-            "open",
-            group_id=group_id,
-        )
-    error_type = state.error_type or ""
+        message = f"it is {state.status}, not ended"
+        return kind(state.id, state.type, message, "", state.attempt, "open", group_id=group_id)
+    error_type, reason = state.error_type or "", state.reason or "exhausted"
     message = (state.error or "").removeprefix(error_type).removeprefix(": ")
-    return kind(
-        state.id,
-        state.type,
-        message,
-        error_type,
-        state.attempt,
-        state.reason or "exhausted",
-        group_id=group_id,
-    )
+    return kind(state.id, state.type, message, error_type, state.attempt, reason, group_id=group_id)

@@ -1,8 +1,11 @@
-"""One table of everything this process waits for.
+"""All items and groups that this process waits for, in one table.
 
-n awaited handles cost one subscription and one batched look, not n polls. A waiter is answered by the first
-of: the settlement in this very process (no I/O), a wake that names it (one look for all that were named),
-the poll (one look for all that wait, less and less often while nothing comes).
+Any number of awaited handles costs one subscription and one batched read, not a poll each. The first of these
+answers a waiter:
+
+- a settlement in this process, without I/O;
+- a wake-up that names the item or group: one read for all that were named;
+- the poll: one read for all that wait, less and less often while nothing ends.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ T = TypeVar("T")
 
 REMEMBERED = 1000
 SLOWEST = 8
-"""The poll slows down to every so many intervals: signals do the work, it is only the net."""
+"""The poll slows down to once in this many intervals. The poll makes up for lost wake-ups."""
 
 
 class WaiterTable(Generic[T]):
@@ -34,9 +37,9 @@ class WaiterTable(Generic[T]):
     def __init__(self) -> None:
         self.futures: dict[Ref, list[asyncio.Future[T]]] = {}
         self.unseen: set[Ref] = set()
-        """Refs to look at now: never looked at yet, or named by a wake."""
+        """Refs to read now: never read yet, or named by a wake-up."""
         self.expected: set[Ref] = set()
-        """Refs that are being submitted: not to be looked at before they exist."""
+        """Refs that are being submitted: not to be read before they exist."""
 
     def add(self, ref: Ref, expected: bool) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -55,13 +58,12 @@ class WaiterTable(Generic[T]):
             self.unseen.discard(ref)
         self.expected.discard(ref)
         if not self.futures:
-            # Tables that were large once keep their size until they are cleared.
+            # A dict that was large once keeps its size until it is cleared.
             self.futures.clear()
             self.unseen.clear()
             self.expected.clear()
 
-    def chosen(self, *, everything: bool) -> list[Ref]:
-        """What to look at now."""
+    def refs_to_read(self, *, everything: bool) -> list[Ref]:
         refs = [ref for ref in (self.futures if everything else self.unseen) if ref not in self.expected]
         self.unseen.difference_update(refs)
         return refs
@@ -72,18 +74,19 @@ class WaiterTable(Generic[T]):
             if not future.done():
                 future.set_result(value)
 
-    def refuse(self, ref: Ref, error: Exception) -> None:
+    def fail(self, ref: Ref, error: Exception) -> None:
         self.unseen.discard(ref)
         for future in self.futures.pop(ref, ()):
             if not future.done():
                 future.set_exception(error)
 
-    def refuse_all(self, error: Callable[[], Exception]) -> None:
+    def fail_all(self, error: Callable[[], Exception]) -> None:
         for ref in list(self.futures):
-            self.refuse(ref, error())
+            self.fail(ref, error())
         self.expected.clear()
 
     def named(self, refs: tuple[Ref, ...]) -> None:
+        """A wake-up names these refs."""
         self.unseen.update(ref for ref in refs if ref in self.futures)
 
 
@@ -96,54 +99,54 @@ class Waiters:
         self._hooks = hooks
         self._tasks = tasks
         self._interval = poll_interval
-        self._look = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._read_now = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
         self._answered: dict[Ref, None] = {}
-        """The refs that were answered last: somebody did wait for them."""
+        """The refs that were answered last: this process did wait for them."""
         self.items: WaiterTable[ItemState] = WaiterTable()
         self.groups: WaiterTable[GroupState] = WaiterTable()
 
     def item(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[ItemState]:
-        """Resolves when the item has ended. `expected`: it is about to be submitted, see `confirm`."""
+        """A future for the end of the item. expected: it is about to be submitted, see `confirm`."""
         return self._add(self.items, ref, expected)
 
     def group(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[GroupState]:
         return self._add(self.groups, ref, expected)
 
     def confirm(self, ref: Ref) -> None:
-        """What was expected has been submitted. A wake may have named it meanwhile."""
+        """An expected item has been submitted. A wake-up may have named it meanwhile."""
         self.items.expected.discard(ref)
         self.groups.expected.discard(ref)
         if ref in self.items.unseen or ref in self.groups.unseen:
-            self._look.set()
+            self._read_now.set()
         self._start()
 
-    def _add(self, waiting: WaiterTable[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
-        future = waiting.add(ref, expected)
-        if not expected:  # else there is nothing to look at yet, and the submission comes first
-            self._look.set()
+    def _add(self, table: WaiterTable[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
+        future = table.add(ref, expected)
+        if not expected:  # else there is nothing to read yet, and the submission comes first
+            self._read_now.set()
             self._start()
         return future
 
     def _start(self) -> None:
-        if self._looking is None and (self.items.futures or self.groups.futures):
-            self._looking = self._tasks.start(self._run(), "wait")
+        if self._reader is None and (self.items.futures or self.groups.futures):
+            self._reader = self._tasks.start(self._run(), "wait")
 
-    async def rest(self) -> None:
-        """Someone gave up waiting: leave no task behind if it was the last one."""
-        if self._looking is None or self.items.futures or self.groups.futures:
+    async def stop_if_unused(self) -> None:
+        """A caller gave up waiting: if it was the last one, end the reader task."""
+        if self._reader is None or self.items.futures or self.groups.futures:
             return
-        looking, self._looking = self._looking, None
-        looking.cancel()
-        await asyncio.wait({looking})
+        reader, self._reader = self._reader, None
+        reader.cancel()
+        await asyncio.wait({reader})
 
     def close(self) -> None:
-        """Nobody will look any more: whoever still waits is told."""
-        for waiting in (self.items, self.groups):
-            waiting.refuse_all(lambda: Stopped("the app"))
+        """The store is not read any more: fail all that wait."""
+        for table in (self.items, self.groups):
+            table.fail_all(lambda: Stopped("the app"))
 
     def receive(self, wake: Wake) -> None:
-        """A wake from anywhere: look at what it names, if someone here waits for it."""
+        """Read what the wake-up names, as far as this process waits for it."""
         if wake.everything:
             self.items.unseen.update(self.items.futures)
             self.groups.unseen.update(self.groups.futures)
@@ -152,10 +155,10 @@ class Waiters:
             self.groups.named(wake.items)
             self.groups.named(wake.groups)
         if self.items.unseen or self.groups.unseen:
-            self._look.set()
+            self._read_now.set()
 
     def waited(self, groups: tuple[Ref, ...]) -> list[Ref]:
-        """Which of these groups, or of their roots, somebody here waits for, or did until just now."""
+        """Those of these groups that this process waits for, or for their roots, or did until just now."""
         tables = (self.groups.futures, self.items.futures, self._answered)
         return [ref for ref in groups if any(ref in table for table in tables)]
 
@@ -173,43 +176,44 @@ class Waiters:
             del self._answered[next(iter(self._answered))]
 
     async def _run(self) -> None:
-        """Look whenever there is a reason to, and poll, for as long as anybody waits."""
+        """Read when a wake-up came, and poll, as long as there are waiters."""
         interval = self._interval
         try:
             while self.items.futures or self.groups.futures:
-                named = await first_of(self._look, self._clock, interval)
-                self._look.clear()
-                answered = await self._look_at(
-                    self.items.chosen(everything=not named), self.groups.chosen(everything=not named)
+                named = await first_of(self._read_now, self._clock, interval)
+                self._read_now.clear()
+                answered = await self._read(
+                    self.items.refs_to_read(everything=not named),
+                    self.groups.refs_to_read(everything=not named),
                 )
                 interval = self._interval if answered else min(interval * 2, self._interval * SLOWEST)
         finally:
-            if self._looking is asyncio.current_task():
-                self._looking = None
+            if self._reader is asyncio.current_task():
+                self._reader = None
 
-    async def _look_at(self, items: list[Ref], groups: list[Ref]) -> bool:
+    async def _read(self, items: list[Ref], groups: list[Ref]) -> bool:
         if not items and not groups:
             return False
         try:
             ended = await self._backend.ended(items, groups)
-        except Exception as error:  # noqa: BLE001  whatever it is, those who wait must not do so for ever
-            self._hooks.report(error, "signal", "could not look at what is waited for; will again")
+        except Exception as error:  # noqa: BLE001  after any error: waiters must not wait for ever
+            self._hooks.report(error, "signal", "could not read the items that are waited for; will retry")
             return False
         for ref, item in ended.items.items():
             self.answer_item(ref, item)
         for ref, group in ended.groups.items():
             self.answer_group(ref, group)
         for ref in ended.missing:
-            self._refuse(ref)
+            self._fail_missing(ref)
         return bool(ended.items or ended.groups)
 
-    def _refuse(self, ref: Ref) -> None:
-        self.items.refuse(ref, NotFound(ref[1]))
-        self.groups.refuse(ref, NotFound(ref[1]))
+    def _fail_missing(self, ref: Ref) -> None:
+        self.items.fail(ref, NotFound(ref[1]))
+        self.groups.fail(ref, NotFound(ref[1]))
 
 
 async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:
-    """The future's value, or the error that `late` makes once `timeout` seconds have passed."""
+    """Wait for the future. After `timeout` seconds, raise the error that `late` makes."""
     if timeout is None:
         return await future
     try:

@@ -1,7 +1,6 @@
-"""Wake-ups between processes: what came in is handed on, what happened here is told to others.
+"""Wake-ups between processes: receive those of others, and publish what happened here.
 
-Lossy by contract: every listener also polls. In this process nothing depends on a wake coming back: local
-listeners are told directly, without I/O.
+Wake-ups may be lost: every listener also polls. Listeners in this process are called directly, without I/O.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from treadle.engine.tasks import Tasks
 from treadle.item import Ref, Wake
 
 PORTION = 150
-"""The most ids of one kind in one wake: it has to fit where stores carry signals."""
-MOST = 20 * PORTION
-"""Of more than this, no list is sent: `everything` says it all."""
+"""The most ids of one kind in one wake-up: stores limit its size."""
+MOST_IDS = 20 * PORTION
+"""If more ids than this are to be published, `everything` is sent instead of a list."""
 
 
-class Listener(Protocol):
+class WakeListener(Protocol):
     def __call__(self, wake: Wake) -> None: ...
 
 
 class WakeUps:
-    """One subscription per process, and one publisher that merges what piles up while it is publishing."""
+    """One subscription per process, and one publisher. It merges what collects while it is publishing."""
 
     def __init__(self, backend: Backend, hooks: Hooks, tasks: Tasks, id: str) -> None:
         self._backend = backend
         self._id = id
         self._hooks = hooks
         self._tasks = tasks
-        self._listeners: list[Listener] = []
+        self._listeners: list[WakeListener] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._ready = False
         self._items: list[Ref] = []
@@ -41,8 +40,8 @@ class WakeUps:
         self._asking: list[Ref] = []
         self._awaited: list[Ref] = []
         self._times = 0
-        """How often there was something to tell since the last wake."""
-        self._publishing: asyncio.Task[None] | None = None
+        """How many times something was to be published since the last wake-up."""
+        self._publisher: asyncio.Task[None] | None = None
         self._enabled = False
 
     async def open(self) -> None:
@@ -56,35 +55,36 @@ class WakeUps:
             self._unsubscribe()
             self._unsubscribe = None
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: WakeListener) -> Callable[[], None]:
+        """Call `listener` with every wake-up. Returns a function that ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def _receive(self, wake: Wake) -> None:
-        if wake.sender != self._id:  # what happened here was told here, without a detour
-            self._tell(wake)
+        if wake.sender != self._id:  # listeners here were called directly
+            self._call_listeners(wake)
 
-    def _tell(self, wake: Wake) -> None:
+    def _call_listeners(self, wake: Wake) -> None:
         for listener in tuple(self._listeners):
             try:
                 listener(wake)
-            except Exception as error:  # noqa: BLE001  one listener's trouble is not another's
+            except Exception as error:  # noqa: BLE001  an error of one listener must not stop the others
                 self._hooks.report(error, "signal")
 
-    # -- telling others --------------------------------------------------------------------------------
+    # -- publishing ------------------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """There may be something to claim: here at once, elsewhere as soon as it is published."""
-        self._tell(Wake(ready=True))
+        """There may be something to claim. Listeners here are called at once, others when it is published."""
+        self._call_listeners(Wake(ready=True))
         self._ready = True
         self._publish()
 
     def ended(self, items: list[Ref], groups: list[Ref], *, here: bool = False) -> None:
-        """These items and groups have ended, or are gone. `here`: this process has to be told as well."""
+        """These items and groups have ended, or are gone. here: call the local listeners too."""
         if not items and not groups:
             return
         if here:
-            self._tell(Wake(items=tuple(items), groups=tuple(groups)))
+            self._call_listeners(Wake(items=tuple(items), groups=tuple(groups)))
         if self._enabled:
             known = set(items)
             self._items += items
@@ -92,32 +92,34 @@ class WakeUps:
             self._publish()
 
     def ask(self, groups: list[Ref]) -> None:
+        """Ask other processes whether they wait for these groups."""
         self._asking += groups
         self._publish()
 
     def answer(self, groups: list[Ref]) -> None:
+        """Tell other processes that this one waits for these groups."""
         self._awaited += groups
         self._publish()
 
     def _publish(self) -> None:
         self._times += 1
-        if self._enabled and (self._publishing is None or self._publishing.done()):
-            self._publishing = self._tasks.start(self._run(), "signals")
+        if self._enabled and (self._publisher is None or self._publisher.done()):
+            self._publisher = self._tasks.start(self._run(), "wake-ups")
 
     async def flush(self) -> None:
-        """Return when what was to be told so far has been."""
-        if self._publishing is not None:
-            await asyncio.wait({self._publishing})
+        """Return when everything so far has been published."""
+        if self._publisher is not None:
+            await asyncio.wait({self._publisher})
 
     async def _run(self) -> None:
-        while (wake := self._take()) is not None:
+        while (wake := self._next_wake()) is not None:
             await self._backend.publish(wake)
 
-    def _take(self) -> Wake | None:
-        """The next wake to publish: as much as one can name, or that there is too much to name."""
+    def _next_wake(self) -> Wake | None:
+        """The next wake-up to publish. It names as many ids as fit, or says that there are too many."""
         if not (self._ready or self._items or self._groups or self._asking or self._awaited):
             return None
-        if len(self._items) + len(self._groups) > MOST:
+        if len(self._items) + len(self._groups) > MOST_IDS:
             self._items.clear()
             self._groups.clear()
             everything = True
@@ -126,11 +128,11 @@ class WakeUps:
         wake = Wake(
             sender=self._id,
             ready=self._ready,
-            items=_portion(self._items),
-            groups=_portion(self._groups),
+            items=_take_portion(self._items),
+            groups=_take_portion(self._groups),
             everything=everything,
-            asking=_portion(self._asking),
-            awaited=_portion(self._awaited),
+            asking=_take_portion(self._asking),
+            awaited=_take_portion(self._awaited),
             times=max(1, self._times),
         )
         self._ready = False
@@ -138,7 +140,7 @@ class WakeUps:
         return wake
 
 
-def _portion(pending: list[Ref]) -> tuple[Ref, ...]:
+def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:
     portion = tuple(pending[:PORTION])
     del pending[:PORTION]
     return portion
