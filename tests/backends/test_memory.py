@@ -14,7 +14,7 @@ from tests.backends.wander import Wanderer
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
 from treadle.backends.memory.rows import ItemKind
-from treadle.backends.memory.store import MemoryTables
+from treadle.backends.memory.tables import MemoryTables
 from treadle.errors import UnsupportedError
 from treadle.item import (
     Contribution,
