@@ -1,4 +1,4 @@
-"""MemoryBackend: the contract, both ways; and what is its own."""
+"""MemoryBackend: the contract with and without shortcuts, its memory, its costs and its audit."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from tests.backends.wander import Wanderer
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
 from treadle.backends.memory.rows import ItemKind
-from treadle.backends.memory.store import MemoryTables
+from treadle.backends.memory.tables import MemoryTables
 from treadle.errors import UnsupportedError
 from treadle.item import (
     Contribution,
@@ -56,8 +56,8 @@ class TestContract(BackendContract):
         assert audit(subject.backend) == []
 
 
-class TestContractTheLongWay(BackendContract):
-    """Without the shortcuts of plain items: they must not be seen to be there."""
+class TestContractWithoutShortcuts(BackendContract):
+    """The shortcuts of plain items must not change any answer."""
 
     @pytest.fixture
     def subject(self) -> Iterator[MemorySubject]:
@@ -99,7 +99,7 @@ async def succeed(backend: MemoryBackend, leases: list[Lease], *children: Item) 
 
 
 def left_in(store: MemoryTables) -> list[str]:
-    """The tables with something in them, those of workers and schedules apart."""
+    """The tables that are not empty, except those of workers and schedules."""
     tables: dict[str, object] = {
         "items": store.items,
         "log": store.log,
@@ -130,12 +130,12 @@ def left_in(store: MemoryTables) -> list[str]:
     return [name for name, table in tables.items() if table]
 
 
-# -------------------------------------------------------------------------------------------------- wandering
+# ----------------------------------------------------------------------------------------------- random verbs
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_happens_the_tables_agree(seed: int) -> None:
-    """Random verbs in random states: audited after each; in the end all is done, pruned, and gone."""
+async def test_random_verbs_keep_the_tables_consistent(seed: int) -> None:
+    """The audit runs after each verb. In the end all items are done and pruned, and all tables are empty."""
     wanderer = Wanderer(seed)
     for _ in range(250):
         verb = await wanderer.step()
@@ -148,11 +148,11 @@ async def test_whatever_happens_the_tables_agree(seed: int) -> None:
 # ----------------------------------------------------------------------------------------------------- memory
 
 
-async def test_nothing_is_left_of_what_was_pruned(backend: MemoryBackend, clock: ManualClock) -> None:
-    """Items, groups, keys, labels, lines, limits: memory is bounded by what is stored."""
+async def test_pruned_items_leave_nothing_behind(backend: MemoryBackend, clock: ManualClock) -> None:
+    """Memory is bounded by what is stored: items, groups, keys, workflows, lines, limits."""
     await submit(backend, *(item(f"plain{n}", lane=f"lane{n}") for n in range(50)))
     await submit(backend, item("keyed", key="k", workflow="flow", expires_in=YEAR), item("root"))
-    await submit(backend, item("gate", after=("root", "never"), need=1))
+    await submit(backend, item("dependent", after=("root", "never"), need=1))
     await backend.claim_key("mine", "me", 60, tenant="default")
     await backend.take_permits([PermitRequest((Limit("calls", 5),), 3)])
     leases = {lease.id: lease for lease in await claim(backend)}
@@ -166,8 +166,8 @@ async def test_nothing_is_left_of_what_was_pruned(backend: MemoryBackend, clock:
     assert left_in(backend.store) == []
 
 
-async def test_nothing_is_left_of_what_was_deleted(backend: MemoryBackend) -> None:
-    """In whatever state it was."""
+async def test_deleted_items_leave_nothing_behind(backend: MemoryBackend) -> None:
+    """In every state."""
     await submit(backend, item("running", expires_in=YEAR), item("ended"))
     leases = await claim(backend)
     await succeed(backend, [lease for lease in leases if lease.id == "ended"], item("child"))
@@ -182,8 +182,8 @@ async def test_nothing_is_left_of_what_was_deleted(backend: MemoryBackend) -> No
     assert left_in(backend.store) == []
 
 
-async def test_lines_that_were_cancelled_are_swept(backend: MemoryBackend) -> None:
-    """What was taken out of the middle of a line does not stay there until its turn comes."""
+async def test_cancelled_items_are_swept_out_of_their_line(backend: MemoryBackend) -> None:
+    """Positions in the middle of a line do not stay until they come first."""
     await submit(backend, item("first"), *(item(f"i{n}") for n in range(1000)), item("last"))
     await backend.cancel([f"i{n}" for n in range(1000)])
     (line,) = backend.store.ready
@@ -193,12 +193,14 @@ async def test_lines_that_were_cancelled_are_swept(backend: MemoryBackend) -> No
 
 
 async def test_a_backend_that_is_dropped_is_freed() -> None:
-    """The garbage collector does not see rows: nothing may be held by them alone."""
+    """The garbage collector does not track rows, so none may stay in a cycle."""
     backend = MemoryBackend()
     tenant = "a backend that is dropped"
     await submit(backend, *(item(f"i{n}", tenant=tenant, expires_in=YEAR) for n in range(5)))
     await submit(
-        backend, item("gate", tenant=tenant, after=("i4",), need=1), item("later", tenant=tenant, delay=9)
+        backend,
+        item("dependent", tenant=tenant, after=("i4",), need=1),
+        item("later", tenant=tenant, delay=9),
     )
     await succeed(backend, (await claim(backend, 2))[:1], item("child"))
     await backend.cancel(["i3"])
@@ -218,7 +220,7 @@ async def test_a_backend_that_is_dropped_is_freed() -> None:
 
 
 def calls(run: Callable[[], Any]) -> int:
-    """How many functions are called: what something costs, without a clock."""
+    """The cost of `run` without a clock: how many functions it calls."""
     count = 0
 
     def profile(frame: FrameType, event: str, arg: object) -> None:
@@ -234,14 +236,14 @@ def calls(run: Callable[[], Any]) -> int:
 
 
 def drive(verb: Any) -> Any:
-    """Run a verb, which does not wait for anything."""
+    """Run a verb to its end. It never waits."""
     with pytest.raises(StopIteration) as ended:
         verb.send(None)
     return ended.value.value
 
 
 async def fill(backend: MemoryBackend, count: int) -> None:
-    """A busy store: so many items of each sort, in many lanes."""
+    """Submit `count` items of each sort, in many lanes."""
     await backend.beat(Heartbeat(worker="w", lease=YEAR))
     for sort in (
         {},
@@ -267,7 +269,7 @@ async def fill(backend: MemoryBackend, count: int) -> None:
     ],
     ids=["submit", "claim", "claim queues", "claim tenants", "cancel", "prune", "counts", "list"],
 )
-async def test_what_a_verb_costs_does_not_depend_on_what_waits(
+async def test_the_cost_of_a_verb_does_not_depend_on_the_backlog(
     verb: Callable[[MemoryBackend], Any],
 ) -> None:
     costs: list[int] = []
@@ -339,7 +341,7 @@ CORRUPTIONS = [
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS)
-async def test_the_audit_finds_what_is_wrong(
+async def test_the_audit_finds_a_corruption(
     backend: MemoryBackend, corrupt: Callable[[MemoryTables], None]
 ) -> None:
     await submit(backend, item("root"), item("dies"), item("runs"), item("keyed", key="k"), item("waits"))
@@ -347,7 +349,7 @@ async def test_the_audit_finds_what_is_wrong(
     await succeed(backend, [leases["root"]], item("child", expires_in=YEAR))
     failure = ErrorInfo("Oops", "no")
     await backend.settle([Settlement(lease=leases["dies"], kind="dead", reason="aborted", failure=failure)])
-    await submit(backend, item("gate", after=("runs",), need=1))
+    await submit(backend, item("dependent", after=("runs",), need=1))
     assert audit(backend) == []
     corrupt(backend.store)
     assert audit(backend) != []
@@ -364,7 +366,7 @@ async def test_there_are_no_transactions(backend: MemoryBackend) -> None:
     assert "transactions" not in backend.capabilities
 
 
-async def test_closing_keeps_what_others_share(backend: MemoryBackend) -> None:
+async def test_closing_keeps_the_items(backend: MemoryBackend) -> None:
     await submit(backend, item("a"))
     await backend.close()
     await backend.open()
@@ -379,22 +381,22 @@ async def test_a_release_with_a_delay_keeps_its_place(backend: MemoryBackend, cl
     assert [lease.id for lease in await claim(backend)] == ["a", "b"]
 
 
-async def test_an_item_that_two_names_mean_counts_twice(backend: MemoryBackend) -> None:
-    """Two keyed items came to mean one earlier item: who waits for both waits for that one."""
+async def test_a_prerequisite_named_by_two_keys_counts_twice(backend: MemoryBackend) -> None:
+    """One earlier item answers for two keyed items. An item that waits for both waits for the earlier one."""
     await submit(backend, item("earlier", key="k"), item("other"))
-    gate = item("gate", after=("x", "y", "other"), need=2)
-    await backend.submit([Submission((item("x", key="k"), item("y", key="k"), gate))])
-    (state,) = await backend.get(["gate"])
+    dependent = item("dependent", after=("x", "y", "other"), need=2)
+    await backend.submit([Submission((item("x", key="k"), item("y", key="k"), dependent))])
+    (state,) = await backend.get(["dependent"])
     assert state is not None
     assert state.after == ("earlier", "earlier", "other")
     leases = await claim(backend)
     await succeed(backend, [lease for lease in leases if lease.id == "earlier"])
-    assert [lease.id for lease in await claim(backend)] == ["gate"]
+    assert [lease.id for lease in await claim(backend)] == ["dependent"]
     assert audit(backend) == []
 
 
-async def test_what_is_parked_is_not_parked_again(backend: MemoryBackend) -> None:
-    """More is parked of a type than there is room for: the rest stays where it is."""
+async def test_parked_items_are_not_parked_again(backend: MemoryBackend) -> None:
+    """More items of a type are parked than there is room for. The rest stays parked."""
     await backend.beat(Heartbeat(worker="w", lease=YEAR))
     await submit(backend, *(item(f"a{n}", "a") for n in range(5)), item("b", "b"))
     await backend.claim(Demand(worker="w", limit=9, types={"b": 1}))
@@ -403,10 +405,10 @@ async def test_what_is_parked_is_not_parked_again(backend: MemoryBackend) -> Non
     assert claimed.next_due is None
 
 
-async def test_a_claim_clears_the_way_in_portions(
+async def test_a_claim_parks_items_in_portions(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No claim takes long. `next_due` says to come again at once."""
+    """No claim takes long. `next_due` 0 asks for another claim at once."""
     monkeypatch.setattr("treadle.backends.memory.claim.MOST_PARKED", 10)
     await backend.beat(Heartbeat(worker="w", lease=YEAR))
     await submit(backend, *(item(f"a{n}", "a") for n in range(25)), item("b", "b"))
@@ -416,10 +418,10 @@ async def test_a_claim_clears_the_way_in_portions(
     assert [answer.next_due for answer in answers] == [0, 0, None, None]
 
 
-async def test_what_expires_while_a_claim_is_busy_is_not_run(
+async def test_an_overdue_item_is_never_run(
     backend: MemoryBackend, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim looks at so many deadlines and no more; but never hands out what is overdue."""
+    """A claim processes only a portion of the deadlines, but never leases an overdue item to be run."""
     monkeypatch.setattr("treadle.backends.memory.claim.PORTION", 2)
     await submit(backend, *(item(f"i{n}", expires_in=5) for n in range(5)), item("last"))
     clock.advance(6)
@@ -431,7 +433,7 @@ async def test_what_expires_while_a_claim_is_busy_is_not_run(
 
 
 async def test_a_group_that_opens_again_keeps_its_members(backend: MemoryBackend, clock: ManualClock) -> None:
-    """Also those whose time had come already; it comes again after the group's next end."""
+    """Members that could have been pruned already are kept until after the group's next end."""
     await submit(backend, item("root", keep=10))
     dies = item("dies", keep_dead=50)
     await succeed(backend, await claim(backend), item("a", keep=10), item("b", keep=20), dies)
@@ -453,9 +455,7 @@ async def test_a_group_that_opens_again_keeps_its_members(backend: MemoryBackend
     assert left_in(backend.store) == []
 
 
-async def test_plain_items_that_ended_together_go_one_by_one(
-    backend: MemoryBackend, clock: ManualClock
-) -> None:
+async def test_items_of_one_bundle_are_pruned_one_by_one(backend: MemoryBackend, clock: ManualClock) -> None:
     await submit(backend, *(item(f"i{n}") for n in range(100)))
     await succeed(backend, await claim(backend))
     await backend.delete([f"i{n}" for n in range(95)])
@@ -466,10 +466,10 @@ async def test_plain_items_that_ended_together_go_one_by_one(
     assert left_in(backend.store) == []
 
 
-async def test_the_earliest_is_due_first_in_whatever_order_they_came(
+async def test_items_are_due_in_the_order_of_their_due_times(
     backend: MemoryBackend, clock: ManualClock
 ) -> None:
-    """Each earlier than the one before, of two tenants in turn; every third is triggered meanwhile."""
+    """Each is due earlier than the one before, alternating between two tenants. Every third is triggered."""
     await submit(backend, *(item(f"i{n}", delay=500.0 - n, tenant=f"t{n % 2}") for n in range(100)))
     await backend.trigger([f"i{n}" for n in range(0, 100, 3)])
     assert len(await claim(backend)) == 34
@@ -482,10 +482,8 @@ async def test_the_earliest_is_due_first_in_whatever_order_they_came(
     assert (await backend.claim(Demand(worker="w", limit=0))).next_due == pytest.approx(0.5)
 
 
-async def test_strays_are_forgotten_when_somebody_knows_them(
-    backend: MemoryBackend, clock: ManualClock
-) -> None:
-    """Who knows every type knows this one; when it is gone, the grace begins anew."""
+async def test_the_grace_of_an_unknown_type_starts_anew(backend: MemoryBackend, clock: ManualClock) -> None:
+    """A worker with every type has this one too. Once that worker is gone, the grace starts anew."""
     await backend.beat(Heartbeat(worker="w", lease=YEAR, types=("work",)))
     await submit(backend, item("a", "rare"), item("b", "rare"))
     demand = Demand(worker="w", limit=5, types={"work": 5}, unknown_grace=100)
@@ -502,16 +500,18 @@ async def test_strays_are_forgotten_when_somebody_knows_them(
     assert [(it.id, it.verdict) for it in (await backend.claim(demand)).leases] == [("b", "unknown_type")]
 
 
-async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: ManualClock) -> None:
-    """From another thread, whatever the loop is doing."""
+async def test_a_heartbeat_connection_keeps_a_worker_alive(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """It is used from another thread."""
     await backend.beat(Heartbeat(worker="w", lease=10))
-    heartbeat_connection = backend.heartbeat_connection()
+    connection = backend.heartbeat_connection()
 
     async def beat() -> bool:
-        await heartbeat_connection.open()
-        pulse = await heartbeat_connection.beat(Heartbeat(worker="w", lease=10))
-        await heartbeat_connection.close()
-        return pulse.fresh
+        await connection.open()
+        reply = await connection.beat(Heartbeat(worker="w", lease=10))
+        await connection.close()
+        return reply.fresh
 
     for _ in range(3):
         clock.advance(8)
@@ -524,8 +524,8 @@ async def test_a_pacemaker_keeps_a_worker_alive(backend: MemoryBackend, clock: M
     assert await backend.workers() == []
 
 
-async def test_a_root_is_found_behind_a_namesake_that_is_none(backend: MemoryBackend) -> None:
-    """An operator who asks for a group means the first item of that id that has one."""
+async def test_a_group_is_found_by_an_id_that_two_tenants_use(backend: MemoryBackend) -> None:
+    """Without a tenant, the id means the first item with this id that is a root."""
     await submit(backend, item("root", tenant="acme"))
     await succeed(backend, await claim(backend), item("x"))
     await submit(backend, item("x", tenant="other"))
@@ -534,8 +534,8 @@ async def test_a_root_is_found_behind_a_namesake_that_is_none(backend: MemoryBac
     assert group.tenant == "other"
 
 
-async def test_signals_reach_other_loops(backend: MemoryBackend) -> None:
-    """Each receiver is called on the loop it subscribed on; a loop that is closed is forgotten."""
+async def test_wakeups_reach_other_loops(backend: MemoryBackend) -> None:
+    """Each subscriber is called on the loop it subscribed on. Subscribers of closed loops are dropped."""
     heard: list[int] = []
     subscribed, done = threading.Event(), threading.Event()
 

@@ -63,9 +63,9 @@ class Limits:
         self.states: dict[Limit, LimitState] = {}
 
     def take(self, count: int, now: float) -> PermitReply:
-        given, states = permit(PermitRequest(self.limits, count), self.states, now)
+        reply, states = permit(PermitRequest(self.limits, count), self.states, now)
         self.states.update(states)
-        return given
+        return reply
 
 
 def test_an_absolute_instant_wins_over_a_relative_one() -> None:
@@ -353,11 +353,11 @@ TIMED: list[Algorithm] = ["token_bucket", "fixed_window", "sliding_window"]
     st.lists(st.tuples(st.floats(0, 1e4), st.integers(1, 50)), min_size=1, max_size=20),
 )
 def test_after_the_wait_there_is_one_and_idle_is_like_new(
-    algorithm: Algorithm, most: int, window: float, takes: list[tuple[float, int]]
+    algorithm: Algorithm, most: int, window: float, requests: list[tuple[float, int]]
 ) -> None:
     limit = Limit("a", most, window, algorithm)
     limits, now = Limits(limit), EPOCH
-    for pause, count in takes:
+    for pause, count in requests:
         now += pause
         given = limits.take(count, now)
         assert 0 <= given.count <= min(count, most)

@@ -6,7 +6,7 @@ backend.py       MemoryBackend: the verbs, each a call into one of the modules b
   audit.py                                        checks what must always be true
 transitions.py   how a row gets from one state to another
 effects.py       how a row ends, and what that causes: dependencies.py, groups.py
-store.py         all tables; rows.py: what is in them
+tables.py        all tables; rows.py: what is in them
   fairness.py (ready and parked), scheduled.py, doomed.py, parked.py, retention.py
   priority_queue.py                               what most tables are made of
 """

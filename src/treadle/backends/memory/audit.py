@@ -10,7 +10,7 @@ from treadle.item import Ref, Status
 from .backend import MemoryBackend
 from .fairness import FairLevel, ReadyItems, ReadyLine
 from .rows import MemoryGroup, MemoryWorker, Row
-from .store import MemoryTables, RowsByTenant
+from .tables import MemoryTables, RowsByTenant
 
 
 def audit(backend: MemoryBackend) -> list[str]:

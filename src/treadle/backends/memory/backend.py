@@ -36,7 +36,7 @@ from treadle.item import (
 )
 
 from . import claim, operate, read, schedules, settle, submit, workers
-from .store import MemoryTables
+from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
 

@@ -10,7 +10,7 @@ from treadle.rules import MOST_DOOMED, PORTION
 from .fairness import FairOrder, MergedLine, ParkedItems, ReadyLine
 from .parked import doom_unknown_types
 from .rows import MemoryWorker
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import doom, expire, lease, make_ready, park
 from .workers import remove_lapsed
 

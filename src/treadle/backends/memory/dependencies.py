@@ -6,7 +6,7 @@ from treadle.item import Ref, Status
 from treadle.rules import Dependencies, count_dependencies
 
 from .rows import Row
-from .store import MemoryTables, discard
+from .tables import MemoryTables, discard
 
 
 def status_if_ended(store: MemoryTables, ref: Ref) -> Status | None:

@@ -10,7 +10,7 @@ from treadle.rules import Dependencies
 from .dependencies import stop_waiting
 from .retention import RetentionBundle
 from .rows import Row
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import doom, set_status, unwatch_deadline, wait, withdraw
 
 NO_EFFECTS = Effects()

@@ -9,7 +9,7 @@ from treadle.item import Contribution
 from treadle.rules import GroupValue, contributed, shortest_keep
 
 from .rows import MemoryGroup, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 
 
 def group_of(store: MemoryTables, row: Row) -> MemoryGroup:

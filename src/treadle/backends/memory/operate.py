@@ -16,7 +16,7 @@ from .effects import CollectedEffects, end_all
 from .groups import contribute, reopen
 from .read import item_state, matching
 from .rows import MemoryGroup, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import leave_container, make_ready, unwatch_deadline, wait, withdraw
 
 

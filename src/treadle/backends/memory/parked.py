@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .doomed import UnknownTypeSearch
 from .rows import ItemKind, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import doom
 
 

@@ -12,7 +12,7 @@ from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, 
 
 from .groups import value_of
 from .rows import MemoryGroup, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 
 LONGEST_PAGE = 1000
 

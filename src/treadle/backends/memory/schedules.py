@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from treadle.item import Fire, Rejected, Schedule, Submitted
 from treadle.rules import fired, put_schedule
 
-from .store import MemoryTables
 from .submit import submit_together
+from .tables import MemoryTables
 
 
 def put(store: MemoryTables, schedule: Schedule, now: float) -> Schedule:

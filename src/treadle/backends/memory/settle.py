@@ -22,8 +22,8 @@ from treadle.rules import (
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .rows import Row
-from .store import MemoryTables
 from .submit import make_plan, store_item
+from .tables import MemoryTables
 from .transitions import add_to_history, unlease, wait_again
 
 EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]

@@ -10,7 +10,7 @@ from treadle.rules import SubmitPlan, deadline_at, dependency_cycle, due_at, pla
 from .dependencies import start_waiting, status_if_ended, waits_for
 from .groups import join
 from .rows import MemoryGroup, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import doom, lease, leave_container, wait, watch_deadline
 
 

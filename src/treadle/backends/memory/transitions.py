@@ -10,7 +10,7 @@ from treadle.rules import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
 
 from .fairness import ParkedItems
 from .rows import DeadlineWatch, MemoryWorker, Row
-from .store import MemoryTables
+from .tables import MemoryTables
 
 
 def set_status(row: Row, status: Status) -> None:

@@ -9,7 +9,7 @@ from treadle.rules import PORTION
 
 from .rows import MemoryWorker
 from .settle import owns, why_lost
-from .store import MemoryTables
+from .tables import MemoryTables
 from .transitions import free
 
 

@@ -166,7 +166,7 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
-        self._leave_family(row)
+        _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
         _cut(row)
@@ -219,13 +219,6 @@ class MemoryTables:
                 parent.children = {}
             parent.children[row] = None
 
-    def _leave_family(self, row: Row) -> None:
-        if row.parent is not None and row.parent.children is not None:
-            del row.parent.children[row]
-        for child in row.children or ():
-            child.parent = None
-        row.parent = row.children = None
-
     def _leave_group(self, row: Row, group: MemoryGroup) -> None:
         del group.members[row]
         group.dead.pop(row, None)
@@ -246,6 +239,13 @@ class MemoryTables:
 
 def _number(row: Row) -> int:
     return row.number
+
+
+def _leave_family(row: Row) -> None:
+    if row.parent is not None and row.parent.children is not None:
+        del row.parent.children[row]
+    for child in row.children or ():
+        child.parent = None
 
 
 _NO_KIND = ItemKind("", "", "", "", ReadyLine(ReadyItems(ServiceCounter(), set()), "", "", ""))
