@@ -19,7 +19,7 @@ from tests.backends.postgres_store import WRONG, connected, opened
 from tests.support.keeper import start_postgres
 from tests.support.run import Run
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.failures import is_conflict
+from treadle.backends.postgres.errors import is_conflict
 from treadle.errors import AlreadyEnded, NotFound, ReferencedError, StoreUnavailable
 from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing.contract.check import consistent

@@ -12,7 +12,7 @@ import pytest
 from tests.backends.postgres_store import connected, opened
 from treadle import Client
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.signals import PER_SECOND, WHEN_BUSY
+from treadle.backends.postgres.wakeups import PER_SECOND, WHEN_BUSY
 from treadle.errors import NotStarted, StoreUnavailable
 from treadle.item import Demand, Fire, Heartbeat, Rejected, Schedule, Submission, Wake
 from treadle.testing.contract.build import (

@@ -7,19 +7,20 @@ import asyncpg
 
 from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.listing import Listing, cursor_of
-from treadle.backends.postgres.schema import Schema
+from treadle.backends.postgres.read import ListQuery, cursor_of
+from treadle.backends.postgres.schema import PostgresSchema
 from treadle.item import Filter, Heartbeat
 from treadle.testing.contract.build import apply, beat, claim, gate, item, release, submit, succeed
 
 ENDED = """
-with gone as (delete from treadle.job where no % 2 = 0 returning no)
-insert into treadle.done (no, ended, due, attempt, outcome, reason)
+with gone as (delete from treadle.open_item where no % 2 = 0 returning no)
+insert into treadle.ended_item (no, ended, due, attempt, outcome, reason)
   select no, 0, 0, 1, 6 + (no % 100 = 0)::int, case when no % 100 = 0 then 2 end from gone
 """
 SCANS = """
 select relname, seq_scan from pg_stat_user_tables where schemaname = 'treadle'
-  and relname in ('item', 'job', 'done', 'edge', 'grp', 'attempt', 'key') order by relname
+  and relname in ('item', 'open_item', 'ended_item', 'dependency', 'item_group', 'attempt', 'key')
+  order by relname
 """
 
 
@@ -101,16 +102,17 @@ def is_given(where: Filter, empty: Filter, name: str) -> bool:
 
 async def test_lists_go_along_an_index(postgres_url: str) -> None:
     """Every filter, in both directions, from the start and from a cursor."""
-    schema = Schema("treadle")
+    schema = PostgresSchema("treadle")
     async with opened(postgres_url), connected(postgres_url) as admin:
         await admin.execute(READY, 20_000)
         await admin.execute(ENDED)
-        await admin.execute("analyze treadle.item, treadle.job, treadle.done")
+        await admin.execute("analyze treadle.item, treadle.open_item, treadle.ended_item")
         for where in FILTERS:
             for oldest_first in (False, True):
                 for cursor in (None, cursor_of(10_000)):
-                    listing = Listing(where, limit=100, oldest_first=oldest_first, cursor=cursor)
-                    plan = await admin.fetch(f"explain {schema.sql(listing.sql)}", *listing.arguments)
+                    query = ListQuery(where, limit=100, oldest_first=oldest_first, cursor=cursor)
+                    sql, arguments = query.bind(query.text)
+                    plan = await admin.fetch(f"explain {schema.sql(sql)}", *arguments)
                     text = "\n".join(line for (line,) in plan)
                     assert "Seq Scan" not in text, (where, text)
 
@@ -118,24 +120,24 @@ async def test_lists_go_along_an_index(postgres_url: str) -> None:
 async def test_an_instant_is_found_by_halving(postgres_url: str) -> None:
     """Among 100,000 items the first that was queued at an instant, without reading the others."""
     async with opened(postgres_url), connected(postgres_url) as admin:
-        assert await admin.fetchval("select treadle.number_at(5)") == 0
+        assert await admin.fetchval("select treadle.first_number_since(5)") == 0
         await admin.execute(READY, 100_000)
         first = await admin.fetchval("select min(no) from treadle.item")
         await admin.execute("update treadle.item set queued = no - $1::bigint where no % 7 <> 0", first)
         await admin.execute("delete from treadle.item where no % 7 = 0")
         await admin.execute("vacuum analyze treadle.item")
         for at in (-1.0, 0.0, 0.5, 49_999.0, 50_000.5, 99_998.0, 1e9):
-            found = await admin.fetchval("select treadle.number_at($1)", at)
+            found = await admin.fetchval("select treadle.first_number_since($1)", at)
             wanted = await admin.fetchval("select min(no) from treadle.item where queued >= $1", at)
             last = await admin.fetchval("select max(no) + 1 from treadle.item")
             between = "select count(*) from treadle.item where no >= $1 and no < $2"
             assert await admin.fetchval(between, *sorted((found, wanted or last))) == 0
-        plan = await admin.fetch("explain (analyze, buffers) select treadle.number_at(50000)")
+        plan = await admin.fetch("explain (analyze, buffers) select treadle.first_number_since(50000)")
         pages = next(line for (line,) in plan if "shared hit" in line)
         assert int(pages.partition("hit=")[2].split()[0].rstrip(")")) < 500
 
 
-CLAIM = f"select * from treadle.claim($1, 50{', null' * 13}) where no is not null"
+CLAIM = "select * from treadle.claim($1, 50, null, null, null) where no is not null"
 
 
 async def test_a_claim_does_not_depend_on_what_waits(postgres_url: str) -> None:

@@ -57,11 +57,11 @@ async def test_functions_of_another_version_are_replaced(postgres_url: str) -> N
 async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
     """One transaction: whoever comes next starts where the last one that succeeded ended."""
     async with connected(postgres_url) as admin:
-        await admin.execute("create schema treadle; create table treadle.done (mine text)")
+        await admin.execute("create schema treadle; create table treadle.ended_item (mine text)")
         with pytest.raises(Exception, match="already exists"):
             await PostgresBackend(postgres_url).open()
         assert await admin.fetchval("select to_regclass('treadle.item')") is None
-        await admin.execute("drop table treadle.done")
+        await admin.execute("drop table treadle.ended_item")
     async with opened(postgres_url) as backend:
         await submit(backend, item("a"))
 

@@ -39,16 +39,16 @@ class TestLongTransactions:
             await _pin(user)
             (first,) = await backend.inspect()
             assert isinstance(first, LongTransaction)
-            backend._told = {first.holder: 1000.0}
+            backend._long_transactions._reported = {first.holder: 1000.0}
             assert len(await backend.inspect()) == 1  # younger: it is another one
-            backend._told = {first.holder: first.seconds}
+            backend._long_transactions._reported = {first.holder: first.seconds}
             reports = 0
             while not reports:
                 reports = len(await backend.inspect())
-            assert backend._told[first.holder] >= 2 * first.seconds
+            assert backend._long_transactions._reported[first.holder] >= 2 * first.seconds
             await user.execute("rollback")
             assert await backend.inspect() == []
-            assert backend._told == {}
+            assert backend._long_transactions._reported == {}
 
     async def test_those_that_hold_nothing_back_do_not_matter(self, prepared_url: str) -> None:
         """Neither an open transaction without a snapshot, nor one that is young, nor when nobody asked."""
@@ -130,7 +130,7 @@ class TestTimeouts:
                 " and not coalesce(array_to_string(proconfig, ' ') ~ 'lock_timeout', false)"
             )
             # These are called by settle and its like, whose timeout it then is.
-            assert {row["proname"] for row in waits} == {"count", "fold"}
+            assert {row["proname"] for row in waits} == {"count_towards_dependents", "check_folds"}
 
 
 async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:
