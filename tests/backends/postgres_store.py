@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL backend share."""
+"""Helpers of the tests of the PostgreSQL backend."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ i as (
 insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
   select no, no, 0, 0, 2, 0, 3, 'default', 'default', 'l' || (no % 10), 'work' from n
 """
-"""So many ready items, in ten lanes, quicker than by `submit`."""
+"""Insert `$1` ready items in ten lanes, faster than `submit`."""
 
 WRONG = {
     "groups with a wrong count": """
@@ -52,7 +52,7 @@ WRONG = {
                           union all select no from treadle.open_item) x
         where not exists (select 1 from treadle.item i where i.no = x.no)""",
 }
-"""Queries that find nothing if the tables agree with each other."""
+"""Queries that find rows only if the tables contradict each other."""
 
 
 @asynccontextmanager

@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from treadle.errors import InputError
 
+from .statements import statement
+
+BEGIN: Final = statement("submit", "begin")
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
@@ -46,11 +49,10 @@ async def _driver(tx: Any) -> Any:
         return tx
     if type(tx).__module__.startswith("sqlalchemy.ext.asyncio"):
         connection = await tx.connection() if hasattr(tx, "sync_session") else tx
-        # SQLAlchemy begins asyncpg's transaction with the first statement that goes through it.
-        await connection.exec_driver_sql("select 1")
+        await connection.exec_driver_sql(BEGIN)
         return (await connection.get_raw_connection()).driver_connection
     connection = tx if hasattr(tx, "exec_driver_sql") else tx.connection()
-    connection.exec_driver_sql("select 1")
+    connection.exec_driver_sql(BEGIN)
     return connection.connection.driver_connection
 
 

@@ -21,11 +21,14 @@ from treadle.item import Wake
 from treadle.retry import Retry
 
 from .errors import LOST
+from .statements import statement
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
 log = logging.getLogger("treadle.postgres")
+
+PROBE: Final = statement("wakeups", "probe")
 
 PER_SECOND: Final = 250
 """With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
@@ -33,8 +36,8 @@ WHEN_BUSY: Final = 50
 """Per second, when each stands for several occasions: the receivers are busy then."""
 MOST_BYTES: Final = 7900
 """The server refuses a payload of 8,000."""
-PROBE: Final = 20.0
-"""Seconds after which a silent listening connection is checked."""
+PROBE_SECONDS: Final = 20.0
+"""After this time a silent listening connection is checked, and it has as long to answer."""
 BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 EVERYTHING: Final = Wake(ready=True, everything=True)
 
@@ -133,10 +136,10 @@ class PostgresListener:
             self.deliver(EVERYTHING)
         while not lost.is_set():
             try:
-                await asyncio.wait_for(lost.wait(), PROBE)
+                await asyncio.wait_for(lost.wait(), PROBE_SECONDS)
             except TimeoutError:
                 # A connection can be dead without a sign of it.
-                await connection.fetchval("select 1", timeout=PROBE)
+                await connection.fetchval(PROBE, timeout=PROBE_SECONDS)
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
         try:

@@ -17,6 +17,7 @@ begin
     exit when cardinality(again) is not distinct from cardinality(family);
     family := again;
   end loop;
+  -- Answer the items as they were, then end them.
   if nos is not null then
     return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
     return query select null::treadle.item_state, c

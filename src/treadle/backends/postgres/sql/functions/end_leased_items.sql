@@ -21,6 +21,7 @@ begin
   select w.no, w.id into the_worker, the_worker_id from treadle.worker w
     where w.no = (select o.worker from treadle.open_item o where o.no = settlements.no[1] and o.status = 5);
 
+  -- One value for all items.
   if p_all is not true and settlements.reason is null and cardinality(settlements.tenant) = 1
       and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
     with ended as (
@@ -54,6 +55,7 @@ begin
     return ended_rows;
   end if;
 
+  -- Values per item.
   settlements.tenant := treadle.spread(settlements.tenant, n);
   settlements.kind := treadle.spread(settlements.kind, n);
   settlements.flags := treadle.spread(settlements.flags, n);

@@ -26,6 +26,7 @@ begin
   select array_agg(x.no) into new_groups from new x;
   p_groups := p_groups || new_groups;
 
+  -- Count members and apply contributions, in one statement: each group's row is written once.
   with members as (
     select coalesce(x.group_no, x.no) as group_no, -1 as open, (x.kind = 7)::int as dead,
       (x.kind = 8)::int as cancelled, null::float8 as keep
@@ -76,6 +77,7 @@ begin
     into ended_nos, version_row, version_no
     from changed c left join valid v on v.group_no = c.no and (not c.final or c.is_locked_now);
 
+  -- The groups that ended.
   if ended_nos is not null then
     select array_agg(i.id), array_agg(i.tenant), array_agg(i.type),
            array_agg(case when g.contributed then g.value end)

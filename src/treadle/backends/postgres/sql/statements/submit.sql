@@ -20,6 +20,10 @@ from treadle.fire(:name::text, :at::float8, :next_at::float8, {new_items}, :plai
 select s.refused, s.detail, (s.stored).*
 from treadle.submit_in_transaction({new_items}, :plain::boolean, :cycles::boolean, :channel::text) s
 
+-- SQLAlchemy begins asyncpg's transaction with the first statement that goes through it.
+-- :name begin
+select 1
+
 -- New items that differ only in their ids and inputs, as almost all do, in one plain statement. It stores all
 -- of them, or raises a unique violation if an id is taken, and stores nothing. The function that handles that
 -- case, `store_items`, takes a third longer for many items and a quarter longer for one.

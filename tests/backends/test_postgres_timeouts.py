@@ -1,4 +1,4 @@
-"""PostgreSQL: statements that take too long, and transactions of others that are open for too long."""
+"""PostgreSQL: statements that take too long, and transactions that are open for too long."""
 
 import asyncio
 from contextlib import suppress
@@ -15,14 +15,14 @@ from treadle.testing.contract.build import item, submit
 
 
 async def _pin(connection: "asyncpg.Connection") -> int:
-    """Take a snapshot and keep it; who did."""
+    """Take a snapshot and keep it. Returns the pid of the session."""
     await connection.execute("begin isolation level repeatable read")
     pid: int = await connection.fetchval("select pg_backend_pid()")
     return pid
 
 
 class TestLongTransactions:
-    async def test_are_told_of_with_who_and_how_long(self, prepared_url: str) -> None:
+    async def test_are_reported_with_session_and_age(self, prepared_url: str) -> None:
         """The message says what to do."""
         async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             assert await backend.inspect() == []
@@ -33,7 +33,7 @@ class TestLongTransactions:
             assert trouble.seconds > 0
             assert f"pg_terminate_backend({pid})" in str(trouble)
 
-    async def test_are_told_of_once(self, prepared_url: str) -> None:
+    async def test_are_reported_once(self, prepared_url: str) -> None:
         """And again when it has become twice as old, or when it is another one of that session."""
         async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             await _pin(user)
@@ -50,18 +50,18 @@ class TestLongTransactions:
             assert await backend.inspect() == []
             assert backend._long_transactions._reported == {}
 
-    async def test_those_that_hold_nothing_back_do_not_matter(self, prepared_url: str) -> None:
-        """Neither an open transaction without a snapshot, nor one that is young, nor when nobody asked."""
+    async def test_harmless_ones_are_not_reported(self, prepared_url: str) -> None:
+        """Neither a transaction without a snapshot, nor a young one, nor any if the check is off."""
         async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             await user.execute("begin; select 1")
             assert await backend.inspect() == []
             await user.execute("rollback")
             await _pin(user)
-            async with opened(prepared_url) as patient, opened(prepared_url, long_transaction=None) as deaf:
-                assert not await patient.inspect()
-                assert not await deaf.inspect()
+            async with opened(prepared_url) as usual, opened(prepared_url, long_transaction=None) as off:
+                assert not await usual.inspect()
+                assert not await off.inspect()
 
-    async def test_prepared_ones(self, prepared_url: str) -> None:
+    async def test_prepared_transactions_are_reported(self, prepared_url: str) -> None:
         """They belong to no session, and survive a restart."""
         async with opened(prepared_url, long_transaction=0) as backend, connected(prepared_url) as user:
             if await user.fetchval("show max_prepared_transactions") == "0":
@@ -71,23 +71,23 @@ class TestLongTransactions:
             await user.execute("rollback prepared 'left behind'")
             assert "rollback prepared 'left behind'" in str(trouble)
 
-    async def test_workers_tell_on_error(self, prepared_url: str) -> None:
-        """The same way as whatever else the engine cannot tell a caller."""
-        told: list[tuple[BaseException, str]] = []
+    async def test_workers_report_them_to_on_error(self, prepared_url: str) -> None:
+        """Like all errors that no caller can receive."""
+        reported: list[tuple[BaseException, str]] = []
         backend = PostgresBackend(prepared_url, long_transaction=0)
-        app = Treadle(backend, on_error=lambda error, phase: told.append((error, phase)))
+        app = Treadle(backend, on_error=lambda error, phase: reported.append((error, phase)))
         async with app, connected(prepared_url) as user:
             pid = await _pin(user)
             pruner: Pruner = app.worker._runtime.pruner
             await pruner.inspect()
-            assert [(error.pid, phase) for error, phase in told if isinstance(error, LongTransaction)] == [
-                (pid, "claim")
-            ]
+            assert [
+                (error.pid, phase) for error, phase in reported if isinstance(error, LongTransaction)
+            ] == [(pid, "claim")]
 
 
 class TestTimeouts:
     async def test_the_server_ends_what_takes_too_long(self, prepared_url: str) -> None:
-        """Whoever still waits for it. Nothing of it happened, and it may be tried again."""
+        """The statement is rolled back, and may be tried again."""
         async with opened(prepared_url, statement_timeout=0.2) as backend, connected(prepared_url) as admin:
             await admin.execute("begin; lock table treadle.item")
             with pytest.raises(StoreUnavailable, match="timeout"):
@@ -96,7 +96,7 @@ class TestTimeouts:
             await submit(backend, item("a"))
 
     async def test_in_a_handlers_transaction_too(self, prepared_url: str) -> None:
-        """As the driver's own error; and the handler may ask for more."""
+        """The handler gets the driver's own error, and may set a longer timeout."""
         async with opened(prepared_url, statement_timeout=0.2) as backend:
 
             async def sleep() -> None:
@@ -110,7 +110,7 @@ class TestTimeouts:
                 await sleep()
 
     async def test_a_caller_gives_up_on_a_server_that_hangs(self, prepared_url: str) -> None:
-        """After `patience`, a few times; the server is told to stop, and no connection is left behind."""
+        """After `patience`, a few times. The server is told to stop, and no lock is waited for afterwards."""
         async with opened(prepared_url, patience=0.1) as backend, connected(prepared_url) as admin:
             await admin.execute("begin; lock table treadle.item")
             with pytest.raises(StoreUnavailable):
@@ -122,26 +122,26 @@ class TestTimeouts:
             assert await admin.fetchval(f"{waiting} {mine}") == 0
 
     async def test_locks_are_waited_for_a_moment_only(self, prepared_url: str) -> None:
-        """Each function that is called says how long; then it lets go of what it holds, and tries again."""
+        """Each function that Python calls sets a lock timeout. When it is over, the call is repeated."""
         async with opened(prepared_url), connected(prepared_url) as admin:
             waits = await admin.fetch(
                 "select proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
                 " where n.nspname = 'treadle' and prosrc ~ 'for (no key )?update;'"
                 " and not coalesce(array_to_string(proconfig, ' ') ~ 'lock_timeout', false)"
             )
-            # These are called by settle and its like, whose timeout it then is.
+            # Other functions call these, with their own timeout.
             assert {row["proname"] for row in waits} == {"count_towards_dependents", "check_folds"}
 
 
 async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:
-    """A server that is away is asked a few times, each later than the last, never at the same moment."""
+    """If the server is away, a call is repeated a few times, with growing delays that are never the same."""
     async with opened(prepared_url) as backend:
         waits: list[float] = []
 
-        async def note(seconds: float) -> None:
+        async def record(seconds: float) -> None:
             waits.append(seconds)
 
-        backend._calls.sleep = note
+        backend._calls.sleep = record
         refusing = asyncpg.CannotConnectNowError("starting up")
 
         async def attempt() -> None:
@@ -158,7 +158,7 @@ async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:
 
 
 async def test_many_give_up_together(prepared_url: str) -> None:
-    """Callers that wait for a connection are told as soon as those who have one are."""
+    """Callers that wait for a connection fail as soon as those that have one."""
     async with (
         opened(prepared_url, patience=0.1, pool_size=3, reserved=1) as backend,
         connected(prepared_url) as admin,
