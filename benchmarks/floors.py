@@ -26,7 +26,7 @@ with i as (
     select nextval('treadle.number'), 1, $2, $2, 86400, 0, 3, 0, u.id, 'default', 'noop', 'default',
            '', $3, ''
     from unnest($1::text[]) u(id) returning no)
-insert into treadle.job (no, seq, due, since, status, priority, budget, queue, tenant, lane, type)
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
   select no, no, $2, $2, 2, 0, 3, 'default', 'default', '', 'noop' from i
 """
 
@@ -37,20 +37,20 @@ PG_SUBMIT_AND_TELL = (
 
 PG_CLAIM = """
 with c as materialized (
-  select no from treadle.job
+  select no from treadle.open_item
     where queue = 'default' and tenant = 'default' and lane = '' and status = 2
     order by queue, tenant, lane, priority desc, seq limit $1 for update skip locked),
 j as (
-  update treadle.job j set status = 5, attempt = j.attempt + 1, token = nextval('treadle.token'), worker = 1,
-                           claimed = $2
+  update treadle.open_item j set status = 5, attempt = j.attempt + 1, token = nextval('treadle.token'),
+                                 worker = 1, claimed = $2
     where j.no = any(array(select no from c)) returning j.no, j.token, j.attempt)
 select j.no, j.token, j.attempt, i.id, i.type, i.input from j join treadle.item i on i.no = j.no
 """
 
 PG_SETTLE = """
-with d as (delete from treadle.job j where j.no = any($1::bigint[]) returning j.no, j.token, j.attempt, j.due,
-                                                                            j.claimed)
-insert into treadle.done (no, ended, started, due, prune, token, attempt, outcome, worker, result)
+with d as (delete from treadle.open_item j where j.no = any($1::bigint[])
+             returning j.no, j.token, j.attempt, j.due, j.claimed)
+insert into treadle.ended_item (no, ended, started, due, prune_at, token, attempt, outcome, worker, result)
   select d.no, $2::float8, d.claimed, d.due, $2::float8 + 86400, d.token, d.attempt, 6, 'floor', $3 from d
 """
 

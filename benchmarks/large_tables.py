@@ -25,18 +25,18 @@ insert into treadle.item (no, queued, due, keep, priority, attempts, need, id, t
     '{{"i":123456}}', '' from generate_series($1::bigint, $2) n
 """
 READY = f"""
-insert into treadle.job (no, seq, due, since, status, priority, budget, queue, tenant, lane, type)
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
   select n, n, 1.7e9, 1.7e9, 2, 0, 3, 'default', 'default', 'lane' || n % {LANES}, 'noop'
   from generate_series($1::bigint, $2) n
 """
 DONE = """
-insert into treadle.done (no, ended, started, due, prune, token, attempt, outcome, worker, result)
+insert into treadle.ended_item (no, ended, started, due, prune_at, token, attempt, outcome, worker, result)
   select n, 1.7e9, 1.7e9, 1.7e9, 1e10, n, 1, 6, 'bench', '123456' from generate_series($1::bigint, $2) n
 """
 
 
 async def fill(url: str, count: int, rows: str) -> None:
-    """So many items, and their rows in `job` or in `done`: by the server, quicker than by `submit`."""
+    """So many items, with rows in `open_item` or `ended_item`: by the server, quicker than by `submit`."""
     connection = await asyncpg.connect(url)
     try:
         for start in range(0, count, 500_000):
@@ -45,7 +45,7 @@ async def fill(url: str, count: int, rows: str) -> None:
             await connection.execute(ITEMS, last - some + 1, last)
             await connection.execute(rows, last - some + 1, last)
         # As autovacuum does it, sooner.
-        await connection.execute("vacuum analyze treadle.item, treadle.job, treadle.done")
+        await connection.execute("vacuum analyze treadle.item, treadle.open_item, treadle.ended_item")
     finally:
         await connection.close()
 

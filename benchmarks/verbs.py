@@ -256,7 +256,7 @@ async def foreign(stores: Stores, kind: str, count: int) -> tuple[float, float]:
 async def tidied(url: str) -> None:
     """What autovacuum does within its minute: a million rows have just left the index of the ready ones."""
     connection = await asyncpg.connect(url)
-    await connection.execute("vacuum treadle.job")
+    await connection.execute("vacuum treadle.open_item")
     await connection.close()
 
 

@@ -12,7 +12,7 @@ from treadle import Context, Result, Treadle, work
 TUNED = "defaults: every result and all history kept, every commit durable"
 PACKAGE = "treadle"
 PACE = 30_000 if URL == "memory://" else 20_000
-LEFT = "select count(*) from " + ("treadle_open" if URL.startswith("sqlite") else "treadle.job")
+LEFT = "select count(*) from " + ("treadle_open" if URL.startswith("sqlite") else "treadle.open_item")
 
 
 @work(name="noop")

@@ -1,4 +1,4 @@
-"""Hands that hammer at the same groups, gates and keys of a PostgreSQL store; and what must hold afterwards.
+"""Workers that use the same groups, dependencies and keys of a PostgreSQL store, and checks of the result.
 
 `make hammer SECONDS=30`: 8 processes.
 """
@@ -19,7 +19,7 @@ from tests.backends.postgres_store import WRONG, connected, opened
 from tests.support.keeper import start_postgres
 from tests.support.run import Run
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.failures import is_conflict
+from treadle.backends.postgres.errors import is_conflict
 from treadle.errors import AlreadyEnded, NotFound, ReferencedError, StoreUnavailable
 from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing.contract.check import consistent
@@ -28,8 +28,8 @@ PROJECT = Path(__file__).parents[2]
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
-class Hand:
-    """One worker on one connection, doing this and that."""
+class HammerWorker:
+    """One worker on one connection that calls random verbs."""
 
     def __init__(self, backend: PostgresBackend, name: str, seed: int, tally: Counter[str]) -> None:
         self._backend = backend
@@ -54,21 +54,21 @@ class Hand:
                     self._requeue,
                     self._complete,
                     self._delete,
-                    self._die,
+                    self._remove,
                 ],
                 [6, 12, 2, 2, 1, 1, 1],
             )[0]
             try:
                 await verb()
             except StoreUnavailable as error:
-                # Others were faster, a dozen times in a row: nothing is lost by that.
+                # The call lost against others a dozen times in a row. Nothing was lost.
                 if not is_conflict(error.__cause__):
                     raise
                 self._tally[f"{verb.__name__} gave up"] += 1
             self._tally[verb.__name__] += 1
 
     def _some_id(self) -> str:
-        """Few enough that everybody meets at the same ones."""
+        """One of few ids, so that all workers use the same ones."""
         return f"n{self._random.randrange(60)}"
 
     def _item(self, id: str | None = None) -> Item:
@@ -141,14 +141,14 @@ class Hand:
         except ReferencedError:
             self._tally["referenced"] += 1
 
-    async def _die(self) -> None:
+    async def _remove(self) -> None:
         await self._backend.claim(Demand(worker=self._worker, limit=4))
         await self._backend.remove_worker(self._worker)
         self._incarnation += 1
 
 
 async def drain(backend: PostgresBackend) -> None:
-    """Run what is left, so that stranded items would be seen."""
+    """Run what is left, so that `check` sees items that no claim finds."""
     await backend.beat(Heartbeat(worker="last", lease=60))
     while leases := (await backend.claim(Demand(worker="last", limit=200))).leases:
         await backend.settle(
@@ -164,7 +164,7 @@ async def drain(backend: PostgresBackend) -> None:
 
 
 async def check(url: str, backend: PostgresBackend) -> None:
-    """Every counter is what a recount says, and the server never had to break a deadlock."""
+    """Check that every counter equals its recount, and that the server never had to break a deadlock."""
     async with connected(url) as admin:
         for wrong, query in WRONG.items():
             assert await admin.fetch(query) == [], wrong
@@ -176,15 +176,15 @@ async def check(url: str, backend: PostgresBackend) -> None:
 
 
 async def hammer(url: str, number: int, seconds: float) -> None:
-    """One process of many: its tally goes to the standard output."""
+    """One process of many. It prints its tally."""
     tally: Counter[str] = Counter()
     async with opened(url, pool_size=3, reserved=1) as backend:
-        await Hand(backend, f"p{number}", number, tally).work(time.monotonic() + seconds)
+        await HammerWorker(backend, f"p{number}", number, tally).work(time.monotonic() + seconds)
     sys.stdout.write(json.dumps(tally))
 
 
 async def together(url: str, processes: int, seconds: float) -> Counter[str]:
-    """Hammer with so many processes; then run what is left, and check."""
+    """Start the processes, wait for them, run what is left, and check."""
     async with opened(url) as backend:
         command = [sys.executable, "-m", "tests.backends.hammer", "--url", url, "--seconds", str(seconds)]
         running = [

@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL backend share."""
+"""Helpers of the tests of the PostgreSQL backend."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,42 +15,44 @@ i as (
       input, options)
     select no, 0, 0, 86400, 0, 3, 0, 'x' || no, 'default', 'work', 'default', 'l' || (no % 10), '', '' from n
 )
-insert into treadle.job (no, seq, due, since, status, priority, budget, queue, tenant, lane, type)
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
   select no, no, 0, 0, 2, 0, 3, 'default', 'default', 'l' || (no % 10), 'work' from n
 """
-"""So many ready items, in ten lanes, quicker than by `submit`."""
+"""Insert `$1` ready items in ten lanes, faster than `submit`."""
 
 WRONG = {
-    "groups that count wrongly": """
-        select g.no from treadle.grp g where g.open <> (select count(*) from treadle.job j where j.grp = g.no)
-          or g.dead <> (select count(*) from treadle.item i join treadle.done d on d.no = i.no
-                        where (i.no = g.no or i.grp = g.no) and d.outcome = 7)
-          or g.cancelled <> (select count(*) from treadle.item i join treadle.done d on d.no = i.no
-                             where (i.no = g.no or i.grp = g.no) and d.outcome = 8)
+    "groups with a wrong count": """
+        select g.no from treadle.item_group g
+        where g.open <> (select count(*) from treadle.open_item o where o.group_no = g.no)
+          or g.dead <> (select count(*) from treadle.item i join treadle.ended_item e on e.no = i.no
+                        where (i.no = g.no or i.group_no = g.no) and e.outcome = 7)
+          or g.cancelled <> (select count(*) from treadle.item i join treadle.ended_item e on e.no = i.no
+                             where (i.no = g.no or i.group_no = g.no) and e.outcome = 8)
           or (g.ended is null) <> (g.open > 0)""",
-    "gates that count wrongly": """
-        select j.no from treadle.job j where j.status = 0 and (
-          j.open <> (select coalesce(sum(e.times), 0) from treadle.edge e where e.dst = j.no)
-          or j.met >= j.need or j.met + j.open < j.need)""",
-    "edges from what has ended": """
-        select e.src from treadle.edge e where not exists (select 1 from treadle.job j where j.no = e.src)
-          and not exists (select 1 from treadle.item i where i.no = e.src and i.type is null)""",
-    "items in no state, or in two": """
+    "blocked items with a wrong count": """
+        select o.no from treadle.open_item o where o.status = 0 and (
+          o.pending <> (select coalesce(sum(d.times), 0) from treadle.dependency d where d.dependent = o.no)
+          or o.met >= o.need or o.met + o.pending < o.need)""",
+    "dependencies on ended items": """
+        select d.prerequisite from treadle.dependency d
+        where not exists (select 1 from treadle.open_item o where o.no = d.prerequisite)
+          and not exists (select 1 from treadle.item i where i.no = d.prerequisite and i.type is null)""",
+    "items that are neither open nor ended, or both": """
         select i.no from treadle.item i where i.type is not null and
-          (select count(*) from treadle.job j where j.no = i.no)
-          + (select count(*) from treadle.done d where d.no = i.no) <> 1""",
-    "items that run on nobody": """
-        select j.no from treadle.job j where j.status = 5
-          and not exists (select 1 from treadle.worker w where w.no = j.worker)""",
-    "members that do not know their group": """
-        select i.no from treadle.item i join treadle.job j on j.no = i.no
-        where i.grp is not null and j.grp is distinct from i.grp""",
-    "rows of nothing": """
-        select x.no from (select no from treadle.done union all select no from treadle.attempt
-                          union all select no from treadle.job) x
+          (select count(*) from treadle.open_item o where o.no = i.no)
+          + (select count(*) from treadle.ended_item e where e.no = i.no) <> 1""",
+    "running items without a worker": """
+        select o.no from treadle.open_item o where o.status = 5
+          and not exists (select 1 from treadle.worker w where w.no = o.worker)""",
+    "members without their group": """
+        select i.no from treadle.item i join treadle.open_item o on o.no = i.no
+        where i.group_no is not null and o.group_no is distinct from i.group_no""",
+    "rows without an item": """
+        select x.no from (select no from treadle.ended_item union all select no from treadle.attempt
+                          union all select no from treadle.open_item) x
         where not exists (select 1 from treadle.item i where i.no = x.no)""",
 }
-"""Queries that find nothing if the tables agree with each other."""
+"""Queries that find rows only if the tables contradict each other."""
 
 
 @asynccontextmanager

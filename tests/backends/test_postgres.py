@@ -1,4 +1,4 @@
-"""PostgreSQL: the whole contract, and what only a server can go through."""
+"""PostgreSQL: the whole backend contract."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -66,8 +66,8 @@ end $$
 
 @pytest.fixture(scope="session")
 def shared_database(postgres: Postgres) -> "Iterator[tuple[str, psycopg.Connection]]":
-    """A database with the schema and a clock that can be moved, and a connection that empties it: that is a
-    fraction of what it takes to make one, and the contract has hundreds of cases."""
+    """A database with the schema and a clock that can be moved, and a connection that empties it. To empty it
+    takes a fraction of the time to create it, and the contract has hundreds of cases."""
     with postgres.database() as url:
         asyncio.run(_prepare(url))
         with psycopg.connect(url, autocommit=True) as connection:

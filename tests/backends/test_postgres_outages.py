@@ -1,4 +1,4 @@
-"""PostgreSQL: connections that are lost, answers that are lost, callers that give up."""
+"""PostgreSQL: lost connections, lost answers, cancelled calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,7 +12,7 @@ import pytest
 from tests.backends.postgres_store import connected, opened
 from treadle import Client
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.signals import PER_SECOND, WHEN_BUSY
+from treadle.backends.postgres.wakeups import PER_SECOND, WHEN_BUSY
 from treadle.errors import NotStarted, StoreUnavailable
 from treadle.item import Demand, Fire, Heartbeat, Rejected, Schedule, Submission, Wake
 from treadle.testing.contract.build import (
@@ -38,11 +38,11 @@ from treadle.testing.contract.signals import Ear
 T = TypeVar("T")
 
 READY_FOR_QUERY = b"Z\x00\x00\x00\x05I"
-"""How the server says that a transaction is over."""
+"""The server's message that a transaction is over."""
 
 
 class Proxy:
-    """Stands between the backend and the server, and can lose an answer after the server has committed."""
+    """Forwards between the backend and the server, and can lose an answer after the server has committed."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -66,7 +66,7 @@ class Proxy:
         await self._server.wait_closed()
 
     def lose_answers(self, count: int = 1) -> None:
-        """The next so many answers, on whatever connection, do not arrive: the connection breaks instead."""
+        """Lose the next `count` answers, on any connection: the connection breaks instead."""
         self._lose = count
 
     async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ class Proxy:
 
 @asynccontextmanager
 async def behind_proxy(url: str) -> AsyncGenerator[tuple[PostgresBackend, Proxy]]:
-    """A backend whose answers can be lost, with everything it will say prepared."""
+    """A backend whose answers can be lost, with its usual statements prepared."""
     async with Proxy(url) as proxy, opened(proxy.url) as backend:
         await beat(backend)
         await submit(backend, item())
@@ -106,7 +106,7 @@ async def behind_proxy(url: str) -> AsyncGenerator[tuple[PostgresBackend, Proxy]
 
 class TestLostAnswers:
     async def test_of_a_settle(self, prepared_url: str) -> None:
-        """It is repeated by itself, and finds that it has happened."""
+        """The backend repeats the settle, and finds that it was applied."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             lease = await start_one(backend, item("a"))
             proxy.lose_answers()
@@ -116,7 +116,7 @@ class TestLostAnswers:
             await consistent(backend)
 
     async def test_of_a_submit(self, prepared_url: str) -> None:
-        """Stored once, and answered as if nothing had been: not as a duplicate, not as existing."""
+        """The items are stored once, and answered as new: not as duplicates, not as existing."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
             plain, keyed = await submit(backend, item("a"), item("b", key="k"))
@@ -137,7 +137,7 @@ class TestLostAnswers:
             await apply(backend, succeed(answer.lease))
 
     async def test_of_every_try_of_a_submit(self, prepared_url: str) -> None:
-        """The caller is told, tries the same again, and is answered as if it had been the first time."""
+        """The caller gets an error, repeats the same submission, and it is answered as new."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             submission = Submission((item("a"),))
             proxy.lose_answers(50)
@@ -150,7 +150,7 @@ class TestLostAnswers:
             assert isinstance(only(await backend.submit([submission])), Rejected)
 
     async def test_of_a_claim(self, prepared_url: str) -> None:
-        """It is not repeated: the leases that nobody heard of are found through `unknown_leases`."""
+        """A claim is not repeated: `unknown_leases` finds the leases whose answer was lost."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             await submit(backend, item("a"))
             proxy.lose_answers()
@@ -160,7 +160,7 @@ class TestLostAnswers:
             await apply(backend, succeed(lease))
 
     async def test_of_a_fire(self, prepared_url: str) -> None:
-        """Fired once, and answered as fired."""
+        """The schedule fires once, and the answer says that it did."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             await backend.put_schedule(Schedule(name="s", next_at=1000.0))
             await backend.fire(Fire(name="s", at=1.0, next_at=2.0, items=(item("warm"),)))
@@ -172,7 +172,7 @@ class TestLostAnswers:
             assert (proxy.lost, await claim_ids(backend)) == (1, ["a"])
 
     async def test_of_a_beat(self, prepared_url: str) -> None:
-        """A first beat that is repeated is still the worker's first to the caller's mind: it is alive."""
+        """The first heartbeat of a worker is repeated, and the worker is alive."""
         async with behind_proxy(prepared_url) as (backend, proxy):
             proxy.lose_answers()
             await backend.beat(Heartbeat(worker="w", lease=100))
@@ -188,7 +188,7 @@ where datname = current_database() and pid <> pg_backend_pid() and application_n
 
 class TestLostConnections:
     async def test_every_connection_is_ended(self, prepared_url: str) -> None:
-        """The next call makes new ones; nothing is lost, and no caller hears of it."""
+        """The next call opens new ones. Nothing is lost, and no call fails."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await beat(backend)
             for n in range(5):
@@ -200,27 +200,27 @@ class TestLostConnections:
                 assert await status(backend, f"a{n}") == "success"
 
     async def test_connections_are_ended_all_the_time(self, prepared_url: str) -> None:
-        """Whenever something got through, all connections are ended: every item still ends, exactly once."""
+        """All connections are ended after each call that succeeds: every item still ends, exactly once."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await beat(backend)
-            crowd = Crowd(backend)
+            callers = PatientCallers(backend)
 
             async def kill() -> None:
                 while True:
-                    await crowd.progress.wait()
-                    crowd.progress.clear()
+                    await callers.progress.wait()
+                    callers.progress.clear()
                     await admin.execute(KILL)
 
             killing = asyncio.create_task(kill())
-            await asyncio.gather(*(crowd.produce(n) for n in range(5)))
-            await crowd.drain(50)
+            await asyncio.gather(*(callers.produce(n) for n in range(5)))
+            await callers.drain(50)
             killing.cancel()
             await asyncio.wait([killing])
             await consistent(backend)
             assert sum(count.count for count in await backend.counts(ended=True)) == 50
 
     async def test_the_listener_comes_back(self, prepared_url: str) -> None:
-        """After a lost connection it listens again, and says that it may have missed something."""
+        """After a lost connection it listens again, and delivers a wake-up for everything."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             ear = Ear()
             await backend.subscribe(ear)
@@ -230,7 +230,7 @@ class TestLostConnections:
             await ear.hear({("t", "after")})
 
     async def test_a_transaction_whose_connection_is_lost(self, prepared_url: str) -> None:
-        """`StoreUnavailable`, and nothing of it happened."""
+        """It raises `StoreUnavailable`, and is rolled back."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             lease = await start_one(backend, item("a"))
 
@@ -245,8 +245,8 @@ class TestLostConnections:
             await apply(backend, die(lease))
 
 
-class Crowd:
-    """Callers that do not give up."""
+class PatientCallers:
+    """Callers that repeat their calls until they succeed."""
 
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
@@ -277,7 +277,7 @@ class Crowd:
 
 class TestPool:
     async def test_claims_cannot_starve_settling(self, prepared_url: str) -> None:
-        """Some connections are only for settling and beating, however many others are held."""
+        """Some connections are reserved for settling and heartbeats."""
         async with opened(prepared_url, pool_size=4, reserved=2) as backend:
             lease = await start_one(backend, item("a"))
             async with backend.transaction(), backend.transaction():
@@ -290,19 +290,19 @@ class TestPool:
                 await asyncio.wait([waiting])
 
     async def test_no_more_connections_than_allowed(self, prepared_url: str) -> None:
-        """However many call at once."""
+        """Also with many calls at once."""
         async with opened(prepared_url, pool_size=3, reserved=1) as backend, connected(prepared_url) as admin:
             await asyncio.gather(*(submit(backend, *items(5)) for _ in range(40)))
             count = "select count(*) from pg_stat_activity where application_name = 'treadle'"
             assert await admin.fetchval(f"{count} and datname = current_database()") <= 3
 
     async def test_a_cancelled_call_leaves_a_clean_pool(self, prepared_url: str) -> None:
-        """Nobody gets a connection that is in the middle of something."""
+        """No later call gets a connection with a statement under way."""
         async with opened(prepared_url, pool_size=2, reserved=1) as backend, connected(prepared_url) as admin:
             await submit(backend, item("a"))
-            for turns in range(40):
+            for steps in range(40):
                 task = asyncio.create_task(backend.get(["a"]))
-                for _ in range(turns % 8):
+                for _ in range(steps % 8):
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait([task])
@@ -311,7 +311,7 @@ class TestPool:
             assert await admin.fetchval(f"{idle} and datname = current_database()") == 0
 
     async def test_a_connection_that_the_server_has_ended_is_used_no_more(self, prepared_url: str) -> None:
-        """The server says so before it hangs up: in between the connection still looks like a good one."""
+        """The server reports it before it closes the connection: in between the connection looks fine."""
         async with opened(prepared_url, pool_size=1, reserved=0) as backend:
             pool = backend._calls.pool
             ended: asyncpg.Connection | None = None
@@ -324,7 +324,7 @@ class TestPool:
                     await connection.fetchval("select 1 / 0")
 
     async def test_a_driver_that_has_lost_track_is_no_refusal(self, prepared_url: str) -> None:
-        """Nothing can be said about what was to be stored: it is tried again, on another connection."""
+        """The outcome is unknown: the call is repeated on another connection."""
         async with opened(prepared_url, pool_size=1, reserved=0) as backend:
             failures = [asyncpg.InternalClientError("cannot switch to state 12")]
 
@@ -339,14 +339,14 @@ class TestPool:
                 await backend._calls.persist(attempt, repeatable=False)
 
     async def test_a_closed_backend_says_so(self, prepared_url: str) -> None:
-        """Not something about pools or loops."""
+        """It raises `NotStarted`, not an error about pools or event loops."""
         backend = PostgresBackend(prepared_url)
         with pytest.raises(NotStarted):
             await backend.now()
 
 
 async def test_without_notifications_everything_works(prepared_url: str) -> None:
-    """Signals stay in the process then; the rest does not depend on them."""
+    """Wake-ups then stay in the process. Nothing else depends on them."""
     async with opened(prepared_url, notify=False) as backend, opened(prepared_url, notify=False) as other:
         near, far = Ear(), Ear()
         await backend.subscribe(near)
@@ -358,8 +358,8 @@ async def test_without_notifications_everything_works(prepared_url: str) -> None
 
 
 async def test_behind_a_pooler(prepared_url: str) -> None:
-    """In transaction mode the server changes between calls: nothing may be expected of the session. Here each
-    call finds that all the session knew was thrown away."""
+    """In transaction mode the server session changes between calls, so no call may depend on its state. Here
+    that state is discarded before each call."""
     async with opened(prepared_url, prepare=False, notify=False, pool_size=2, reserved=1) as backend:
         await beat(backend)
         for n in range(3):
@@ -373,15 +373,15 @@ async def test_behind_a_pooler(prepared_url: str) -> None:
 
 
 async def discard(backend: PostgresBackend) -> None:
-    """Make the pool's connections forget everything."""
+    """Discard the state of the pool's sessions."""
     pool = backend._calls.pool
     async with pool.connection() as first, pool.connection(vital=True) as second:
         await first.execute("discard all")
         await second.execute("discard all")
 
 
-async def test_signals_are_collected(prepared_url: str) -> None:
-    """A thousand in a row are a few notifications, and nothing of them is left out."""
+async def test_wake_ups_are_collected(prepared_url: str) -> None:
+    """A thousand in a row are sent as a few notifications, and none is left out."""
     async with Client(prepared_url) as client, opened(prepared_url) as other:
         ear = Ear()
         await other.subscribe(ear)
@@ -393,8 +393,8 @@ async def test_signals_are_collected(prepared_url: str) -> None:
 
 
 @pytest.mark.parametrize(("times", "rate"), [(1, PER_SECOND), (100, WHEN_BUSY)])
-async def test_signals_in_a_row_are_sent_now_and_then(prepared_url: str, times: int, rate: float) -> None:
-    """Less often when each stands for many."""
+async def test_the_rate_of_notifications_is_bounded(prepared_url: str, times: int, rate: float) -> None:
+    """They are sent less often when each stands for many."""
     async with opened(prepared_url) as backend:
         began = asyncio.get_running_loop().time()
         for _ in range(10):
@@ -402,8 +402,8 @@ async def test_signals_in_a_row_are_sent_now_and_then(prepared_url: str, times: 
         assert asyncio.get_running_loop().time() - began > 9 / rate - 0.01
 
 
-async def test_what_was_to_be_told_is_told_before_the_end(prepared_url: str) -> None:
-    """Also if it had to wait for its turn."""
+async def test_closing_a_client_sends_the_collected_wake_ups(prepared_url: str) -> None:
+    """Also those that wait because of the bounded rate."""
     async with opened(prepared_url) as other:
         ear = Ear()
         await other.subscribe(ear)
@@ -415,7 +415,7 @@ async def test_what_was_to_be_told_is_told_before_the_end(prepared_url: str) -> 
 
 
 async def test_a_statement_keeps_its_connection(prepared_url: str) -> None:
-    """Whoever comes between: on the server, what it needs is at hand there."""
+    """Also if other statements are called in between: the server has the statement prepared there."""
     async with opened(prepared_url) as backend:
         pool = backend._calls.pool
         one = await pool.lend(False, "one")
@@ -432,8 +432,8 @@ async def test_a_statement_keeps_its_connection(prepared_url: str) -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_an_id_that_somebody_is_about_to_take(prepared_url: str, commits: bool) -> None:
-    """It is waited for, in short bites, until the other transaction ends one way or the other."""
+async def test_a_submit_waits_for_an_uncommitted_id(prepared_url: str, commits: bool) -> None:
+    """It waits, with short lock timeouts, until the other transaction commits or rolls back."""
     async with opened(prepared_url) as backend, connected(prepared_url) as user:
         transaction = user.transaction()
         await transaction.start()
@@ -447,7 +447,7 @@ async def test_an_id_that_somebody_is_about_to_take(prepared_url: str, commits: 
 
 
 async def until_blocked(connection: asyncpg.Connection) -> None:
-    """Until somebody waits for what this connection holds."""
+    """Wait until another session waits for a lock of this connection."""
     waiters = "select 1 from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))"
-    while not await connection.fetch(waiters):  # noqa: ASYNC110  the server does not say
+    while not await connection.fetch(waiters):  # noqa: ASYNC110  no event
         await asyncio.sleep(0.01)

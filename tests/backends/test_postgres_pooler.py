@@ -1,4 +1,4 @@
-"""PostgreSQL behind a pooler in transaction mode: no session is anybody's own, but the one that listens.
+"""PostgreSQL behind a pooler in transaction mode: sessions are shared, except the one that listens.
 
 `TREADLE_TEST_POOLER=1` runs the whole contract there."""
 
@@ -23,8 +23,8 @@ from treadle.testing.contract.signals import Ear
 __all__ = ["shared_database", "shared_url"]
 
 
-@work(name="note")
-async def note(ctx: Context, n: int) -> int:
+@work(name="record")
+async def record(ctx: Context, n: int) -> int:
     async with ctx.transaction() as tx:
         await tx.execute("insert into mine values ($1)", n)
     return n
@@ -32,17 +32,17 @@ async def note(ctx: Context, n: int) -> int:
 
 @work(name="many")
 async def many(ctx: Context, count: int) -> Result[None, int]:
-    return ctx.queue([note(n) for n in range(count)]).next(note(count))
+    return ctx.queue([record(n) for n in range(count)]).next(record(count))
 
 
 async def test_the_engine_behind_a_pooler(prepared_url: str) -> None:
-    """Groups, dependents, handlers' own transactions and waiting, with 3 server connections for two apps."""
+    """Groups, dependencies, transactions of handlers and waiting, with 3 server connections for two apps."""
     async with connected(prepared_url) as admin, Pooler(prepared_url) as pooler:
         await admin.execute("create table mine (n int)")
         one, two = (
             Treadle(
                 PostgresBackend(pooler.url, prepare=False, listen_url=prepared_url, pool_size=4),
-                work=[note, many],
+                work=[record, many],
             )
             for _ in range(2)
         )
@@ -61,14 +61,14 @@ async def _is_consistent(url: str) -> None:
 
 
 async def test_timeouts_that_a_pooler_refuses(prepared_url: str) -> None:
-    """It cannot keep a session's settings: asked once, then done without."""
+    """A pooler cannot keep a session's settings. They are requested once, then left out."""
     async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
         await asyncio.gather(*(backend.now() for _ in range(5)))
         assert pooler.refused == ["statement_timeout"]
 
 
 async def test_listening_elsewhere(prepared_url: str) -> None:
-    """`listen_url` leads past the pooler; what is sent through the pooler is heard there."""
+    """`listen_url` bypasses the pooler. Wake-ups that are sent through the pooler arrive there."""
     async with (
         Pooler(prepared_url) as pooler,
         opened(pooler.url, prepare=False, listen_url=prepared_url) as backend,
@@ -79,8 +79,8 @@ async def test_listening_elsewhere(prepared_url: str) -> None:
         await ear.hear({("t", "a")})
 
 
-async def test_statements_that_are_kept(prepared_url: str) -> None:
-    """With prepared statements a strict pooler is of no use: hence `prepare=False`."""
+async def test_prepared_statements_fail(prepared_url: str) -> None:
+    """A strict pooler loses prepared statements: hence `prepare=False`."""
     async with Pooler(prepared_url) as pooler:
         connection = await asyncpg.connect(pooler.url)
         assert await connection.fetchval("select $1::int", 1) == 1
@@ -89,8 +89,8 @@ async def test_statements_that_are_kept(prepared_url: str) -> None:
         await connection.close()
 
 
-async def test_every_connection_for_every_call(prepared_url: str) -> None:
-    """Transactions of one caller go through whatever connection is free."""
+async def test_calls_use_every_server_connection(prepared_url: str) -> None:
+    """Each transaction of a caller uses any server connection that is free."""
     async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False, notify=False) as backend:
         await beat(backend)
         for n in range(20):

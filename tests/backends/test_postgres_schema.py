@@ -1,4 +1,4 @@
-"""PostgreSQL: how the schema comes about, and who may touch it."""
+"""PostgreSQL: creating, checking and replacing the schema."""
 
 import asyncio
 from urllib.parse import urlsplit, urlunsplit
@@ -14,7 +14,7 @@ from treadle.testing.contract.build import ask, claim_one, item, items, status, 
 
 
 async def test_many_open_an_empty_database_at_once(postgres_url: str) -> None:
-    """Safe when many processes do it at once: the tables are made once, and all can work."""
+    """When many processes open it at once, the tables are created once, and all processes can work."""
     backends = [PostgresBackend(postgres_url) for _ in range(8)]
     await asyncio.gather(*(backend.open() for backend in backends))
     await asyncio.gather(*(submit(backend, *items(3)) for backend in backends))
@@ -25,7 +25,7 @@ async def test_many_open_an_empty_database_at_once(postgres_url: str) -> None:
 
 
 async def test_a_newer_schema_is_refused(postgres_url: str) -> None:
-    """An older library must not touch it."""
+    """An older library must not use it."""
     async with opened(postgres_url), connected(postgres_url) as admin:
         await admin.execute("update treadle.meta set value = '999' where name = 'version'")
     with pytest.raises(SchemaError) as refusal:
@@ -33,8 +33,8 @@ async def test_a_newer_schema_is_refused(postgres_url: str) -> None:
     assert (refusal.value.found, refusal.value.wanted) == (999, VERSION)
 
 
-async def test_without_permission_the_schema_must_be_there(postgres_url: str) -> None:
-    """`apply_schema=False`: somebody else migrates."""
+async def test_without_apply_schema_the_schema_must_exist(postgres_url: str) -> None:
+    """`apply_schema=False`: another program migrates."""
     with pytest.raises(SchemaError) as refusal:
         await PostgresBackend(postgres_url, apply_schema=False).open()
     assert refusal.value.found is None
@@ -43,7 +43,7 @@ async def test_without_permission_the_schema_must_be_there(postgres_url: str) ->
 
 
 async def test_functions_of_another_version_are_replaced(postgres_url: str) -> None:
-    """Also those that answer something else."""
+    """Also functions with another return type."""
     async with opened(postgres_url), connected(postgres_url) as admin:
         await admin.execute("drop function treadle.remove_worker(text)")
         await admin.execute(
@@ -51,22 +51,22 @@ async def test_functions_of_another_version_are_replaced(postgres_url: str) -> N
         )
         await admin.execute("update treadle.meta set value = 'old' where name = 'functions'")
     async with opened(postgres_url) as backend:
-        assert await backend.remove_worker("nobody") == 0
+        assert await backend.remove_worker("unknown") == 0
 
 
 async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
-    """One transaction: whoever comes next starts where the last one that succeeded ended."""
+    """It is one transaction: the next process starts after the last migration that succeeded."""
     async with connected(postgres_url) as admin:
-        await admin.execute("create schema treadle; create table treadle.done (mine text)")
+        await admin.execute("create schema treadle; create table treadle.ended_item (mine text)")
         with pytest.raises(Exception, match="already exists"):
             await PostgresBackend(postgres_url).open()
         assert await admin.fetchval("select to_regclass('treadle.item')") is None
-        await admin.execute("drop table treadle.done")
+        await admin.execute("drop table treadle.ended_item")
     async with opened(postgres_url) as backend:
         await submit(backend, item("a"))
 
 
-async def test_two_schemas_in_one_database_do_not_meet(postgres_url: str) -> None:
+async def test_two_schemas_in_one_database_are_separate(postgres_url: str) -> None:
     """Several apps share a database, each in its own schema."""
     async with opened(postgres_url) as one, opened(postgres_url, schema="Other_app") as other:
         await submit(one, item("a"))
@@ -77,13 +77,13 @@ async def test_two_schemas_in_one_database_do_not_meet(postgres_url: str) -> Non
 
 @pytest.mark.parametrize("name", ["", "a b", 'x"; drop table item; --', "1st", "x" * 60, "a.b", "é"])
 def test_odd_schema_names_are_refused(name: str) -> None:
-    """They are written into every statement."""
+    """The name is written into every statement."""
     with pytest.raises(InputError):
         PostgresBackend("postgresql://localhost/x", schema=name)
 
 
-async def test_a_server_that_is_not_there() -> None:
-    """`StoreUnavailable`, and nothing is left behind."""
+async def test_opening_without_a_server_fails() -> None:
+    """It raises `StoreUnavailable` and leaves no connection behind."""
     backend = PostgresBackend("postgresql://localhost:1/none", connect_timeout=2)
     with pytest.raises(StoreUnavailable):
         await backend.open()
@@ -91,7 +91,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 async def test_another_collation_changes_no_order(postgres_url: str) -> None:
-    """Names are compared by their bytes wherever they are compared, whatever the database does by default."""
+    """Names are always compared by their bytes, also in a database with another collation."""
     parts = urlsplit(postgres_url)
     name = f"{parts.path[1:]}_icu"
     async with connected(postgres_url) as admin:
@@ -103,12 +103,12 @@ async def test_another_collation_changes_no_order(postgres_url: str) -> None:
             pytest.skip("this server knows no other order")
         try:
             async with opened(urlunsplit(parts._replace(path=f"/{name}"))) as backend:
-                await _take_turns(backend)
+                await _claim_from_lanes(backend)
         finally:
             await admin.execute(f"drop database {name} with (force)")
 
 
-async def _take_turns(backend: PostgresBackend) -> None:
+async def _claim_from_lanes(backend: PostgresBackend) -> None:
     lanes = ["a", "B", "_", "-", "Z", "é", "z", "10", "9", "aB", "Ab", "ß"]
     for lane in lanes:
         await submit(backend, *items(3, lane=lane))

@@ -1,4 +1,4 @@
-"""PostgreSQL: our items in the user's transaction, with every driver; the user's writes in ours."""
+"""PostgreSQL: submits in the user's transaction, with every driver; the user's writes in the backend's."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -42,7 +42,7 @@ from treadle.testing.contract.signals import Ear
 
 Execute = Callable[[str], Awaitable[object]]
 User = Callable[[str, bool], AbstractAsyncContextManager[tuple[object, Execute]]]
-"""A transaction of a user's own, committed or not: what is handed to `tx=`, and how to execute in it."""
+"""A transaction of the user, committed or not: what is passed as `tx=`, and how to execute in it."""
 
 
 class Undo(Exception):
@@ -170,10 +170,10 @@ USERS: dict[str, User] = {
 every_driver = pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 
 
-class TestSubmitWithin:
+class TestSubmitInTransaction:
     @every_driver
     async def test_it_exists_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
-        """Together with what the user wrote; not before."""
+        """Items and the user's writes become visible together."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             async with user(prepared_url, True) as (tx, execute):
@@ -188,7 +188,7 @@ class TestSubmitWithin:
 
     @every_driver
     async def test_nothing_is_left_if_it_rolls_back(self, prepared_url: str, user: User) -> None:
-        """Not the items, nor their keys; and nobody was woken."""
+        """Neither items nor keys are stored, and no wake-up is sent."""
         async with opened(prepared_url) as backend:
             ear = Ear()
             await backend.subscribe(ear)
@@ -202,8 +202,8 @@ class TestSubmitWithin:
             await consistent(backend)
 
     @every_driver
-    async def test_a_refusal_raises_and_spoils_nothing(self, prepared_url: str, user: User) -> None:
-        """The error itself; the user's transaction goes on as if it had not been tried."""
+    async def test_a_refusal_leaves_the_transaction_usable(self, prepared_url: str, user: User) -> None:
+        """It raises the error, and the user's transaction continues."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             await submit(backend, item("taken"))
@@ -217,8 +217,8 @@ class TestSubmitWithin:
             assert await admin.fetchval("select count(*) from mine") == 1
             assert await statuses(backend, "a", "x", "b") == [None, None, "ready"]
 
-    async def test_the_wake_comes_with_the_commit(self, prepared_url: str) -> None:
-        """Nobody is woken for what may never be."""
+    async def test_the_wake_up_is_sent_with_the_commit(self, prepared_url: str) -> None:
+        """Not before, and not if the transaction rolls back."""
         async with opened(prepared_url) as backend, opened(prepared_url) as other:
             ear = Ear()
             await other.subscribe(ear)
@@ -234,7 +234,7 @@ class TestSubmitWithin:
 
     @every_driver
     async def test_savepoints(self, prepared_url: str, user: User) -> None:
-        """What is rolled back to a savepoint was not submitted, and its key is free."""
+        """After a rollback to a savepoint, the item does not exist, and its key is free."""
         async with opened(prepared_url) as backend:
             async with user(prepared_url, True) as (tx, execute):
                 await backend.submit([Submission((item("a"),))], tx=tx)
@@ -247,7 +247,7 @@ class TestSubmitWithin:
             assert await statuses(backend, "a", "b", "c") == ["ready", None, "ready"]
 
     async def test_savepoints_of_the_driver(self, prepared_url: str) -> None:
-        """The same in blocks of asyncpg's own."""
+        """The same with nested transactions of asyncpg."""
         async with opened(prepared_url) as backend, connected(prepared_url) as connection:
             async with connection.transaction():
                 await backend.submit([Submission((item("a"),))], tx=connection)
@@ -261,7 +261,7 @@ class TestSubmitWithin:
             raise Undo
 
     async def test_keys_are_held_until_the_end(self, prepared_url: str) -> None:
-        """Somebody else with the same key waits to hear whether there is one."""
+        """Another submit with the same key waits until the transaction has ended."""
         async with opened(prepared_url) as backend:
             async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
@@ -271,9 +271,9 @@ class TestSubmitWithin:
             answer = await waiting
             assert (answer.id, answer.existing) == ("a", True)
 
-    async def test_whoever_waits_for_a_running_item_holds_only_that(self, prepared_url: str) -> None:
-        """An open transaction with a new dependent holds up the end of its prerequisite, and of nothing else
-        that is settled with it."""
+    async def test_a_new_dependent_blocks_only_its_prerequisite(self, prepared_url: str) -> None:
+        """An open transaction with a new dependent delays the settlement of its prerequisite, and no other
+        settlement of the same call."""
         async with opened(prepared_url) as backend:
             leases = await start(backend, *(item(f"a{n}") for n in range(8)))
             async with by_asyncpg(prepared_url, True) as (tx, _):
@@ -281,15 +281,15 @@ class TestSubmitWithin:
                 settling = asyncio.create_task(backend.settle([succeed(lease) for lease in leases]))
                 others = [f"a{n}" for n in range(8) if n != 3]
                 async with asyncio.timeout(30):
-                    while set(await statuses(backend, *others)) != {"success"}:  # noqa: ASYNC110  the store's affair
+                    while set(await statuses(backend, *others)) != {"success"}:  # noqa: ASYNC110  no event
                         await asyncio.sleep(0.05)
                 assert await status(backend, "a3") == "running"
             settled = await settling
             assert {outcome.verb for outcome in settled.outcomes} == {"applied"}
             assert [released.id for released in settled.effects.released] == ["next"]
 
-    async def test_many_at_once(self, prepared_url: str) -> None:
-        """Several submissions, in order."""
+    async def test_several_submissions(self, prepared_url: str) -> None:
+        """They are answered in order."""
         async with opened(prepared_url) as backend:
             async with by_asyncpg(prepared_url, True) as (tx, _):
                 answers = await backend.submit([Submission(tuple(items(50))), Submission(())], tx=tx)
@@ -297,8 +297,8 @@ class TestSubmitWithin:
             assert len(await claim_ids(backend)) == 50
 
     @pytest.mark.parametrize("tx", [object(), 5, "connection"])
-    async def test_something_else_is_refused(self, prepared_url: str, tx: object) -> None:
-        """`InputError`: it is no connection."""
+    async def test_other_objects_are_refused(self, prepared_url: str, tx: object) -> None:
+        """`InputError`: it is not a connection."""
         async with opened(prepared_url) as backend:
             with pytest.raises(InputError):
                 await backend.submit([Submission((item("a"),))], tx=tx)
@@ -306,7 +306,7 @@ class TestSubmitWithin:
 
 class TestTransaction:
     async def test_writes_and_settlement_commit_together(self, prepared_url: str) -> None:
-        """Exactly once, the item's end and what it did."""
+        """The item ends and its handler's writes are stored, both or neither."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
@@ -319,8 +319,8 @@ class TestTransaction:
             assert await statuses(backend, "a", "child") == ["success", "ready"]
             await consistent(backend)
 
-    async def test_a_raise_undoes_all_of_it(self, prepared_url: str) -> None:
-        """The user's error comes out as it is; the lease stands."""
+    async def test_an_exception_rolls_everything_back(self, prepared_url: str) -> None:
+        """The user's error is raised unchanged, and the lease is still valid."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
@@ -337,8 +337,8 @@ class TestTransaction:
             assert not (await group(backend, "a")).contributed
             await apply(backend, succeed(lease))
 
-    async def test_a_stale_token_is_told_so(self, prepared_url: str) -> None:
-        """The caller rolls back then."""
+    async def test_a_stale_token_is_refused(self, prepared_url: str) -> None:
+        """The outcome says why, so that the caller can roll back."""
         async with opened(prepared_url) as backend:
             lease = await start_one(backend, item("a"), "w1")
             await backend.remove_worker("w1")
@@ -346,8 +346,8 @@ class TestTransaction:
                 outcome = (await transaction.settle([succeed(lease)])).outcomes[0]
             assert (outcome.verb, outcome.loss) == ("stale", "taken")
 
-    async def test_refused_children_spoil_nothing(self, prepared_url: str) -> None:
-        """The user may settle otherwise, in the same transaction."""
+    async def test_refused_children_leave_the_transaction_usable(self, prepared_url: str) -> None:
+        """The user may settle differently, in the same transaction."""
         async with opened(prepared_url) as backend:
             await submit(backend, item("taken"))
             lease = await start_one(backend, item("a"))
@@ -359,8 +359,8 @@ class TestTransaction:
                 assert settled.verb == "applied"
             assert (await state(backend, "a")).status == "success"
 
-    async def test_what_the_users_statements_raise_is_the_users(self, prepared_url: str) -> None:
-        """Not translated: handlers expect their driver's errors."""
+    async def test_errors_of_the_users_statements_are_not_translated(self, prepared_url: str) -> None:
+        """Handlers expect their driver's errors."""
         async with opened(prepared_url) as backend:
 
             async def fail() -> None:
@@ -370,8 +370,8 @@ class TestTransaction:
             with pytest.raises(asyncpg.DivisionByZeroError):
                 await fail()
 
-    async def test_renewals_are_not_blocked(self, prepared_url: str) -> None:
-        """An open transaction of a handler holds nothing that a beat, a claim or another settle needs."""
+    async def test_an_open_transaction_blocks_no_other_verb(self, prepared_url: str) -> None:
+        """An open transaction of a handler holds no lock that a heartbeat, a claim or a settle needs."""
         async with opened(prepared_url) as backend:
             lease = await start_one(backend, item("a"))
             other = await start_one(backend, item("b"))

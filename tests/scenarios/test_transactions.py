@@ -132,10 +132,10 @@ async def test_q04_a_worker_that_is_killed_before_the_commit(prepared_url: str) 
         assert await process.wait() == -signal.SIGKILL
         assert await user.fetchval("select count(*) from orders") == 0
         assert await user.fetchval("select count(*) from treadle.item") == 1
-        assert await user.fetchval("select count(*) from treadle.done") == 0
+        assert await user.fetchval("select count(*) from treadle.ended_item") == 0
         assert await shipping(prepared_url, die=False) == 2
         assert await user.fetchval("select count(*) from orders") == 1
-        assert await user.fetchval("select count(*) from treadle.done") == 2
+        assert await user.fetchval("select count(*) from treadle.ended_item") == 2
 
 
 async def test_q05_a_raise_after_the_block(prepared_url: str) -> None:

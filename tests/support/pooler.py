@@ -1,8 +1,8 @@
-"""A pooler in transaction mode, as strict as PgBouncer and stricter: what may a session be expected to know?
+"""A pooler in transaction mode, at least as strict as PgBouncer, for tests.
 
-A client gets one of a few server connections for the length of a transaction. Before the next one gets it, it
-is made to forget everything (`DISCARD ALL`). What a session would have to remember is refused when a client
-asks for it at the start, with the words of PgBouncer.
+A client gets one of a few server connections for the length of a transaction. After each transaction the
+state of the session is discarded (`DISCARD ALL`). Settings in the startup message that a session would have
+to keep are refused, with PgBouncer's error message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 SSL_REQUEST = 80877103
 PROTOCOL = 196608
 KNOWN = {"user", "database", "client_encoding", "application_name"}
-"""What a client may set at the start."""
+"""What a client may set in the startup message."""
 
 
 class Message(NamedTuple):
@@ -57,21 +57,21 @@ class Server:
         server.greeting = await server.answers()
         return server
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._writer.write(message.data)
 
-    async def hear(self) -> Message:
+    async def receive(self) -> Message:
         return await read(self._reader)
 
     async def answers(self) -> list[Message]:
-        """All that it says until it is ready again."""
-        said = [await self.hear()]
-        while said[-1].kind != b"Z":
-            said.append(await self.hear())
-        return said
+        """All messages until the server is ready again."""
+        messages = [await self.receive()]
+        while messages[-1].kind != b"Z":
+            messages.append(await self.receive())
+        return messages
 
-    async def ask(self, sql: str) -> None:
-        self.tell(Message(b"Q", sql.encode() + b"\0"))
+    async def execute(self, sql: str) -> None:
+        self.send(Message(b"Q", sql.encode() + b"\0"))
         await self.answers()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Pooler:
 
     @property
     def used(self) -> int:
-        """How many server connections have served somebody."""
+        """How many server connections have served a client."""
         return sum(bool(server.served) for server in self._servers)
 
     @property
@@ -139,7 +139,7 @@ class Pooler:
             back.write(b"N")
             (length, code) = struct.unpack("!ii", await client.readexactly(8))
         body = await client.readexactly(length - 8)
-        if code != PROTOCOL:  # a request to cancel something
+        if code != PROTOCOL:  # a cancel request
             return False
         for name in body.split(b"\0")[:-2:2]:
             if name.decode() not in KNOWN:
@@ -159,20 +159,21 @@ class Pooler:
                 if server is None or pump is None or pump.done():
                     server = await self._lend(number)
                     pump = asyncio.create_task(self._pump(server, back))
-                server.tell(message)
+                server.send(message)
         finally:
             if server is not None and pump is not None and not pump.done():
-                # The client left in the middle of a transaction.
+                # The client closed the connection within a transaction.
                 pump.cancel()
                 await asyncio.wait([pump])
-                server.tell(Message(b"S", b""))
+                server.send(Message(b"S", b""))
                 await server.answers()
-                await server.ask("rollback")
+                await server.execute("rollback")
                 await self._take_back(server)
 
     async def _pump(self, server: Server, back: asyncio.StreamWriter) -> None:
-        """Until the transaction is over. The client hears of it when the connection is no longer its own."""
-        while not (message := await server.hear()).ends_a_transaction:
+        """Forward answers until the transaction is over. The client gets the last message after the server
+        connection has been taken back."""
+        while not (message := await server.receive()).ends_a_transaction:
             back.write(message.data)
         await self._take_back(server)
         asyncio.get_running_loop().call_soon(back.write, message.data)
@@ -186,7 +187,7 @@ class Pooler:
         return server
 
     async def _take_back(self, server: Server) -> None:
-        await server.ask("discard all")
+        await server.execute("discard all")
         async with self._freed:
             self._idle.append(server)
             self._freed.notify()

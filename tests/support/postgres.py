@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests, from a wheel: no installation, no root, no network.
 
-Of the wheel only the programs are used. Its own way to run as root adds a user to the machine and
-opens the permissions of every directory above it.
+Only the programs of the wheel are used. Its own support for running as root adds a user to the machine and
+changes the permissions of every directory above it.
 """
 
 import os
@@ -26,16 +26,16 @@ SETTINGS = {
     "max_prepared_transactions": "5",
     "timezone": "UTC",
 }
-# What a power cut would lose does not matter to a test. TREADLE_TEST_PG_FSYNC=1 keeps it.
+# A test need not survive a power cut. TREADLE_TEST_PG_FSYNC=1 makes writes durable.
 CARELESS = {"fsync": "off", "full_page_writes": "off"}
 FORGETFUL = {"synchronous_commit": "off"}
-"""What a server forgets that is stopped at once."""
+"""Loses the last commits if the server is stopped at once."""
 
 
 def start(run: Path, *, forgetful: bool = True) -> str:
-    """Start a server in the directory of a run; its URL. If it is to be restarted, not a forgetful one."""
+    """Start a server in the directory of a run. Returns its URL. `forgetful`: it cannot be restarted."""
     programs, data = _programs(run), _data(run)
-    shutil.rmtree(data, ignore_errors=True)  # what an attempt that failed may have left
+    shutil.rmtree(data, ignore_errors=True)  # left by an attempt that failed
     data.mkdir(mode=0o700)
     give(data)
     _execute(
@@ -48,7 +48,7 @@ def start(run: Path, *, forgetful: bool = True) -> str:
 
 
 def stop(run: Path) -> None:
-    """Stop the server of a run, if it has one that still runs. What it stored is lost."""
+    """Stop the server of a run, if it is running. Its data is lost."""
     server = _running(run)
     if server is not None:
         server.send_signal(signal.SIGQUIT)
@@ -56,7 +56,7 @@ def stop(run: Path) -> None:
 
 
 def restart(run: Path, *, crash: bool) -> None:
-    """Stop a server, at once or in order, and start it on the same data. Whoever is connected is cut off."""
+    """Stop a server, with or without a crash, and start it on the same data. All connections are lost."""
     server = _running(run)
     if server is not None:
         server.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
@@ -77,7 +77,7 @@ def _running(run: Path) -> psutil.Process | None:
     try:
         pid = int((_data(run) / "postmaster.pid").read_text().split()[0])
         process = psutil.Process(pid)
-        # The number may belong to someone else by now.
+        # The pid may belong to another process by now.
         return process if str(_data(run)) in process.cmdline() else None
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
@@ -96,7 +96,7 @@ def _options(data: Path, forgetful: bool) -> str:
 
 
 def _programs(run: Path) -> Path:
-    """Where the programs are; from a private home they are copied to where anyone can run them."""
+    """Where the programs are. From a private directory they are copied to one that any user can read."""
     installed = _wheel() / VERSIONS[os.environ.get("TREADLE_TEST_PG_VERSION", "18")]
     if not reachable(installed):
         installed = _copied(installed, run / "programs")
@@ -111,7 +111,7 @@ def _wheel() -> Path:
 
 
 def _copied(installed: Path, target: Path) -> Path:
-    """Copy one version, and the libraries that it looks for beside the package."""
+    """Copy one version, and the libraries that it expects beside the package."""
     package = installed.parent
     copy = target / package.name / installed.name
     if copy.exists():

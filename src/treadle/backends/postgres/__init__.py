@@ -1,10 +1,16 @@
-"""PostgreSQL: the store for a fleet. Each verb is one call of a function that lives in the database.
+"""PostgreSQL: the store for a fleet. Each verb is one call of a function in the database.
 
-backend.py     PostgresBackend: the verbs, by the stage of work they belong to
-  submitting.py claiming.py settling.py reading.py operating.py coordinating.py signals.py
-rows.py        items as columns          rotation.py   turns, between claims
-calls.py       one statement, one trip; retries       pool.py   connections       failures.py   errors
-schema.py      migrations/*.sql (tables) and sql/*.sql (functions, named after the verbs)
+backend.py            PostgresBackend, made of the verbs in
+  submit.py claim.py settle.py read.py operate.py workers.py limits.py schedules.py transactions.py
+connection.py         connections, their pool, calls with retries
+statements.py         the SQL that is sent: sql/statements/*.sql
+schema.py             the SQL in the database: migrations/*.sql (tables), sql/functions/*.sql
+rows.py columns.py codes.py    items and their words as parameters
+fairness.py           what the last claim served
+wakeups.py            NOTIFY and LISTEN
+user_transaction.py   statements on the user's own connection, with any driver
+long_transactions.py  transactions that keep vacuum from cleaning up
+errors.py             the driver's errors as treadle's
 """
 
 from .backend import PostgresBackend

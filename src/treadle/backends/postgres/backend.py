@@ -3,53 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection
-from treadle.errors import TreadleError
+from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 
-from .calls import Calls, NothingSent, connector
-from .claiming import Claiming
-from .connecting import Connector
-from .coordinating import Coordinating
-from .failures import LOST, translated
-from .operating import Operating
-from .pool import Pool
-from .reading import Reading
-from .schema import Schema
-from .settling import Settling
-from .signals import Listener, Notifier
-from .submitting import Submitting
-from .transactions import Transactions
-from .watching import Watching
+from .claim import PostgresClaim
+from .connection import PostgresCalls, PostgresConnector, PostgresPool, connecting
+from .errors import LOST, NothingSent, cause_of, translated
+from .limits import PostgresLimits
+from .long_transactions import LongTransactions
+from .operate import PostgresOperate
+from .read import PostgresRead
+from .schedules import PostgresSchedules
+from .schema import PostgresSchema
+from .settle import PostgresSettle
+from .statements import statement
+from .submit import PostgresSubmit
+from .transactions import PostgresTransactions
+from .wakeups import PostgresListener, PostgresNotifier
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
-NOTIFY: Final = "select pg_notify($1, $2)"
+NOTIFY: Final = statement("wakeups", "notify")
+NOW: Final = statement("read", "now")
 POOL_SIZE: Final = 10
 RESERVED: Final = 2
 
 
 class PostgresBackend(
-    Claiming, Submitting, Settling, Reading, Operating, Coordinating, Transactions, Watching
+    PostgresSubmit,
+    PostgresClaim,
+    PostgresSettle,
+    PostgresRead,
+    PostgresOperate,
+    PostgresLimits,
+    PostgresSchedules,
+    PostgresTransactions,
 ):
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.
 
-    - `schema`: where the tables live; several apps share a database by using several.
-    - `apply_schema`: bring the schema to this version when opening; if not, it must be there.
-    - `pool_size`: connections of this process, `reserved` of them for settling and beating only.
+    - `schema`: where the tables are; several apps share a database by using several.
+    - `apply_schema`: bring the schema to this version when opening. False: it must have this version.
+    - `pool_size`: connections of this process, `reserved` of them for settling and heartbeats only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
       before 1.21): costs two more round trips per call.
     - `notify`: wake other processes by NOTIFY. Without it everything works, a poll later.
     - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
-    - `patience`: seconds that a call may take before its connection is given up; `statement_timeout`: seconds
+    - `patience`: seconds that a call may take before its connection is closed; `statement_timeout`: seconds
       after which the server itself ends a statement, a handler's in `ctx.transaction()` too.
-    - `long_transaction`: workers warn of transactions, of anybody, that are older than so many seconds.
+    - `long_transaction`: workers warn of transactions, of any session, that are older than so many seconds.
     """
 
     capabilities = CAPABILITIES | {"transactions"}
@@ -70,32 +78,34 @@ class PostgresBackend(
         statement_timeout: float = 60.0,
         long_transaction: float | None = 300.0,
     ) -> None:
-        super().__init__()
+        self._channel = f"treadle.{schema}"
+        self._schema = PostgresSchema(schema)
+        super().__init__(
+            PostgresCalls(self._schema, prepare=prepare, patience=patience),
+            self._channel if notify else None,
+        )
         self._url = url
-        self._schema = Schema(schema)
         self._apply_schema = apply_schema
         self._pool_size = pool_size
         self._reserved = reserved
         self._prepare = prepare
-        self._connector = Connector(
-            prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
-        )
         self._connect_timeout = connect_timeout
         self._statement_timeout = statement_timeout
-        self._long_transaction = long_transaction
-        self._calls = Calls(self._schema, prepare=prepare, patience=patience)
+        self._connector = PostgresConnector(
+            prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
+        )
         self._opening = asyncio.Lock()
         self._notify = notify
         self._listen_url = listen_url or url
-        self._channel = f"treadle.{schema}"
-        self._listener = Listener(self._connect_listener, self._channel)
-        self._notifier = Notifier(self._send)
+        self._listener = PostgresListener(self._connect_listener, self._channel)
+        self._notifier = PostgresNotifier(self._send)
+        self._long_transactions = LongTransactions(self._calls, long_transaction)
 
     async def open(self) -> None:
         async with self._opening:
             if self._calls.is_open:
                 return
-            pool = Pool(connector(self._connect), size=self._pool_size, reserved=self._reserved)
+            pool = PostgresPool(connecting(self._connect), size=self._pool_size, reserved=self._reserved)
             try:
                 async with pool.connection() as connection:
                     if self._apply_schema:
@@ -107,7 +117,7 @@ class PostgresBackend(
                 raise
             except (*LOST, NothingSent, asyncpg.PostgresError) as error:
                 await pool.close()
-                cause = error.__cause__ if isinstance(error, NothingSent) and error.__cause__ else error
+                cause = cause_of(error)
                 raise translated(cause) from cause
             self._calls.start(pool)
 
@@ -117,7 +127,7 @@ class PostgresBackend(
             await self._calls.stop()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        """A backend of its own, with one connection."""
+        """A second backend, with one connection."""
         return PostgresBackend(
             self._url,
             schema=self._schema.name,
@@ -130,10 +140,13 @@ class PostgresBackend(
         )
 
     async def now(self) -> float:
-        now: float = await self._calls.value("select treadle.clock()")
+        now: float = await self._calls.value(NOW)
         return now
 
-    # -- signals ---------------------------------------------------------------------------------------
+    async def inspect(self) -> Sequence[BackendError]:
+        return await self._long_transactions.inspect()
+
+    # -- wake-ups --------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
         if not self._notify:
@@ -147,10 +160,7 @@ class PostgresBackend(
     async def _send(self, payload: str) -> None:
         await self._calls.rows(NOTIFY, self._channel, payload)
 
-    def _wake_channel(self) -> str | None:
-        return self._channel if self._notify else None
-
-    # -- connecting ------------------------------------------------------------------------------------
+    # -- connections -----------------------------------------------------------------------------------
 
     async def _connect_listener(self) -> Connection:
         return await self._connector.connect(self._listen_url)

@@ -1,17 +1,17 @@
-"""Codes: how the words of the domain are stored, in two bytes each. The tables' migration lists them too."""
+"""Codes: how words are stored, in two bytes each. migrations/0001_tables.sql lists them too."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from treadle.item import Loss, Reason, SettlementKind, Status, Verdict
+from treadle.item import Algorithm, Loss, Reason, SettlementKind, Status, Verdict
 
 STATUSES: Final[tuple[Status, ...]] = (
     "blocked",
     "scheduled",
     "ready",
     "ready",  # parked
-    "ready",  # doomed: shown as what it was
+    "ready",  # doomed: `shown_status` has the status that readers see
     "running",
     "success",
     "dead",
@@ -61,7 +61,7 @@ VERDICTS: Final[dict[int | None, Verdict | None]] = {
     8: "unknown_type",
 }
 
-KINDS: Final[dict[SettlementKind, int]] = {
+KIND_CODES: Final[dict[SettlementKind, int]] = {
     "retry": 1,
     "defer": 2,
     "release": 3,
@@ -71,8 +71,24 @@ KINDS: Final[dict[SettlementKind, int]] = {
 }
 
 SETTLED: Final = 0
-"""In the place of a loss: this very token has settled the item."""
+"""Instead of a loss: this token has already settled the item."""
 LOSSES: Final[tuple[Loss, ...]] = ("taken", "taken", "completed", "cancelled", "not_found")
 
 OPEN_SCOPE: Final = -1.0
 ANY_SCOPE: Final = -2.0
+
+ALGORITHM_CODES: Final[dict[Algorithm, int]] = {
+    "token_bucket": 0,
+    "fixed_window": 1,
+    "sliding_window": 2,
+    "slots": 3,
+}
+
+
+def decoded(data: bytes | None) -> str | None:
+    """An error text. Those are stored as bytes, because they may contain what PostgreSQL's text cannot."""
+    return None if data is None else data.decode("utf-8", "surrogatepass")
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

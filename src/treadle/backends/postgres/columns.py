@@ -1,59 +1,42 @@
 """Columns: many values as one parameter.
 
-A call takes a column per field of its rows, so that any number of rows is one round trip. The driver looks at
-every element of an array in Python, which takes longer than all the rest; so names and numbers go as one text
-each, and the server takes it apart. A column that says the same in every row says it once.
+A call takes one column per field of its rows, so that any number of rows is one round trip. The driver
+looks at every element of an array in Python, which takes longer than all the rest; so names and numbers are
+sent as one text each, and the server splits it. A column that is the same in every row has a single
+element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count
 from typing import Final, TypeVar, cast
 
 from treadle.errors import BackendError
 
 V = TypeVar("V")
 
-NAMES: Final = "names"
-BETWEEN: Final = "\n"
-NOTHING: Final = "\x01"
-WITHIN: Final = "\x1f"
-"""Between names, in the place of one, and between names within one: names hold no control characters."""
-
-
-def call_of(function: str, *types: str | None) -> str:
-    """A call of one of our functions with parameters of these types. None: null."""
-    numbers = count(1)
-    parameters = ", ".join("null" if type is None else parameter(next(numbers), type) for type in types)
-    return f"select * from treadle.{function}({parameters})"  # noqa: S608  constants
-
-
-def parameter(number: int, type: str) -> str:
-    """A parameter of a statement, as this type."""
-    if type == NAMES:
-        return f"treadle.names(${number})"
-    if type.endswith("[]") and type != "bytea[]":
-        return f"${number}::text::{type}"
-    return f"${number}::{type}"
+SEPARATOR: Final = "\n"
+NULL: Final = "\x01"
+INNER_SEPARATOR: Final = "\x1f"
+"""Between names, for None, and between the names within one element. Names have no control characters."""
 
 
 def names(column: Sequence[str | None], *, whole: bool = False) -> str | None:
-    """A column of names. `whole`: its length says how many rows there are, whatever they say."""
-    column = column if whole else _short(column)
+    """A column of names. `whole`: one element per row, even if all are the same."""
+    column = column if whole else _shortened(column)
     if None in column:
         if len(column) == 1:
             return None
-        column = [NOTHING if name is None else name for name in column]
-    text = BETWEEN.join(cast("Sequence[str]", column))
-    if text.count(BETWEEN) >= len(column):
-        raise BackendError("a name holds a control character: names are text without any")
+        column = [NULL if name is None else name for name in column]
+    text = SEPARATOR.join(cast("Sequence[str]", column))
+    if text.count(SEPARATOR) >= len(column):
+        raise BackendError("a name has a control character: names are text without any")
     return text
 
 
 def numbers(column: Sequence[float | None], *, whole: bool = False) -> str | None:
     """A column of numbers."""
-    column = column if whole else _short(column)
+    column = column if whole else _shortened(column)
     if None in column:
         if len(column) == 1:
             return None
@@ -67,11 +50,11 @@ def _literal(numbers: Iterable[str]) -> str:
 
 def data(column: Sequence[bytes | None]) -> Sequence[bytes | None] | None:
     """A column of bytes."""
-    column = _short(column)
+    column = _shortened(column)
     return None if column == [None] else column
 
 
-def _short(column: Sequence[V]) -> Sequence[V]:
+def _shortened(column: Sequence[V]) -> Sequence[V]:
     """One element, if all are the same."""
     if not column:
         return column
@@ -80,9 +63,9 @@ def _short(column: Sequence[V]) -> Sequence[V]:
 
 
 def joined(names: Sequence[str]) -> str | None:
-    """Several names as one."""
-    return WITHIN.join(names) or None
+    """Several names as one element."""
+    return INNER_SEPARATOR.join(names) or None
 
 
-def parted(text: str | None) -> tuple[str, ...]:
-    return tuple(text.split(WITHIN)) if text else ()
+def split(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(INNER_SEPARATOR)) if text else ()

@@ -1,4 +1,4 @@
-"""Rows: new items as the columns that `store` takes, sorted by id and tenant."""
+"""Rows: new items as columns, sorted by id and tenant."""
 
 from __future__ import annotations
 
@@ -11,28 +11,24 @@ from treadle.item import Item, Ref
 from treadle.rules import find_cycle
 
 from .codes import ANY_SCOPE, OPEN_SCOPE
-from .columns import NAMES, data, joined, names, numbers
+from .columns import data, joined, names, numbers
+from .statements import numbered, text
 
-COLUMNS: Final = (
-    *("int[]", "int[]", NAMES, NAMES, NAMES, NAMES, NAMES, "int[]", "int[]", "float8[]", "float8[]"),
-    *("float8[]", "float8[]", NAMES, NAMES, NAMES, NAMES, "int[]", "smallint[]", NAMES, "float8[]"),
-    *("float8[]", "float8[]", "bytea[]", "bytea[]"),
-)
-"""The types of `Rows.columns`."""
+NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
 
-SHAPE: Final = {
-    "tenant": "text", "type": "text", "queue": "text", "lane": "text", "priority": "int", "attempts": "int",
-    "run_at": "float8", "delay": "float8", "deadline": "float8", "expires_in": "float8", "parent": "text",
-    "workflow": "text", "workflow_type": "text", "need": "int", "keep": "float8", "keep_dead": "float8",
-    "options": "bytea",
-}  # fmt: skip
-"""The fields that `shape_of` answers, and their types."""
+STORE_ONE, _parameters = numbered(text("submit", "store_alike", rows=text("submit", "one_row")))
+"""Takes the shape of an item, its nonce, id and input."""
+STORE_ALIKE: Final = numbered(text("submit", "store_alike", rows=text("submit", "many_rows")))[0]
+"""Takes the shape of the items, their ranks and count, their nonces, ids and inputs."""
+
+SHAPE: Final = tuple(name for name in _parameters if name not in ("nonce", "id", "input"))
+"""The fields of an item's shape: all but its id and input."""
 _shape: Final[Callable[[Item], tuple[object, ...]]] = attrgetter(*SHAPE)
 
 
 def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
-    """What these items say besides their ids and inputs, if they all say the same and none has a key, waits
-    for others, or is to be leased at once."""
+    """What these items have in common besides their ids and inputs. None if they differ, or if one has a
+    key or dependencies, or is to be leased at once."""
     first = _shape(items[0]) if items else None
     for item in items:
         if item.key is not None or item.after or item.need > 0 or item.lease_to is not None:
@@ -42,8 +38,24 @@ def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
     return first
 
 
-class Rows(NamedTuple):
-    """Items and, behind them, ids that they wait for and that do not come with them."""
+def alike_columns(items: Sequence[Item], nonces: Sequence[int]) -> tuple[object, ...]:
+    """What `STORE_ALIKE` takes besides the shape: the items in the order of their ids."""
+    order = ordered([item.id for item in items])
+    rank = None
+    if not isinstance(order, range):
+        rank = numbers([n + 1 for n in order], whole=True)
+        items, nonces = [items[n] for n in order], [nonces[n] for n in order]
+    return (
+        rank,
+        len(items),
+        numbers(nonces),
+        names([item.id for item in items], whole=True),
+        data([item.input for item in items]),
+    )
+
+
+class ItemRows(NamedTuple):
+    """Items, followed by placeholders for ids that they wait for and that are not among them."""
 
     order: Sequence[int]
     """For each row the item it is. Numbers beyond the last item are placeholders."""
@@ -51,18 +63,20 @@ class Rows(NamedTuple):
     """For each row the number of the request that its item belongs to; -1 for placeholders."""
     columns: tuple[object, ...]
     plain: bool
-    """Nobody has a key, waits for others, or is to be leased at once."""
+    """No item has a key or dependencies, or is to be leased at once."""
 
 
-def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
+def rows_of(items: Sequence[Item], owners: Sequence[int]) -> ItemRows:
     """The rows of these items; `owners[n]` is the request of item n."""
     if not items:
-        return Rows((), (), (None,) * len(COLUMNS), True)
+        return ItemRows((), (), NO_COLUMNS, True)
     plain = all(
         item.key is None and not item.after and item.need <= 0 and item.lease_to is None for item in items
     )
-    missing = [] if plain else _missing(items, owners)
-    order = _order(items, missing)
+    missing = [] if plain else _placeholders(items, owners)
+    keys = [(item.id, item.tenant, 0) for item in items]
+    keys += [(item.id, item.tenant, 1) for item in missing]
+    order = ordered(keys)
     if isinstance(order, range):
         everything: Sequence[Row] = [*items, *missing] if missing else items
         owner: Sequence[int] = [*owners, *(-1 for _ in missing)] if missing else owners
@@ -72,11 +86,12 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> Rows:
         everything = [together[n] for n in order]
         owner = [owners[n] if n < len(items) else -1 for n in order]
         rank = numbers([n + 1 for n in order], whole=True)
-    return Rows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain)
+    return ItemRows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain)
 
 
 class Placeholder:
-    """Stands for an id that is waited for: a row without a type, which stays only if the id is not there."""
+    """Stands for an id that is waited for: a row without a type, which is stored only if the id does not
+    exist."""
 
     type = queue = lane = parent = workflow = workflow_type = key = lease_to = None
     attempts = run_at = expires_in = deadline = keep_dead = input = options = None
@@ -96,9 +111,9 @@ class Placeholder:
 Row: TypeAlias = Item | Placeholder
 
 
-def _missing(items: Sequence[Item], owners: Sequence[int]) -> list[Placeholder]:
-    """Ids that are waited for and do not come with these items, or perhaps not: for an item with a key
-    another may answer, and then only its own request means that one."""
+def _placeholders(items: Sequence[Item], owners: Sequence[int]) -> list[Placeholder]:
+    """One for each id that is waited for and may not be among these items. For an item with a key an earlier
+    one may answer, and then only items of the same request mean that one."""
     sure: dict[Ref, int | None] = {}
     for item, owner in zip(items, owners, strict=True):
         sure[item.tenant, item.id] = None if item.key is None else owner
@@ -111,14 +126,8 @@ def _missing(items: Sequence[Item], owners: Sequence[int]) -> list[Placeholder]:
     return [Placeholder(*ref) for ref in named]
 
 
-def _order(items: Sequence[Item], missing: Sequence[Placeholder]) -> Sequence[int]:
-    keys = [(item.id, item.tenant, 0) for item in items]
-    keys += [(item.id, item.tenant, 1) for item in missing]
-    return ordered(keys)
-
-
 def ordered(keys: Sequence[Any]) -> Sequence[int]:
-    """The numbers of these keys in their order; a range if they are in order."""
+    """The indexes of these keys in sorted order; a range if they are sorted already."""
     if all(first < second for first, second in pairwise(keys)):
         return range(len(keys))
     return sorted(range(len(keys)), key=keys.__getitem__)
@@ -159,12 +168,28 @@ def _scope(scope: str | float) -> float:
 
 
 def circular(items: Sequence[Item]) -> bool:
-    """Whether these items seem to wait for each other. The store looks closer: some may have been met."""
-    gated = {(item.tenant, item.id): item for item in items if item.after}
-    if not any((item.tenant, id) in gated for item in gated.values() for id in item.after):
+    """Whether these items seem to wait for each other. The store decides: some prerequisites may have
+    ended."""
+    blocked = {(item.tenant, item.id): item for item in items if item.after}
+    if not any((item.tenant, id) in blocked for item in blocked.values() for id in item.after):
         return False
 
     def waits_for(ref: Ref) -> list[Ref]:
-        return [(ref[0], id) for id in gated[ref].after if (ref[0], id) in gated]
+        return [(ref[0], id) for id in blocked[ref].after if (ref[0], id) in blocked]
 
-    return find_cycle(gated, waits_for) is not None
+    return find_cycle(blocked, waits_for) is not None
+
+
+def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
+    """The names that earlier requests of the same call must not have, and the names that later ones must not.
+
+    A request with an id or a key of an earlier one must see what became of that one. So must a request with a
+    blocked item that an earlier one waits for."""
+    if len(items) == 1 and items[0].key is None and not items[0].after:
+        refs: set[object] = {(items[0].tenant, items[0].id)}
+        return refs, refs
+    refs = {(item.tenant, item.id) for item in items}
+    refs |= {(item.tenant, item.type, item.key) for item in items if item.key is not None}
+    named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
+    blocked: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
+    return refs | blocked, refs | named

@@ -1,4 +1,4 @@
-"""Transactions: the user's writes and ours, together."""
+"""Transactions: the user's writes and settlements, committed together."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import asyncpg
 from treadle.errors import TreadleError
 from treadle.item import Settled, Settlement
 
-from .base import Verbs
-from .calls import Calls, NothingSent, Record
-from .failures import LOST, is_away, is_conflict, translated
-from .settling import FREE, SETTLE, Settler
+from .connection import PostgresCalls, PostgresVerbs, Record
+from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, translated
+from .settle import SETTLE, UNLOCKED_ITEMS, PostgresSettler
 
 
 class PostgresTransaction:
-    """A transaction on a connection of the backend's own. `connection` is asyncpg's."""
+    """A transaction on a connection of the backend. `connection` is asyncpg's."""
 
-    def __init__(self, calls: Calls, connection: asyncpg.Connection[Any]) -> None:
+    def __init__(self, calls: PostgresCalls, connection: asyncpg.Connection[Any]) -> None:
         self._calls = calls
         self._connection = connection
 
@@ -29,19 +28,19 @@ class PostgresTransaction:
         return self._connection
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await Settler(settlements, self._call, self._free).settle()
+        return await PostgresSettler(settlements, self._settle, self._unlocked).settle()
 
-    async def _call(self, arguments: tuple[object, ...]) -> Record:
-        # A refusal must not undo what the user wrote.
+    async def _settle(self, arguments: tuple[object, ...]) -> Record:
+        # A savepoint: a refusal must not undo what the user wrote.
         async with self._connection.transaction():
             return (await self._calls.on(self._connection, self._calls.sql(SETTLE), arguments))[0]
 
-    async def _free(self, numbers: Sequence[int]) -> set[int]:
-        rows = await self._calls.on(self._connection, self._calls.sql(FREE), (list(numbers),))
+    async def _unlocked(self, numbers: Sequence[int]) -> set[int]:
+        rows = await self._calls.on(self._connection, self._calls.sql(UNLOCKED_ITEMS), (list(numbers),))
         return set(rows[0][0])
 
 
-class Transactions(Verbs):
+class PostgresTransactions(PostgresVerbs):
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[PostgresTransaction, None]:
         begun = False
@@ -52,10 +51,10 @@ class Transactions(Verbs):
         except TreadleError:
             raise
         except NothingSent as error:
-            cause = error.__cause__ or error
+            cause = cause_of(error)
             raise translated(cause) from cause
         except (*LOST, asyncpg.PostgresError) as error:
-            # What the user's own statements raise is the user's.
+            # Errors of the user's own statements are not translated.
             if not begun or is_away(error) or is_conflict(error):
                 raise translated(error) from error
             raise

@@ -1,0 +1,58 @@
+"""Claim: lease what is ready, in fair order, and what is doomed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.item import Claim, Demand, Lease
+
+from .columns import names, numbers
+from .connection import PostgresVerbs
+from .fairness import PostgresFairness
+from .statements import statement
+from .workers import lease_of
+
+CLAIM: Final = statement("claim", "claim")
+
+
+class PostgresClaim(PostgresVerbs):
+    async def claim(self, demand: Demand) -> Claim:
+        fairness = demand.rotation if isinstance(demand.rotation, PostgresFairness) else PostgresFairness()
+        queue, *others = fairness.last_served(demand.limit)
+        rows = await self._calls.rows(
+            CLAIM, *_demanded(demand), queue, *map(_listed, others), repeatable=False
+        )
+        if not rows:
+            return Claim(alive=False)
+        last = rows.pop()
+        leases = _in_order([lease_of(row) for row in rows], last["picks"])
+        fairness.served([(one.queue, one.tenant, one.lane) for one in leases if one.verdict is None])
+        return Claim(tuple(leases), fairness, last["next_due"])
+
+
+def _demanded(demand: Demand) -> tuple[object, ...]:
+    types = demand.types
+    avoid = sorted(demand.avoid)
+    return (
+        demand.worker,
+        demand.limit,
+        None if types is None else _listed(tuple(types)),
+        None if types is None else numbers(tuple(types.values()), whole=True),
+        _listed(demand.queues),
+        _listed(demand.tenants),
+        _listed([tenant for tenant, _ in avoid] or None),
+        _listed([lane for _, lane in avoid] or None),
+        demand.unknown_grace,
+    )
+
+
+def _listed(given: Sequence[str] | None) -> str | None:
+    """Names as one text. An empty sequence becomes one empty name, which matches nothing."""
+    return None if given is None else names(given or ("",), whole=True)
+
+
+def _in_order(leases: list[Lease], order: Sequence[int]) -> list[Lease]:
+    """The store answers items in no particular order; `order` has their numbers in the fair one."""
+    by_number = {lease.ref: lease for lease in leases}
+    return [by_number[no] for no in order]

@@ -1,0 +1,102 @@
+"""Errors: what PostgreSQL and its driver report, as treadle's errors, and which calls are worth repeating."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import asyncpg
+
+from treadle.errors import BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
+
+from .schema import VERSION
+
+CONFLICTS: Final = frozenset(
+    {
+        "40001",  # serialization failure; our functions raise it too, when items changed meanwhile
+        "40P01",  # deadlock
+        "55P03",  # lock not available: another transaction ends or removes what this call waits for
+    }
+)
+"""The transaction was rolled back: the same call may succeed."""
+
+_AWAY: Final = frozenset(
+    {
+        "57P01",  # the server is shutting down
+        "57P02",  # it crashed
+        "57P03",  # it is starting
+        "57P05",  # idle for too long
+        "53300",  # too many connections
+        "25006",  # read-only: a standby, or about to become one
+        "25P03",  # idle in a transaction for too long
+    }
+)
+_TOO_LONG: Final = "57014"
+"""`statement_timeout`: the statement was rolled back."""
+_FULL: Final = frozenset({"53100", "54000"})
+_MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+
+LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+)
+"""What the driver raises when the server does not answer, or when it has lost track of a connection."""
+
+
+class NothingSent(Exception):
+    """There was no connection, so nothing was sent to the server."""
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    return isinstance(error, asyncpg.PostgresError) and _sqlstate(error) in CONFLICTS
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the server did not answer, or cannot at the moment: the outcome is unknown."""
+    if isinstance(error, asyncpg.PostgresError):
+        found = _sqlstate(error)
+        return found in _AWAY or found.startswith("08")
+    if isinstance(error, asyncpg.DataError | asyncpg.UnsupportedClientFeatureError):
+        return False
+    return isinstance(error, LOST) and not _is_bad_argument(error)
+
+
+def is_for_caller(error: BaseException) -> bool:
+    """Whether the verb that made the call handles this error: one of our functions raised it, or an id is
+    taken."""
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return True
+    return isinstance(error, asyncpg.PostgresError) and _sqlstate(error).startswith("TR")
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error of the driver."""
+    return error.__cause__ if isinstance(error, NothingSent) and error.__cause__ else error
+
+
+def translated(error: BaseException) -> TreadleError:
+    """The error to raise instead; the original is its cause."""
+    found = _sqlstate(error)
+    if is_away(error) or is_conflict(error) or found == _TOO_LONG:
+        return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
+    if found in _FULL:
+        return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
+    if found in _MISSING:
+        return SchemaError(None, VERSION)
+    return BackendError(f"PostgreSQL refused: {_brief(error)}")
+
+
+def _sqlstate(error: BaseException) -> str:
+    """Empty if the error did not come from the server."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _is_bad_argument(error: BaseException) -> bool:
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,56 @@
+"""Limits: permits under limits that the fleet shares, and keys that are claimed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.item import PermitReply, PermitRequest
+
+from .codes import ALGORITHM_CODES
+from .connection import PostgresVerbs
+from .statements import statement
+
+CLAIM_KEY: Final = statement("limits", "claim_key")
+TAKE_PERMITS: Final = statement("limits", "take_permits")
+RETURN_PERMITS: Final = statement("limits", "return_permits")
+
+
+class PostgresLimits(PostgresVerbs):
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        claimed: bool = await self._calls.value(CLAIM_KEY, key, tenant, owner, ttl)
+        return claimed
+
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
+        limits = [(n, limit) for n, request in enumerate(requests, 1) for limit in request.limits]
+        if not limits:
+            return [PermitReply(request.count) for request in requests]
+        record = await self._calls.row(
+            TAKE_PERMITS,
+            worker,
+            [n for n, _ in limits],
+            [request.count for request in requests],
+            [limit.name for _, limit in limits],
+            [ALGORITHM_CODES[limit.algorithm] for _, limit in limits],
+            [limit.limit for _, limit in limits],
+            [limit.window for _, limit in limits],
+            repeatable=False,
+        )
+        counts, waits = record["counts"], record["waits"]
+        return [
+            PermitReply(counts[n], waits[n]) if request.limits else PermitReply(request.count)
+            for n, request in enumerate(requests)
+        ]
+
+    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
+        returned = [
+            (limit.name, request.count)
+            for request in requests
+            for limit in request.limits
+            if limit.algorithm == "slots"
+        ]
+        if returned:
+            names, counts = [name for name, _ in returned], [count for _, count in returned]
+            await self._calls.rows(RETURN_PERMITS, worker, names, counts, repeatable=False)

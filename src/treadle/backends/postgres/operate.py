@@ -1,0 +1,113 @@
+"""Operate: cancel, complete, requeue, trigger, delete, pause, prune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import asyncpg
+from msgspec.structs import replace
+
+from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
+from treadle.item import Changed, Effects, Filter
+
+from .codes import status_of
+from .connection import PostgresVerbs, Record
+from .read import ListQuery, state_of
+from .settle import EffectsReader
+from .statements import statement, text
+
+CANCEL: Final = statement("operate", "cancel")
+COMPLETE: Final = statement("operate", "complete")
+REQUEUE: Final = statement("operate", "requeue", numbers=text("operate", "numbers_of_ids"))
+TRIGGER: Final = statement("operate", "trigger")
+DELETE: Final = statement("operate", "delete")
+PAUSE: Final = statement("operate", "pause")
+RESUME: Final = statement("operate", "resume")
+PAUSED: Final = statement("operate", "paused")
+PRUNE: Final = statement("operate", "prune")
+
+
+class PostgresOperate(PostgresVerbs):
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self._change(CANCEL, list(ids), tenant)
+
+    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+        return await self._change(COMPLETE, id, tenant, result)
+
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+    ) -> Changed:
+        if not isinstance(where, Filter):
+            return await self._change(REQUEUE, list(where), tenant, redrives, backoff)
+        query = _dead(where, tenant, limit, redrives)
+        numbers = text("operate", "numbers_of_list", list=query.text)
+        requeue = text("operate", "requeue", numbers=numbers)
+        sql, arguments = query.bind(requeue, redrives=redrives, backoff=backoff)
+        return await self._change(sql, *arguments)
+
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+        return await self._change(TRIGGER, list(ids), tenant)
+
+    async def delete(
+        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+    ) -> Changed:
+        return await self._change(DELETE, list(group_ids), tenant, cascade)
+
+    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+        await self._calls.rows(PAUSE if paused else RESUME, queue, tenant or "")
+
+    async def paused(self) -> Sequence[tuple[str, str | None]]:
+        return [(queue, tenant or None) for queue, tenant in await self._calls.rows(PAUSED)]
+
+    async def prune(self, limit: int = 1000) -> int:
+        pruned: int = await self._calls.value(PRUNE, limit)
+        return pruned
+
+    async def _change(self, sql: str, *arguments: object) -> Changed:
+        try:
+            rows = await self._calls.rows(sql, *arguments, repeatable=False)
+        except asyncpg.PostgresError as error:
+            _raise_refusal(error)
+        return _changed(rows)
+
+
+def _dead(where: Filter, tenant: str | None, limit: int, redrives: int | None) -> ListQuery:
+    """The oldest dead items that a filter matches."""
+    is_other_tenant = tenant is not None and where.tenant not in (None, tenant)
+    if is_other_tenant or "dead" not in (where.status or ("dead",)):
+        limit = 0
+    narrowed = replace(where, tenant=where.tenant if tenant is None else tenant, status=("dead",))
+    return ListQuery(narrowed, limit=limit, oldest_first=True, redrives=redrives)
+
+
+def _changed(rows: Sequence[Record]) -> Changed:
+    effects = EffectsReader()
+    for row in rows:
+        if row["doomed"] is not None:
+            effects.add(row)
+    items = tuple(state_of(row) for row in rows if row["no"] is not None)
+    return Changed(items, effects.effects() if rows else Effects())
+
+
+def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
+    """Raise treadle's error for what our functions refused."""
+    found: dict[str, Any] = json.loads(getattr(error, "detail", None) or "{}") if error.sqlstate else {}
+    match error.sqlstate:
+        case "TR003":
+            raise NotFound(found["id"]) from None
+        case "TR004":
+            raise AlreadyEnded(found["id"], status_of(found["state"])) from None
+        case "TR005":
+            raise NotTriggerable(found["id"], status_of(found["state"])) from None
+        case "TR006":
+            raise ReferencedError([(on, waiting) for on, waiting in found["references"]]) from None
+        case _:
+            raise error

@@ -1,0 +1,312 @@
+"""Settle: end attempts, in batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
+
+import asyncpg
+from msgspec.structs import replace
+
+from treadle.errors import StoreUnavailable
+from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, ReleasedItem, Settled, Settlement
+from treadle.retry import Retry
+
+from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
+from .columns import data, names, numbers, split
+from .connection import PostgresVerbs, Record
+from .errors import is_conflict
+from .rows import NO_COLUMNS, circular, marks, rows_of
+from .statements import statement, text
+from .submit import refused
+
+SETTLE: Final = statement("settle", "settle", item_columns=text("submit", "item_columns"))
+UNLOCKED_ITEMS: Final = statement("settle", "unlocked_items")
+NO_CHILDREN: Final = (*NO_COLUMNS, None), (True, False)
+
+CONTRIBUTES: Final = 1
+FINAL: Final = 2
+HAS_VALUE: Final = 4
+GROUPED: Final = 8
+ENDS: Final = frozenset(("success", "dead", "cancelled"))
+
+NO_MARKS: Final[tuple[set[object], set[object]]] = (set(), set())
+BRIEF: Final = Retry(attempts=2, base=0.005, factor=3.0, max=0.1, jitter=1.0)
+"""For locks that are held for a moment."""
+LOCKED_RETRIES: Final = 20
+"""Extra attempts for a row that another transaction holds (about 1 s each)."""
+
+APPLIED: Final = Outcome(verb="applied")
+APPLIED_BEFORE: Final = Outcome(verb="applied", again=True)
+
+MOVED: Final = tuple(f"moved_{name}" for name in ("row", "version", "value", "final"))
+RELEASED: Final = tuple(
+    f"released_{name}" for name in ("id", "tenant", "type", "group", "queue", "parent", "after")
+)
+ENDED_GROUP: Final = tuple(f"ended_group_{name}" for name in ("id", "tenant", "value", "type"))
+
+
+class PostgresSettle(PostgresVerbs):
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        return await PostgresSettler(settlements, self._settle, self._unlocked).settle()
+
+    async def _settle(self, arguments: tuple[object, ...]) -> Record:
+        return (await self._calls.rows(SETTLE, *arguments, vital=True, conflict=BRIEF))[0]
+
+    async def _unlocked(self, numbers: Sequence[int]) -> set[int]:
+        return set(await self._calls.value(UNLOCKED_ITEMS, list(numbers), vital=True))
+
+
+class PostgresSettler:
+    """One settle: as few calls as possible, each with settlements that do not depend on each other.
+
+    `unlocked` answers which items no other transaction has locked."""
+
+    def __init__(
+        self,
+        settlements: Sequence[Settlement],
+        call: Callable[[tuple[object, ...]], Awaitable[Record]],
+        unlocked: Callable[[Sequence[int]], Awaitable[set[int]]],
+    ) -> None:
+        self._settlements = settlements
+        self._call = call
+        self._unlocked = unlocked
+        self._outcomes: dict[int, Outcome] = {}
+        self._effects = EffectsReader()
+
+    async def settle(self) -> Settled:
+        locked: list[int] = []
+        waves = deque(_waves(self._settlements))
+        while waves:
+            wave = waves.popleft()
+            try:
+                rest = await self._try(wave)
+            except StoreUnavailable as error:
+                if not is_conflict(error.__cause__):
+                    raise
+                if len(wave) > 1:
+                    waves.extendleft(reversed(await self._separate(wave)))
+                else:
+                    locked += wave
+            else:
+                if rest:
+                    waves.appendleft(rest)
+        for n in locked:
+            await self._wait_for(n)
+        outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
+        return Settled(outcomes, self._effects.effects())
+
+    async def _try(self, wave: list[int]) -> list[int]:
+        """Make one call. Returns those to try again, because others of the call were refused."""
+        call = SettleCall([self._settlements[n] for n in wave])
+        try:
+            record = await self._call(call.arguments)
+        except asyncpg.PostgresError as error:
+            for row, rejected in refused(error).items():
+                self._outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
+            return [n for n in wave if n not in self._outcomes]
+        self._outcomes.update(zip(wave, call.read(record, self._effects), strict=True))
+        return []
+
+    async def _separate(self, wave: list[int]) -> list[list[int]]:
+        """Another transaction holds a row that one of these needs: split the wave, so that the others do not
+        wait for it."""
+        unlocked = await self._unlocked([self._settlements[n].lease.ref for n in wave])
+        able = [n for n in wave if self._settlements[n].lease.ref in unlocked]
+        middle = len(wave) // 2
+        if 0 < len(able) < len(wave):
+            return [able, [n for n in wave if n not in set(able)]]
+        return [wave[:middle], wave[middle:]]
+
+    async def _wait_for(self, n: int) -> None:
+        """Settle one whose rows another transaction holds, once that lets them go."""
+        for retries in range(LOCKED_RETRIES, -1, -1):
+            try:
+                await self._try([n])
+            except StoreUnavailable as error:
+                if not retries or not is_conflict(error.__cause__):
+                    raise
+            else:
+                return
+
+
+def _waves(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
+    """Which settlements may go in one call. A second one of the same token, and one whose children depend on
+    earlier ones (see `marks`), must see what became of the first."""
+    wave: list[int] = []
+    seen: set[object] = set()
+    for n, settlement in enumerate(settlements):
+        before, after = marks(settlement.children) if settlement.children else NO_MARKS
+        token = settlement.lease.token
+        if token in seen or not before.isdisjoint(seen):
+            yield wave
+            wave, seen = [], set()
+        seen |= after
+        seen.add(token)
+        wave.append(n)
+    if wave:
+        yield wave
+
+
+class SettleCall:
+    """Some settlements as one call. Rows count from 1."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self._settlements = settlements
+        contributions = [_contribution(one) for one in settlements]
+        folds = any(one is not None and one.version is not None for one in contributions)
+        has_values = any(one is not None and one.value is not None for one in contributions)
+        self._children = [
+            (row, _child(one, item)) for row, one in enumerate(settlements, 1) for item in one.children
+        ]
+        returns = any(one.kind not in ENDS for one in settlements)
+        columns, flags = self._child_rows() if self._children else NO_CHILDREN
+        self.arguments: tuple[object, ...] = (
+            numbers([one.lease.ref for one in settlements], whole=True),
+            numbers([one.lease.token for one in settlements], whole=True),
+            names([one.lease.tenant for one in settlements]),
+            numbers([KIND_CODES[one.kind] for one in settlements]),
+            numbers([_flags(one) for one in settlements]),
+            numbers([REASON_CODES[one.reason] for one in settlements]),
+            data([one.result if one.kind == "success" else None for one in settlements]),
+            numbers([one.run_at for one in settlements]) if returns else None,
+            numbers([one.delay for one in settlements]) if returns else None,
+            numbers([None if one is None else one.version for one in contributions]) if folds else None,
+            numbers(self._group_indexes()) if folds else None,
+            data([None if one is None else one.value for one in contributions]) if has_values else None,
+            *self._failures(),
+            *columns,
+            folds,
+            returns,
+            *flags,
+        )
+
+    def _group_indexes(self) -> list[int]:
+        indexes: dict[tuple[str, str], int] = {}
+        return [
+            indexes.setdefault((one.lease.tenant, one.lease.group_id), len(indexes))
+            for one in self._settlements
+        ]
+
+    def _failures(self) -> tuple[object, ...]:
+        failed = [
+            (row, one.failure)
+            for row, one in enumerate(self._settlements, 1)
+            if one.failure is not None and one.kind in ("retry", "dead")
+        ]
+        if not failed:
+            return (None, None, None, None)
+        return (
+            numbers([row for row, _ in failed], whole=True),
+            [encoded(failure.type) for _, failure in failed],
+            [encoded(failure.message) for _, failure in failed],
+            [encoded(failure.traceback) for _, failure in failed],
+        )
+
+    def _child_rows(self) -> tuple[tuple[object, ...], tuple[bool, bool]]:
+        """The columns of the children; whether they are plain, and whether to look for cycles."""
+        rows = rows_of([item for _, item in self._children], [row for row, _ in self._children])
+        self._order = rows.order
+        groups = [self._settlements[row - 1].lease.group_id if row > 0 else None for row in rows.owners]
+        cycles = any(circular(family) for family in self._blocked_families())
+        return (*rows.columns, names(groups)), (rows.plain, cycles)
+
+    def _blocked_families(self) -> Iterator[Sequence[Item]]:
+        """The children of each settlement that has blocked ones."""
+        for row, one in enumerate(self._settlements, 1):
+            if any(item.after for item in one.children):
+                yield [item for owner, item in self._children if owner == row]
+
+    def read(self, record: Record, effects: EffectsReader) -> list[Outcome]:
+        """The outcomes in an answer. Its effects are added to `effects`."""
+        outcomes: list[Outcome] = [APPLIED] * len(self._settlements)
+        self._read_ended(record, outcomes, effects)
+        self._read_not_applied(record, outcomes)
+        self._read_existing(record, outcomes)
+        effects.add(record)
+        return outcomes
+
+    def _read_ended(self, record: Record, outcomes: list[Outcome], effects: EffectsReader) -> None:
+        """The items that ended. The group of an item without a group row ended with it, and is not in the
+        store's answer."""
+        versions = dict(zip(record["version_row"] or (), record["version_no"] or (), strict=True))
+        for row, group in zip(record["ended_row"] or (), record["ended_group"] or (), strict=True):
+            settlement = self._settlements[row - 1]
+            contribution = _contribution(settlement)
+            value = None
+            if contribution is not None:
+                value = settlement.result if contribution.value is None else contribution.value
+                version = versions.get(row, 0) if group is not None else 1
+                if version:
+                    outcomes[row - 1] = Outcome(verb="applied", version=version, value=value)
+            if group is None:
+                lease = settlement.lease
+                effects.ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type))
+
+    def _read_not_applied(self, record: Record, outcomes: list[Outcome]) -> None:
+        for row, loss in zip(record["lost_row"] or (), record["lost_code"] or (), strict=True):
+            outcomes[row - 1] = (
+                APPLIED_BEFORE if loss == SETTLED else Outcome(verb="stale", loss=LOSSES[loss])
+            )
+        if record["moved_row"] is not None:
+            columns = (record[name] for name in MOVED)
+            for row, version, value, final in zip(*columns, strict=True):
+                outcomes[row - 1] = Outcome(verb="moved", version=version, value=value, final=final)
+
+    def _read_existing(self, record: Record, outcomes: list[Outcome]) -> None:
+        found: dict[int, dict[str, str]] = {}
+        for row, id in zip(record["existing_row"] or (), record["existing_id"] or (), strict=True):
+            owner, child = self._children[self._order[row - 1]]
+            found.setdefault(owner, {})[child.id] = id
+        for owner, existing in found.items():
+            outcomes[owner - 1] = replace(outcomes[owner - 1], existing=existing)
+
+
+class EffectsReader:
+    """Collects the effects of several calls, from rows with the columns of `treadle.effects`."""
+
+    def __init__(self) -> None:
+        self.ended_groups: list[EndedGroup] = []
+        self._released: list[ReleasedItem] = []
+        self._doomed = 0
+
+    def add(self, record: Record) -> None:
+        if record["released_id"] is not None:
+            columns = (record[name] for name in RELEASED)
+            for id, tenant, type, group, queue, parent, after in zip(*columns, strict=True):
+                self._released.append(ReleasedItem(id, tenant, type, group, queue, parent, split(after)))
+        if record["ended_group_id"] is not None:
+            columns = (record[name] for name in ENDED_GROUP)
+            for id, tenant, value, type in zip(*columns, strict=True):
+                self.ended_groups.append(EndedGroup(id, tenant, value, type))
+        self._doomed += record["doomed"] or 0
+
+    def effects(self) -> Effects:
+        return Effects(tuple(self._released), tuple(self.ended_groups), self._doomed)
+
+
+def _contribution(settlement: Settlement) -> Contribution | None:
+    return settlement.contribution if settlement.kind == "success" else None
+
+
+def _flags(settlement: Settlement) -> int:
+    flags = GROUPED if settlement.children else 0
+    contribution = _contribution(settlement)
+    if contribution is not None:
+        flags |= CONTRIBUTES
+        if contribution.final:
+            flags |= FINAL
+        if contribution.value is not None:
+            flags |= HAS_VALUE | GROUPED
+    return flags
+
+
+def _child(settlement: Settlement, item: Item) -> Item:
+    """A child as it is stored: in the tenant of the settled item, which is its parent unless it names
+    another."""
+    lease = settlement.lease
+    if item.tenant == lease.tenant and item.parent is not None and item.lease_to is None:
+        return item
+    parent = lease.id if item.parent is None else item.parent
+    return replace(item, tenant=lease.tenant, parent=parent, lease_to=None)

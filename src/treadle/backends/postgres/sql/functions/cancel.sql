@@ -1,0 +1,44 @@
+-- Cancel: end items and all their open descendants.
+create or replace function treadle.cancel(p_ids text[], p_tenant text)
+returns table (item treadle.item_state, effects treadle.effects)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  family bigint[]; again bigint[]; nos bigint[];
+begin
+  family := treadle.descendants(treadle.find_items(p_ids, p_tenant));
+  loop
+    select array_agg(x.no) into nos from (
+      select o.no from treadle.open_item o where o.no = any(family) order by o.no for update) x;
+    -- An item may have settled while this waited for its lock, and queued more.
+    again := treadle.descendants(treadle.find_items(p_ids, p_tenant));
+    exit when cardinality(again) is not distinct from cardinality(family);
+    family := again;
+  end loop;
+  -- Answer the items as they were, then end them.
+  if nos is not null then
+    return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
+    return query select null::treadle.item_state, c
+      from treadle.end_items(treadle.clock(), nos, 8::smallint, 0::smallint, null) c;
+  end if;
+end $$;
+
+-- Items, what their settlements queued, and so on.
+create or replace function treadle.descendants(p_nos bigint[]) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return (
+    with recursive family(no, id, tenant) as (
+      select i.no, i.id, i.tenant from treadle.item i where i.no = any(p_nos)
+      union
+      select c.no, c.id, c.tenant from family f
+        join treadle.item c on c.parent = f.id and c.tenant = f.tenant
+    )
+    select array_agg(f.no) from family f);
+end $$;

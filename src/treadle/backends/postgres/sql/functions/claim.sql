@@ -1,0 +1,153 @@
+-- Claim: lease what is ready, in fair order, and what is doomed. It never waits for locks: rows that another
+-- transaction has locked are skipped.
+--
+-- The last row of the answer has no item. It has the numbers of the leased items in their order (`picks`) and
+-- the seconds until the next item is due. No row at all: the worker is not alive.
+--
+-- p_grace  see `Demand.unknown_grace`
+create or replace function treadle.claim(
+  p_worker text, p_limit int, p_demand treadle.demand, p_grace float8, p_last treadle.last_served)
+returns table (
+  id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
+  priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
+  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint,
+  picks bigint[], next_due float8)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  portion constant int := 1000;
+  few constant int := 16;
+  now float8 := treadle.clock();
+  worker_no bigint; more boolean := false; is_quick boolean := false; is_late boolean; room int := p_limit;
+  store record; fair record;
+  leased bigint[] := '{}'; unleased bigint[] := '{}'; doomed bigint[] := '{}';
+begin
+  -- One query for everything that is rarely there. (With a statement for each, a claim of one item took
+  -- 1.4 ms instead of 0.8.)
+  select exists (select 1 from treadle.worker w where w.until <= now) as has_lapsed_workers,
+    exists (select 1 from treadle.pause) as has_pauses,
+    (select o.due from treadle.open_item o where o.status = 1
+      order by o.due, o.queue, o.tenant limit 1) as first_due,
+    (select o.deadline from treadle.open_item o where o.deadline is not null and o.status < 4
+      order by o.deadline limit 1) as first_deadline,
+    (select o.type from treadle.open_item o where o.status = 3
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1) as parked_type,
+    (select o.type from treadle.open_item o where o.status = 4
+      order by o.type, o.queue, o.tenant, o.no limit 1) as doomed_type,
+    r.*
+    into store from (
+      select count(*) as ready, min(x.queue) as queue, max(x.queue) as last_queue, min(x.tenant) as tenant,
+        max(x.tenant) as last_tenant, min(x.lane) as lane, max(x.lane) as last_lane from (
+          select o.queue, o.tenant, o.lane from treadle.open_item o where o.status = 2
+          order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit few + 1) x) r;
+  if store.has_lapsed_workers then
+    more := treadle.remove_lapsed_workers(now, portion);
+  end if;
+  is_late := store.has_lapsed_workers
+    or coalesce(store.first_due <= now or store.first_deadline <= now, false);
+
+  -- The worker itself.
+  if is_late or store.has_pauses or store.ready > 0 or store.parked_type is not null
+      or store.doomed_type is not null then
+    -- The lock keeps the worker from being removed while it claims.
+    select w.no into worker_no from treadle.worker w
+      where w.id = p_worker and not w.gone and w.until > now for key share;
+  else
+    -- Nothing to claim: no lock, so nothing is written. (An empty claim took 450 us with the lock, and takes
+    -- 330 without.)
+    select w.no into worker_no from treadle.worker w where w.id = p_worker and not w.gone and w.until > now;
+  end if;
+  if worker_no is null then
+    return;
+  end if;
+
+  -- The quick way, if there is room for everything that is ready, and it is all in one line: then fairness
+  -- does not matter.
+  if is_late then
+    more := treadle.promote_due(now, portion) or more;
+  elsif store.parked_type is null and not store.has_pauses and store.ready <= least(room, few) then
+    if store.ready = 0 then
+      is_quick := true;
+    elsif store.queue = store.last_queue and store.tenant = store.last_tenant and store.lane = store.last_lane
+        and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid_lane is null
+        and (p_demand.tenants is null or store.tenant = any(p_demand.tenants)) then
+      select l.fits, l.nos into is_quick, unleased from treadle.lock_only_line(
+        store.queue, store.tenant, store.lane, least(room, few), p_demand.types, p_demand.rooms) l;
+    end if;
+  end if;
+
+  -- The usual way.
+  if not is_quick then
+    if room > 0 then
+      select * into fair from treadle.claim_fairly(worker_no, now, room, p_demand, p_last);
+      leased := fair.leased; unleased := fair.unleased; more := more or fair.more;
+      room := room - cardinality(leased) - cardinality(unleased);
+    end if;
+    if p_grace is not null then
+      if room = 0 then
+        perform treadle.park_unknown_types(now);
+      end if;
+      perform treadle.doom_unknown_types(now, p_grace, portion);
+    end if;
+  end if;
+  if not is_quick or store.doomed_type is not null then
+    doomed := treadle.claim_doomed(worker_no, now, p_demand.types, p_demand.queues, p_demand.tenants, 100);
+  end if;
+
+  -- The answer. Items that are locked but not leased yet are leased as they are read.
+  if unleased <> '{}' then
+    return query
+      with leases as (
+        update treadle.open_item o set status = 5, attempt = o.attempt + 1, token = nextval('treadle.token'),
+            worker = worker_no, claimed = now
+          where o.no = any(unleased)
+          returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict
+      )
+      select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
+        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
+        o.deadline, o.verdict, o.no, null::bigint[], null::float8
+      from leases o join treadle.item i on i.no = o.no;
+  end if;
+  if leased <> '{}' or doomed <> '{}' then
+    return query
+      select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
+        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
+        o.deadline, o.verdict, o.no, null::bigint[], null::float8
+      from treadle.open_item o join treadle.item i on i.no = o.no
+      where o.no = any(leased || doomed);
+  end if;
+  no := null; picks := leased || unleased || doomed;
+  next_due := case when more then 0
+                   when is_quick
+                       and (store.first_due is null or p_demand.queues is null and p_demand.tenants is null)
+                     then store.first_due - now
+                   else treadle.next_due(now, p_demand.queues, p_demand.tenants) end;
+  return next;
+end $$;
+
+-- Lock all the items of a short line. `fits`: there is room for all of them; otherwise none is answered.
+create or replace function treadle.lock_only_line(
+  p_queue text, p_tenant text, p_lane text, p_limit int, p_types text[], p_rooms int[],
+  out fits boolean, out nos bigint[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  types text[]; place int;
+begin
+  select coalesce(array_agg(x.no), '{}'), array_agg(x.type) into nos, types from (
+    select o.no, o.type from treadle.open_item o
+    where o.status = 2 and o.queue = p_queue and o.tenant = p_tenant and o.lane = p_lane
+    order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit p_limit for update skip locked) x;
+  fits := true;
+  for k in 1 .. case when p_types is null then 0 else cardinality(nos) end loop
+    place := array_position(p_types, types[k]);
+    if coalesce(p_rooms[place], 0) = 0 then
+      fits := false; nos := '{}';
+      return;
+    end if;
+    p_rooms[place] := p_rooms[place] - 1;
+  end loop;
+end $$;

@@ -1,0 +1,169 @@
+-- Claim from the lines that are next, in exactly fair order, and park what this worker cannot run.
+--
+-- Items that are parked under a type that there is room for stand in line with the ready ones.
+--
+-- Each round asks every line for a fair share of what is left to claim. If some lines run out of items, the
+-- next round shares the rest among the others.
+--
+-- Answers the items that were leased, or only locked (`unleased`: the caller leases them as it reads them).
+create or replace function treadle.claim_fairly(
+  p_worker bigint, p_now float8, p_limit int, p_demand treadle.demand, p_last treadle.last_served,
+  out leased bigint[], out unleased bigint[], out more boolean)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  most_parked constant int := 2000;
+  types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean;
+  next_type text; place int; room int := p_limit; stretch int := 1; lines treadle.lines;
+  found_no bigint[]; found_type text[]; found_parked boolean[];
+  chosen bigint[]; to_park bigint[]; parked int := 0;
+begin
+  leased := '{}'; unleased := '{}'; more := false;
+
+  -- The types of lines: null for the ready items, and each type of parked items that there is room for.
+  types := array[null::text];
+  next_type := '';
+  loop
+    select o.type into next_type from treadle.open_item o where o.status = 3 and o.type > next_type
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+    exit when next_type is null;
+    if p_demand.types is null or p_demand.rooms[array_position(p_demand.types, next_type)] > 0 then
+      types := types || next_type;
+    end if;
+  end loop;
+  some_parked := cardinality(types) > 1;
+  select coalesce(array_agg(p.queue) filter (where p.tenant = ''), '{}'),
+         coalesce(array_agg(p.queue || chr(10) || p.tenant) filter (where p.tenant <> ''), '{}')
+    into paused_queues, paused_tenants from treadle.pause p;
+
+  loop
+    -- The lines that are next, and their items.
+    select * into lines
+      from treadle.fair_lines(room, stretch, types, p_demand, p_last, paused_queues, paused_tenants);
+    exit when lines.lane = '{}';
+    if some_parked then
+      select f.no, f.type, f.parked into found_no, found_type, found_parked
+        from treadle.fair_order_parked(room * stretch, p_last.queue, lines) f;
+    elsif cardinality(lines.lane) = 1 then
+      select array_agg(x.no), array_agg(x.type) into found_no, found_type from (
+        select o.no, o.type from treadle.open_item o
+        where o.status = 2 and o.queue = lines.queue[1] and o.tenant = lines.tenant[1]
+          and o.lane = lines.lane[1]
+        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit room * stretch
+        for update skip locked) x;
+    else
+      select f.no, f.type into found_no, found_type
+        from treadle.fair_order(room * stretch, p_last.queue, lines) f;
+    end if;
+    exit when found_no is null;
+
+    -- Those that there is room for. The others are parked.
+    chosen := '{}'; to_park := '{}';
+    if p_demand.types is null then
+      chosen := found_no[1:room];
+    elsif not exists (
+        select 1 from unnest(found_type[1:room]) f(type) group by f.type
+        having count(*) > coalesce(p_demand.rooms[array_position(p_demand.types, f.type)], 0)) then
+      -- The usual case: there is room for all of them.
+      chosen := found_no[1:room];
+      for next_type, place in select f.type, count(*) from unnest(found_type[1:room]) f(type) group by f.type loop
+        p_demand.rooms[array_position(p_demand.types, next_type)] :=
+          p_demand.rooms[array_position(p_demand.types, next_type)] - place;
+      end loop;
+    else
+      for k in 1 .. cardinality(found_no) loop
+        exit when cardinality(chosen) >= room;
+        place := array_position(p_demand.types, found_type[k]);
+        if coalesce(p_demand.rooms[place], 0) > 0 then
+          chosen := chosen || found_no[k];
+          p_demand.rooms[place] := p_demand.rooms[place] - 1;
+        elsif not some_parked or not found_parked[k] then
+          to_park := to_park || found_no[k];
+        end if;
+      end loop;
+    end if;
+
+    if cardinality(chosen) = room then
+      unleased := chosen;
+      room := 0;
+    elsif chosen <> '{}' then
+      update treadle.open_item o set status = 5, attempt = o.attempt + 1, token = nextval('treadle.token'),
+          worker = p_worker, claimed = p_now
+        where o.no = any(chosen);
+      leased := leased || chosen;
+      room := room - cardinality(chosen);
+    end if;
+    if to_park <> '{}' then
+      update treadle.open_item o set status = 3 where o.no = any(to_park);
+      parked := parked + cardinality(to_park);
+    end if;
+    exit when room = 0 or (chosen = '{}' and to_park = '{}');
+    if parked >= most_parked then
+      more := true;
+      exit;
+    end if;
+    stretch := least(stretch * 2, 64);
+  end loop;
+end $$;
+
+-- The lines that a claim of `p_room` items comes to, and the share of each queue, tenant and lane.
+create or replace function treadle.fair_lines(
+  p_room int, p_stretch int, p_types text[], p_demand treadle.demand, p_last treadle.last_served,
+  p_paused_queues text[], p_paused_tenants text[],
+  out type text[], out queue text[], out tenant text[], out lane text[], out last_tenant text[],
+  out last_lane text[], out per_queue int[], out per_tenant int[], out per_lane int[])
+language plpgsql stable as $$
+#variable_conflict use_column
+declare
+  queues text[]; tenants text[]; lanes text[]; n int;
+  at_type text; at_queue text; at_tenant text; tenant_before text; lane_before text;
+  queue_share int; tenant_share int; lane_share int;
+begin
+  type := '{}'; queue := '{}'; tenant := '{}'; lane := '{}'; last_tenant := '{}'; last_lane := '{}';
+  per_queue := '{}'; per_tenant := '{}'; per_lane := '{}';
+  foreach at_type in array p_types loop
+    if at_type is not null and p_demand.types is not null then
+      continue when p_demand.rooms[array_position(p_demand.types, at_type)] = 0;
+    end if;
+    queues := treadle.fair_queues(at_type, p_last.queue, p_room, p_demand, p_paused_queues, p_paused_tenants);
+    continue when queues = '{}';
+    queue_share := (p_room + cardinality(queues) - 1) / cardinality(queues) * p_stretch;
+
+    foreach at_queue in array queues loop
+      tenant_before := p_last.tenant[array_position(p_last.tenant_queue, at_queue)];
+      tenants := treadle.fair_tenants(at_type, at_queue, tenant_before, queue_share, p_demand.tenants,
+        treadle.paused_tenants(p_paused_tenants, at_queue), p_demand.avoid_tenant, p_demand.avoid_lane);
+      continue when tenants = '{}';
+      tenant_share := (queue_share + cardinality(tenants) - 1) / cardinality(tenants);
+
+      foreach at_tenant in array tenants loop
+        lane_before := null;
+        if p_last.lane is not null then
+          select l.lane into lane_before
+            from unnest(p_last.lane_queue, p_last.lane_tenant, p_last.lane) l(queue, tenant, lane)
+            where l.queue = at_queue and l.tenant = at_tenant;
+        end if;
+        lanes := treadle.fair_lanes(at_type, at_queue, at_tenant, lane_before, tenant_share,
+          case when p_demand.avoid_lane is null then '{}'::text[] else
+            array(select a.lane from unnest(p_demand.avoid_tenant, p_demand.avoid_lane) a(tenant, lane)
+                  where a.tenant = at_tenant) end);
+        n := cardinality(lanes);
+        continue when n = 0;
+        lane_share := (tenant_share + n - 1) / n;
+
+        type := type || array_fill(at_type, array[n]);
+        queue := queue || array_fill(at_queue, array[n]);
+        tenant := tenant || array_fill(at_tenant, array[n]);
+        lane := lane || lanes;
+        last_tenant := last_tenant || array_fill(tenant_before, array[n]);
+        last_lane := last_lane || array_fill(lane_before, array[n]);
+        per_queue := per_queue || array_fill(queue_share, array[n]);
+        per_tenant := per_tenant || array_fill(tenant_share, array[n]);
+        per_lane := per_lane || array_fill(lane_share, array[n]);
+      end loop;
+    end loop;
+  end loop;
+end $$;

@@ -1,0 +1,93 @@
+-- Delete: remove whole groups. TR006: an open item outside the groups waits for a member.
+create or replace function treadle.delete(p_ids text[], p_tenant text, p_cascade boolean)
+returns table (item treadle.item_state, effects treadle.effects)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  roots bigint[]; nos bigint[]; again bigint[]; dependents jsonb;
+begin
+  roots := array(select i.no from treadle.item i
+                 where i.no = any(treadle.find_items(p_ids, p_tenant)) and i.group_no is null);
+  nos := treadle.group_members(roots, p_cascade);
+  loop
+    -- Transactions that settle a member or wait for one either have committed, or find it gone.
+    perform 1 from treadle.open_item o where o.no = any(nos) order by o.no for update;
+    perform 1 from treadle.item i where i.no = any(nos) order by i.no for update;
+    again := treadle.group_members(roots, p_cascade);
+    exit when cardinality(again) is not distinct from cardinality(nos);
+    nos := again;
+  end loop;
+  if nos is null then
+    return;
+  end if;
+  dependents := treadle.open_dependents(nos);
+  if dependents is not null then
+    raise exception 'referenced' using errcode = 'TR006',
+      detail = jsonb_build_object('references', dependents)::text;
+  end if;
+  return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
+  perform treadle.remove_items(nos);
+  delete from treadle.item_group g where g.no = any(nos);
+end $$;
+
+-- The members of groups; with cascade also those of the groups that any of them waits for, and so on.
+create or replace function treadle.group_members(p_roots bigint[], p_cascade boolean) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return (
+    with recursive groups(no) as (
+      select r.no from unnest(p_roots) r(no)
+      union
+      select coalesce(p.group_no, p.no) from groups g
+        cross join lateral (
+          select i.tenant, i.after from treadle.item i where i.no = g.no
+          union all
+          select i.tenant, i.after from treadle.item i where i.group_no = g.no) m
+        cross join lateral unnest(m.after) a(id)
+        join treadle.item p on p.id = a.id and p.tenant = m.tenant and p.type is not null
+        where p_cascade
+    )
+    select array_agg(m.no order by m.no) from groups g
+      cross join lateral (
+        select i.no from treadle.item i where i.no = g.no
+        union all
+        select i.no from treadle.item i where i.group_no = g.no) m);
+end $$;
+
+-- Open items outside of `p_nos` that wait for one of them, as [prerequisite, dependent] pairs of ids.
+create or replace function treadle.open_dependents(p_nos bigint[]) returns jsonb
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return (
+    select jsonb_agg(jsonb_build_array(x.id, x.dependent) order by x.id, x.dependent) from (
+      select m.id, w.id as dependent from treadle.item m
+      join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
+      where m.no = any(p_nos) and w.no <> all(p_nos)
+        and exists (select 1 from treadle.open_item o where o.no = w.no)
+      limit 100) x);
+end $$;
+
+-- Remove items from all tables but item_group.
+create or replace function treadle.remove_items(p_nos bigint[]) returns void
+language plpgsql
+set jit = off set enable_seqscan = off
+as $$
+begin
+  delete from treadle.open_item o where o.no = any(p_nos);
+  delete from treadle.ended_item e where e.no = any(p_nos);
+  delete from treadle.attempt a where a.no = any(p_nos);
+  delete from treadle.dependency d where d.prerequisite = any(p_nos);
+  delete from treadle.key k where k.no = any(p_nos);
+  delete from treadle.item i where i.no = any(p_nos);
+end $$;

@@ -1,0 +1,63 @@
+-- End open items without a lease, all in the same way, for operators. The items are locked already.
+create or replace function treadle.end_items(
+  p_now float8, p_nos bigint[], p_kind smallint, p_flags smallint, p_result bytea) returns treadle.effects
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  ended_rows treadle.ended_rows; groups bigint[]; lone bigint[]; dependents bigint[]; n int;
+  effects treadle.effects; grouped record;
+begin
+  with ended as (
+    delete from treadle.open_item o where o.no = any(p_nos)
+      returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.redrives, o.keep, o.keep_dead,
+        o.deadline
+  ), recorded as (
+    insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, redrives, outcome,
+        flags, result)
+      select e.no, p_now, e.claimed, e.due,
+        case when e.group_no is null then p_now + coalesce(e.keep, 86400) end,
+        e.last_token, e.attempt, e.redrives, p_kind,
+        p_flags | case when e.deadline is null then 4 else 0 end, p_result
+      from ended e
+  )
+  select array_agg(e.no), array_agg(e.group_no), array_agg(least(coalesce(e.keep, 86400), e.keep_dead)),
+         array_agg(distinct e.group_no) filter (where e.group_no is not null),
+         array_agg(e.no) filter (where e.group_no is null), count(*)
+    into ended_rows.no, ended_rows.group_no, ended_rows.keep, groups, lone, n from ended e;
+  if n = 0 then
+    effects.doomed := 0;
+    return effects;
+  end if;
+  ended_rows.row := array(select generate_series(1, n));
+  ended_rows.kind := array_fill(p_kind, array[n]);
+  ended_rows.flags := array_fill(p_flags, array[n]);
+
+  -- The items that depend on them.
+  select array_agg(d.dependent) into dependents from treadle.dependency d
+    where d.prerequisite = any(ended_rows.no);
+  if dependents is not null then
+    effects := treadle.count_towards_dependents(p_now, dependents, ended_rows.no, ended_rows.kind);
+  end if;
+  effects.doomed := coalesce(effects.doomed, 0);
+
+  -- Their groups. The group of an item without a group row ends with it.
+  if groups is not null then
+    perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for no key update;
+    select * into grouped from treadle.update_groups(
+      p_now, groups, ended_rows, array_fill(p_result, array[n]), null, null);
+    effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
+    effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
+  end if;
+  if lone is not null then
+    select effects.ended_group_id || array_agg(i.id), effects.ended_group_tenant || array_agg(i.tenant),
+           effects.ended_group_type || array_agg(i.type),
+           effects.ended_group_value || array_agg(case when p_flags & 1 <> 0 then p_result end)
+      into effects.ended_group_id, effects.ended_group_tenant, effects.ended_group_type,
+        effects.ended_group_value
+      from treadle.item i where i.no = any(lone);
+  end if;
+  return effects;
+end $$;

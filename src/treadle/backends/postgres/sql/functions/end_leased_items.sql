@@ -1,0 +1,91 @@
+-- The items that a settlement ends, if its token owns them. This check fences off workers that lost a lease:
+-- their rows are not in the answer.
+--
+-- Most calls have the same values for every item. Their columns are then single values, and the first
+-- statement, which does much less, is used. `p_all`: all columns of the answer are needed, so use the second.
+create or replace function treadle.end_leased_items(
+  p_now float8, settlements treadle.settlements, p_all boolean) returns treadle.ended_rows
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  n constant int := cardinality(settlements.no);
+  the_tenant constant text := settlements.tenant[1];
+  the_kind constant smallint := settlements.kind[1];
+  the_flags constant smallint := settlements.flags[1];
+  the_worker bigint; the_worker_id text; ended_rows treadle.ended_rows;
+begin
+  -- As a rule all of them ran on one worker.
+  select w.no, w.id into the_worker, the_worker_id from treadle.worker w
+    where w.no = (select o.worker from treadle.open_item o where o.no = settlements.no[1] and o.status = 5);
+
+  -- One value for all items.
+  if p_all is not true and settlements.reason is null and cardinality(settlements.tenant) = 1
+      and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
+    with ended as (
+      delete from treadle.open_item o
+        using unnest(settlements.no, settlements.token, settlements.result) with ordinality
+              u(no, token, result, row)
+        where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
+          and o.status = 5
+        returning u.row, u.result, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
+          o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+    ), recorded as (
+      insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, redrives,
+          outcome, reason, flags, worker, result)
+        select e.no, p_now, e.claimed, e.due,
+          case when e.group_no is not null or the_flags & 8 <> 0 then null
+               when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
+          e.token, e.last_token, e.attempt, e.redrives, the_kind,
+          case when the_kind = 7 then coalesce(e.verdict, 2) end,
+          the_flags & 3 | case when e.deadline is null then 4 else 0 end,
+          case when e.worker = the_worker then the_worker_id
+               else (select w.id from treadle.worker w where w.no = e.worker) end, e.result
+        from ended e
+    )
+    select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no),
+           case when the_flags & 8 <> 0 then array_agg(least(coalesce(e.keep, 86400), e.keep_dead)) end
+      into ended_rows.row, ended_rows.no, ended_rows.group_no, ended_rows.keep from ended e;
+    if ended_rows.row is not null then
+      ended_rows.kind := array_fill(the_kind, array[cardinality(ended_rows.row)]);
+      ended_rows.flags := array_fill(the_flags, array[cardinality(ended_rows.row)]);
+    end if;
+    return ended_rows;
+  end if;
+
+  -- Values per item.
+  settlements.tenant := treadle.spread(settlements.tenant, n);
+  settlements.kind := treadle.spread(settlements.kind, n);
+  settlements.flags := treadle.spread(settlements.flags, n);
+  settlements.reason := treadle.spread(settlements.reason, n);
+  with ended as (
+    delete from treadle.open_item o
+      using unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.flags,
+              settlements.reason, settlements.result) with ordinality
+            u(no, token, tenant, kind, flags, reason, result, row)
+      where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
+        and o.status = 5 and u.kind >= 6
+      returning u.row, u.kind, u.flags, u.reason, u.result, o.no, o.token, o.last_token, o.group_no, o.due,
+        o.claimed, o.attempt, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+  ), named as materialized (
+    select e.*, case when e.worker = the_worker then the_worker_id
+                     else (select w.id from treadle.worker w where w.no = e.worker) end as worker_id
+    from ended e
+  ), recorded as (
+    insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, redrives,
+        outcome, reason, flags, worker, result)
+      select e.no, p_now, e.claimed, e.due,
+        case when e.group_no is not null or e.flags & 8 <> 0 then null
+             when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
+        e.token, e.last_token, e.attempt, e.redrives, e.kind,
+        case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
+        e.flags & 3 | case when e.deadline is null then 4 else 0 end, e.worker_id, e.result
+      from named e
+  )
+  select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind), array_agg(e.flags),
+         array_agg(least(coalesce(e.keep, 86400), e.keep_dead)), array_agg(e.attempt), array_agg(e.worker_id)
+    into ended_rows from named e;
+  return ended_rows;
+end $$;

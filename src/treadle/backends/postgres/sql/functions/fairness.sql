@@ -1,0 +1,171 @@
+-- Fairness: which queues, tenants and lanes a claim serves next.
+--
+-- Ready items stand in lines, one per queue, tenant and lane, in the order of an index. The step from one line
+-- to the next is one step in that index, however long the lines are. p_type: null for the lines of ready
+-- items; a type for the lines of items that are parked under it.
+
+create or replace function treadle.next_queue(p_type text, p_after text) returns text
+language plpgsql stable as $$
+#variable_conflict use_column
+declare answer text;
+begin
+  if p_type is null then
+    select o.queue into answer from treadle.open_item o where o.status = 2 and o.queue > p_after
+      order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  else
+    select o.queue into answer from treadle.open_item o
+      where o.status = 3 and o.type = p_type and o.queue > p_after
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  end if;
+  return answer;
+end $$;
+
+create or replace function treadle.next_tenant(p_type text, p_queue text, p_after text) returns text
+language plpgsql stable as $$
+#variable_conflict use_column
+declare answer text;
+begin
+  if p_type is null then
+    select o.tenant into answer from treadle.open_item o
+      where o.status = 2 and o.queue = p_queue and o.tenant > p_after
+      order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  else
+    select o.tenant into answer from treadle.open_item o
+      where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant > p_after
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  end if;
+  return answer;
+end $$;
+
+-- A lane may be empty text. Null asks for the first lane.
+create or replace function treadle.next_lane(p_type text, p_queue text, p_tenant text, p_after text)
+returns text language plpgsql stable as $$
+#variable_conflict use_column
+declare answer text;
+begin
+  if p_type is null then
+    if p_after is null then
+      select o.lane into answer from treadle.open_item o
+        where o.status = 2 and o.queue = p_queue and o.tenant = p_tenant
+        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+    else
+      select o.lane into answer from treadle.open_item o
+        where o.status = 2 and o.queue = p_queue and o.tenant = p_tenant and o.lane > p_after
+        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+    end if;
+  elsif p_after is null then
+    select o.lane into answer from treadle.open_item o
+      where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant = p_tenant
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  else
+    select o.lane into answer from treadle.open_item o
+      where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant = p_tenant and o.lane > p_after
+      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+  end if;
+  return answer;
+end $$;
+
+-- Up to `p_limit` queues, starting behind the one that was served last. Only queues count that have an item
+-- for this demand: of a wanted tenant that is not paused, in a lane that is not avoided. A queue that is
+-- skipped must not use up the share of another. `fair_tenants` and `fair_lanes` do the same.
+create or replace function treadle.fair_queues(
+  p_type text, p_last text, p_limit int, p_demand treadle.demand, p_paused_queues text[],
+  p_paused_tenants text[]) returns text[]
+language plpgsql stable as $$
+declare
+  answer text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
+  every_tenant constant boolean :=
+    p_demand.tenants is null and p_paused_tenants = '{}' and p_demand.avoid_tenant is null;
+begin
+  loop
+    at := treadle.next_queue(p_type, at);
+    if at is null then
+      exit when wrapped;
+      wrapped := true; at := '';
+      continue;
+    end if;
+    exit when wrapped and p_last is not null and at collate "C" > p_last;
+    if (p_demand.queues is null or at = any(p_demand.queues)) and at <> all(p_paused_queues)
+        and (every_tenant or '{}' <> treadle.fair_tenants(p_type, at, null, 1, p_demand.tenants,
+          treadle.paused_tenants(p_paused_tenants, at), p_demand.avoid_tenant, p_demand.avoid_lane)) then
+      answer := answer || at;
+      exit when cardinality(answer) >= p_limit;
+    end if;
+  end loop;
+  return answer;
+end $$;
+
+-- The tenants that a queue is paused for. `p_paused` has a queue, a newline and a tenant in each element.
+create or replace function treadle.paused_tenants(p_paused text[], p_queue text) returns text[]
+language plpgsql stable as $$
+begin
+  return case when p_paused = '{}' then p_paused else
+    array(select substr(p, length(p_queue) + 2) from unnest(p_paused) p
+          where left(p, length(p_queue) + 1) = p_queue || chr(10)) end;
+end $$;
+
+create or replace function treadle.fair_tenants(
+  p_type text, p_queue text, p_last text, p_limit int, p_wanted text[], p_paused text[],
+  p_avoid_tenant text[], p_avoid_lane text[]) returns text[]
+language plpgsql stable as $$
+declare
+  answer text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
+begin
+  if p_wanted is not null then
+    -- Each wanted tenant is looked up: there may be very many others.
+    return array(
+      select w.tenant from (select distinct unnest(p_wanted) as tenant) w
+      where w.tenant <> all(p_paused)
+        and treadle.has_line(p_type, p_queue, w.tenant, p_avoid_tenant, p_avoid_lane)
+      order by w.tenant collate "C" <= p_last, w.tenant collate "C" limit p_limit);
+  end if;
+  loop
+    at := treadle.next_tenant(p_type, p_queue, at);
+    if at is null then
+      exit when wrapped;
+      wrapped := true; at := '';
+      continue;
+    end if;
+    exit when wrapped and p_last is not null and at collate "C" > p_last;
+    if at <> all(p_paused) and (p_avoid_tenant is null or at <> all(p_avoid_tenant)
+        or treadle.has_line(p_type, p_queue, at, p_avoid_tenant, p_avoid_lane)) then
+      answer := answer || at;
+      exit when cardinality(answer) >= p_limit;
+    end if;
+  end loop;
+  return answer;
+end $$;
+
+-- Whether a tenant has a line in a queue, in a lane that is not avoided.
+create or replace function treadle.has_line(
+  p_type text, p_queue text, p_tenant text, p_avoid_tenant text[], p_avoid_lane text[]) returns boolean
+language plpgsql stable as $$
+begin
+  if p_avoid_tenant is null or p_tenant <> all(p_avoid_tenant) then
+    return treadle.next_lane(p_type, p_queue, p_tenant, null) is not null;
+  end if;
+  return '{}' <> treadle.fair_lanes(p_type, p_queue, p_tenant, null, 1,
+    array(select a.lane from unnest(p_avoid_tenant, p_avoid_lane) a(tenant, lane) where a.tenant = p_tenant));
+end $$;
+
+create or replace function treadle.fair_lanes(
+  p_type text, p_queue text, p_tenant text, p_last text, p_limit int, p_avoid text[]) returns text[]
+language plpgsql stable as $$
+declare
+  answer text[] := '{}'; at text := p_last; wrapped boolean := p_last is null;
+begin
+  loop
+    at := treadle.next_lane(p_type, p_queue, p_tenant, at);
+    if at is null then
+      exit when wrapped;
+      wrapped := true;
+      continue;
+    end if;
+    exit when wrapped and p_last is not null and at collate "C" > p_last;
+    if at <> all(p_avoid) then
+      answer := answer || at;
+      exit when cardinality(answer) >= p_limit;
+    end if;
+  end loop;
+  return answer;
+end $$;

@@ -1,0 +1,149 @@
+-- Limits that the fleet shares, and permits under them. The arithmetic is that of `LimitState` in treadle.rules;
+-- a row of `limit_state` holds its fields: at, used, before.
+--
+-- Algorithms: 0 token bucket  1 fixed window  2 sliding window  3 slots
+
+-- Take permits for several requests, in order. Each asks for up to `p_count` permits under all of its limits.
+--
+-- p_request  for each limit, the request that it belongs to, in order; the other columns describe the limit
+create or replace function treadle.take_permits(
+  p_worker text, p_request int[], p_count int[], p_name text[], p_algorithm smallint[], p_limit int[],
+  p_window float8[],
+  out counts int[], out waits float8[])
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
+as $$
+#variable_conflict use_column
+declare
+  now float8; is_alive boolean; request int; first int := 1; last int; given int; wait float8;
+  state treadle.limit_state; states treadle.limit_state[]; names text[];
+begin
+  counts := array_fill(0, array[cardinality(p_count)]);
+  waits := array_fill(0::float8, array[cardinality(p_count)]);
+  -- Lock the limits in one order, so that calls that share limits wait for each other without deadlock.
+  names := array(select distinct u.algorithm || ':' || u.name
+                 from unnest(p_name, p_algorithm) u(name, algorithm) order by 1);
+  insert into treadle.limit_state (name, at, used, before, until)
+    select n, 0, 0, 0, 'infinity' from unnest(names) n order by n on conflict do nothing;
+  perform 1 from treadle.limit_state s where s.name = any(names) order by s.name for update;
+  now := treadle.clock();
+  is_alive := exists (select 1 from treadle.worker w where w.id = p_worker and not w.gone for key share);
+
+  while first <= cardinality(p_request) loop
+    -- What all limits of this request allow.
+    request := p_request[first]; last := first; given := p_count[request]; states := '{}';
+    while last <= cardinality(p_request) and p_request[last] = request loop
+      state := treadle.current_limit_state(p_name[last], p_algorithm[last], p_limit[last], p_window[last], now);
+      states := states || state;
+      given := least(given, case when p_algorithm[last] = 3 and not is_alive then 0 else
+        treadle.permits_left(p_algorithm[last], p_limit[last], p_window[last], state, now) end);
+      last := last + 1;
+    end loop;
+    given := greatest(given, 0);
+
+    -- Count it under each of them.
+    wait := 0;
+    for k in first .. last - 1 loop
+      state := states[k - first + 1];
+      state.used := state.used + given;
+      wait := greatest(wait, treadle.permit_wait(p_algorithm[k], p_limit[k], p_window[k], state, now));
+      if p_algorithm[k] < 3 then
+        update treadle.limit_state s set at = state.at, used = state.used, before = state.before,
+            until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state)
+          where s.name = state.name;
+      elsif given > 0 then
+        insert into treadle.permit as p (name, worker, held) values (p_name[k], p_worker, given)
+          on conflict (name, worker) do update set held = p.held + excluded.held;
+      end if;
+    end loop;
+    counts[request] := given; waits[request] := wait;
+    first := last;
+  end loop;
+end $$;
+
+-- The state of a limit now.
+create or replace function treadle.current_limit_state(
+  p_name text, p_algorithm int, p_limit int, p_window float8, p_now float8) returns treadle.limit_state
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  state treadle.limit_state; window_start float8;
+begin
+  select * into state from treadle.limit_state s where s.name = p_algorithm || ':' || p_name;
+  if p_algorithm = 3 then
+    select coalesce(sum(p.held), 0) into state.used from treadle.permit p where p.name = p_name;
+  elsif state.until = 'infinity' then
+    state.at := p_now; state.used := 0; state.before := 0;  -- no permit was taken yet
+    if p_algorithm = 2 then
+      state.at := floor(p_now / p_window) * p_window;
+    end if;
+  elsif p_algorithm = 0 then
+    state.used := greatest(0, state.used - greatest(0, p_now - state.at) * p_limit / p_window);
+    state.at := p_now;
+  elsif p_algorithm = 1 then
+    if state.used = 0 or p_now >= state.at + p_window - 1e-6 then
+      state.at := p_now; state.used := 0;
+    end if;
+  else
+    window_start := floor(p_now / p_window) * p_window;
+    if state.at >= window_start then
+      state.at := window_start;
+    elsif state.at >= window_start - p_window then
+      state.at := window_start; state.before := state.used; state.used := 0;
+    else
+      state.at := window_start; state.before := 0; state.used := 0;
+    end if;
+  end if;
+  return state;
+end $$;
+
+-- How many permits a limit has left.
+create or replace function treadle.permits_left(
+  p_algorithm int, p_limit int, p_window float8, state treadle.limit_state, p_now float8) returns int
+language sql immutable as $$
+  select greatest(0, least(p_limit, floor(p_limit
+    - (state.used + case when p_algorithm = 2
+         then state.before * least(1, greatest(0, 1 - (p_now - state.at) / p_window)) else 0 end)
+    + least(0.5, 1e-6 * p_limit / p_window + 1e-9))::int))
+$$;
+
+-- Seconds until a limit has a permit.
+create or replace function treadle.permit_wait(
+  p_algorithm int, p_limit int, p_window float8, state treadle.limit_state, p_now float8) returns float8
+language sql immutable as $$
+  select case
+    when p_algorithm = 3 or treadle.permits_left(p_algorithm, p_limit, p_window, state, p_now) >= 1 then 0
+    when p_limit < 1 then 'infinity'
+    when p_algorithm = 0 then (state.used + 1 - p_limit) * p_window / p_limit
+    when p_algorithm = 1 then state.at + p_window - p_now
+    when p_limit - 1 - state.used >= 0
+      then state.at + p_window * (1 - (p_limit - 1 - state.used) / state.before) - p_now
+    else state.at + p_window * (2 - (p_limit - 1) / state.used) - p_now end
+$$;
+
+-- When a limit is as if unused, if no more permits are taken.
+create or replace function treadle.limit_idle_at(
+  p_algorithm int, p_limit int, p_window float8, state treadle.limit_state) returns float8
+language sql immutable as $$
+  select case p_algorithm
+    when 0 then state.at + case when p_limit > 0 then state.used * p_window / p_limit else 0 end
+    when 1 then state.at + p_window
+    else state.at + 2 * p_window end
+$$;
+
+-- Return permits of slots, no more than the worker holds.
+create or replace function treadle.return_permits(p_worker text, p_name text[], p_count int[]) returns void
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
+as $$
+#variable_conflict use_column
+begin
+  perform 1 from treadle.limit_state s
+    where s.name = any(array(select distinct '3:' || n from unnest(p_name) n)) order by s.name for update;
+  update treadle.permit p set held = greatest(0, p.held - u.count)
+    from (select x.name, sum(x.count)::int as count from unnest(p_name, p_count) x(name, count) group by x.name) u
+    where p.name = u.name and p.worker = p_worker;
+  delete from treadle.permit p where p.name = any(p_name) and p.worker = p_worker and p.held = 0;
+end $$;

@@ -1,0 +1,52 @@
+-- Items as readers see them, by number. Every verb that answers whole items uses this.
+-- `p_full`: with their history, and the ids they wait for that have not been submitted.
+create or replace function treadle.read_items(p_nos bigint[], p_full boolean) returns setof treadle.item_state
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts, i.queued,
+      coalesce(o.due, e.due),
+      case when o.no is not null then o.deadline when e.flags & 4 = 0 then i.deadline end,
+      coalesce(o.claimed, e.started), e.ended,
+      coalesce(case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end,
+        e.outcome)::smallint,
+      e.reason, coalesce(o.attempt, e.attempt), coalesce(i.group_id, i.id), i.parent, i.workflow,
+      i.workflow_type, i.after, i.key,
+      case when o.status = 5 and o.verdict is null
+        then (select w.id from treadle.worker w where w.no = o.worker) else e.worker end,
+      e.result, i.input, i.options, f.type, f.message,
+      case when p_full and o.counting < 2 and i.after is not null then array(
+        select a.id from unnest(i.after) with ordinality a(id, place)
+        where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
+                          and p.type is not null) order by a.place) end,
+      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers
+    from unnest(p_nos) n(no)
+    join treadle.item i on i.no = n.no
+    left join treadle.open_item o on o.no = n.no
+    left join treadle.ended_item e on e.no = n.no
+    left join lateral (
+      select a.type, a.message from treadle.attempt a where a.no = n.no
+      order by a.no, a.seq desc limit 1) f on true
+    left join lateral (
+      select array_agg(a.attempt) as attempts, array_agg(a.type) as types, array_agg(a.message) as messages,
+        array_agg(a.traceback) as tracebacks, array_agg(a.at) as ats, array_agg(a.worker) as workers
+      from (select * from treadle.attempt a where p_full and a.no = n.no order by a.no, a.seq) a) h on true;
+end $$;
+
+-- The numbers of items. Without a tenant, an id that several tenants use means the item submitted first.
+create or replace function treadle.find_items(p_ids text[], p_tenant text) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return (
+    select array_agg(x.no) from (
+      select distinct on (i.id) i.no from treadle.item i
+      where i.id = any(p_ids) and i.type is not null and (p_tenant is null or i.tenant = p_tenant)
+      order by i.id, i.no) x);
+end $$;

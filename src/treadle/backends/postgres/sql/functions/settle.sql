@@ -1,0 +1,177 @@
+-- Settle: apply each settlement whose token still owns its item, all of it or none of it.
+--
+-- It consists of several statements, each with its own snapshot: a statement sees what was committed while
+-- the one before waited for a lock. Locks, in this order: the items themselves (no other transaction settles
+-- them, so there is no wait here), the items that depend on them by number, the groups by number, then what
+-- `store_items` locks. Dependents that can no longer be met are not settled here: the next claim hands them
+-- out with a verdict.
+--
+-- Only a user's own transaction holds one of these locks for long (with `submit(tx=)` and `after`). The caller
+-- then settles the others without the one that is locked.
+--
+-- Refused children raise an exception (see `store_items`); the caller leaves that settlement out and calls
+-- again.
+--
+-- p_folds    some settlement has a version
+-- p_returns  some settlement does not end its item
+-- p_plain, p_cycles  see `store_items`
+create or replace function treadle.settle(
+  settlements treadle.settlements, children treadle.new_items, p_folds boolean, p_returns boolean,
+  p_plain boolean, p_cycles boolean,
+  out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
+  out moved_row int[], out moved_version int[], out moved_value bytea[], out moved_final boolean[],
+  out version_row int[], out version_no int[],        -- contributions that were applied
+  out lost_row int[], out lost_code smallint[],       -- see `lease_losses`
+  out existing_row int[], out existing_id text[],     -- children that were not stored
+  out effects treadle.effects)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
+as $$
+#variable_conflict use_column
+declare
+  n constant int := cardinality(settlements.no);
+  now float8; ended treadle.ended_rows; returned treadle.ended_rows; stored treadle.stored_items;
+  dependents bigint[]; groups bigint[]; grouped record;
+begin
+  if n > 1 then
+    settlements := treadle.spread_settlements(settlements, p_folds or p_returns);
+  end if;
+
+  -- Folds from an outdated value do not apply. Number 0 is no item's.
+  if p_folds then
+    select f.row, f.version, f.value, f.final into moved_row, moved_version, moved_value, moved_final
+      from treadle.check_folds(settlements) f;
+    for k in 1 .. coalesce(cardinality(moved_row), 0) loop
+      settlements.no[moved_row[k]] := 0;
+    end loop;
+  end if;
+  now := treadle.clock();
+
+  -- The items themselves: end them, or return them to their queues.
+  ended := treadle.end_leased_items(now, settlements,
+    p_returns or settlements.failed_row is not null or children.id is not null);
+  ended_row := ended.row; ended_group := ended.group_no;
+  if p_returns then
+    returned := treadle.return_leased_items(now, settlements);
+  end if;
+  if settlements.failed_row is not null then
+    perform treadle.record_failures(now, settlements, ended.row || returned.row, ended.no || returned.no,
+      ended.attempt || returned.attempt, ended.worker || returned.worker);
+  end if;
+
+  -- The settlements that did not apply, and why.
+  if coalesce(cardinality(ended_row), 0) + coalesce(cardinality(returned.row), 0)
+      + coalesce(cardinality(moved_row), 0) < n then
+    select array_agg(l.place), array_agg(l.loss) into lost_row, lost_code
+      from treadle.lease_losses(settlements.no, settlements.token, treadle.spread(settlements.tenant, n)) l
+      where l.place <> all(coalesce(ended_row, '{}') || coalesce(returned.row, '{}') || coalesce(moved_row, '{}'));
+  end if;
+  if ended_row is null then
+    return;
+  end if;
+
+  -- The items that depend on them.
+  select array_agg(d.dependent) into dependents from treadle.dependency d where d.prerequisite = any(ended.no);
+  if dependents is not null then
+    effects := treadle.count_towards_dependents(now, dependents, ended.no, ended.kind);
+  end if;
+
+  -- Their children. The groups are locked first. An item without a group row needs none.
+  select array_agg(distinct g.no) into groups from unnest(ended_group) g(no) where g.no is not null;
+  if groups is not null then
+    perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for no key update;
+  end if;
+  if children.id is not null then
+    select array_agg(x.no is null and u.owner > 0 order by u.row),
+           array_agg(coalesce(x.group_no, x.no) order by u.row)
+      into children.skip, children.group_no
+      from unnest(treadle.spread(children.owner, cardinality(children.id))) with ordinality u(owner, row)
+      left join unnest(ended.row, ended.no, ended.group_no) x(row, no, group_no) on x.row = u.owner;
+    stored := treadle.store_items(children, p_plain, p_cycles);
+    existing_row := stored.existing_row; existing_id := stored.existing_id;
+    for k in 1 .. coalesce(cardinality(existing_row), 0) loop
+      children.skip[existing_row[k]] := true;
+    end loop;
+  end if;
+
+  -- Their groups.
+  if groups is not null or exists (select 1 from unnest(ended.flags) f(flags) where f.flags & 8 <> 0) then
+    select * into grouped
+      from treadle.update_groups(now, groups, ended, settlements.result, settlements.value, children);
+    version_row := grouped.version_row; version_no := grouped.version_no;
+    effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
+    effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
+    -- Items that now have a group row: their groups have not ended with them.
+    select array_agg(case when x.flags & 8 <> 0 then coalesce(x.group_no, x.no) else x.group_no end)
+      into ended_group from unnest(ended.group_no, ended.no, ended.flags) x(group_no, no, flags);
+  end if;
+end $$;
+
+-- The columns of settlements, one element per row. `p_all`: also those that `end_leased_items` can use as
+-- single values.
+create or replace function treadle.spread_settlements(settlements treadle.settlements, p_all boolean)
+returns treadle.settlements
+language plpgsql as $$
+declare
+  n constant int := cardinality(settlements.no);
+begin
+  settlements.result := treadle.spread(settlements.result, n);
+  settlements.run_at := treadle.spread(settlements.run_at, n);
+  settlements.delay := treadle.spread(settlements.delay, n);
+  settlements.version := treadle.spread(settlements.version, n);
+  settlements.group_index := treadle.spread(settlements.group_index, n);
+  settlements.value := treadle.spread(settlements.value, n);
+  if p_all then
+    settlements.tenant := treadle.spread(settlements.tenant, n);
+    settlements.kind := treadle.spread(settlements.kind, n);
+    settlements.flags := treadle.spread(settlements.flags, n);
+  end if;
+  return settlements;
+end $$;
+
+-- The items that a settlement returns to their queues, if its token owns them.
+create or replace function treadle.return_leased_items(p_now float8, settlements treadle.settlements)
+returns treadle.ended_rows
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  answer treadle.ended_rows;
+begin
+  with returned as (
+    update treadle.open_item o set
+        status = case when o.verdict is not null then 4
+                      when coalesce(u.run_at, p_now + u.delay) > p_now then 1 else 2 end,
+        -- A released item keeps its place in its lane, also if it is due later: see `promote_due`.
+        seq = case when u.kind <> 3 then nextval('treadle.number')
+                   when o.verdict is null and coalesce(u.run_at, p_now + u.delay) > p_now then -o.seq
+                   else o.seq end,
+        attempt = o.attempt - case when u.kind = 1 or o.verdict is not null then 0 else 1 end,
+        due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
+                   else coalesce(u.run_at, p_now + u.delay) end,
+        ready_since = p_now, losses = 0,
+        last_token = o.token, token = null, worker = null
+      from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
+            settlements.delay) with ordinality u(no, token, tenant, kind, run_at, delay, row),
+        (select no, id from treadle.worker) w
+      where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
+        and o.status = 5 and u.kind < 6
+        and w.no = o.worker
+      returning u.row, o.no, o.attempt + case when u.kind = 1 then 0 else 1 end as attempt, w.id
+  )
+  select array_agg(r.row::int), array_agg(r.no), array_agg(r.attempt), array_agg(r.id)
+    into answer.row, answer.no, answer.attempt, answer.worker from returned r;
+  return answer;
+end $$;
+
+-- Of these items: those that no transaction has locked at this moment.
+create or replace function treadle.unlocked_items(p_nos bigint[]) returns bigint[]
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+  return array(select o.no from treadle.open_item o where o.no = any(p_nos) for update skip locked);
+end $$;

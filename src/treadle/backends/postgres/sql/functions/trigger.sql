@@ -1,0 +1,28 @@
+-- Trigger: make scheduled items due now, all of them or none. TR003: one does not exist. TR005: one is not
+-- scheduled.
+create or replace function treadle.trigger(p_ids text[], p_tenant text)
+returns table (item treadle.item_state, effects treadle.effects)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  nos bigint[] := treadle.find_items(p_ids, p_tenant); bad record; now float8;
+begin
+  perform 1 from treadle.open_item o where o.no = any(nos) order by o.no for no key update;
+  -- The first of them that is not scheduled.
+  select a.id, s.state into bad from unnest(p_ids) with ordinality a(id, place)
+    left join treadle.read_items(nos, false) s on s.id = a.id
+    where s.state is distinct from 1 order by a.place limit 1;
+  if found and bad.state is null then
+    raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
+  elsif found then
+    raise exception 'not scheduled' using errcode = 'TR005',
+      detail = jsonb_build_object('id', bad.id, 'state', bad.state)::text;
+  end if;
+  return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
+  now := treadle.clock();
+  update treadle.open_item o set status = 2, due = now, ready_since = now, seq = nextval('treadle.number')
+    where o.no = any(nos) and o.status = 1;
+end $$;

@@ -1,0 +1,167 @@
+-- Workers: their heartbeats, their removal, and their leases.
+
+-- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
+create or replace function treadle.beat(
+  p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
+  p_tenant text[],
+  out fresh boolean, out lost_row int[], out lost_code smallint[])
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  now float8 := treadle.clock();
+begin
+  fresh := false;
+  loop
+    update treadle.worker w set until = now + p_lease,
+        types = case when p_keep_types then w.types else p_types end
+      where w.id = p_worker and not w.gone;
+    exit when found;
+    insert into treadle.worker (id, until, types) values (p_worker, now + p_lease, p_types)
+      on conflict (id) where not gone do nothing;
+    fresh := found;
+    exit when fresh;
+  end loop;
+  if p_no is not null then
+    select array_agg(l.place), array_agg(l.loss) into lost_row, lost_code
+      from treadle.lease_losses(p_no, p_token, p_tenant) l;
+  end if;
+end $$;
+
+-- Why tokens do not own their items: 0 this token settled it  1 taken  2 completed  3 cancelled  4 not found.
+-- Tokens that own their items are left out.
+create or replace function treadle.lease_losses(p_no bigint[], p_token bigint[], p_tenant text[])
+returns table (place int, loss smallint)
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select u.row::int,
+      case when u.token in (o.last_token, e.token, e.last_token)
+             or exists (select 1 from treadle.attempt a where a.no = i.no and a.token = u.token) then 0
+           when i.no is null then 4
+           when e.token is null and e.outcome = 6 then 2
+           when e.token is null and e.outcome = 8 then 3
+           else 1 end::smallint
+    from unnest(p_no, p_token, p_tenant) with ordinality u(no, token, tenant, row)
+    left join treadle.item i on i.no = u.no and i.tenant = u.tenant
+    left join treadle.open_item o on o.no = i.no
+    left join treadle.ended_item e on e.no = i.no
+    where o.no is null or o.status <> 5 or o.token <> u.token;
+end $$;
+
+-- The leases of a worker whose tokens it does not know.
+create or replace function treadle.unknown_leases(p_worker text, p_known bigint[])
+returns table (
+  id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
+  priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
+  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint)
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
+      i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due,
+      coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no
+    from treadle.worker w
+    join treadle.open_item o on o.worker = w.no and o.status = 5
+    join treadle.item i on i.no = o.no
+    where w.id = p_worker and not w.gone and o.token <> all(p_known)
+    order by o.token;
+end $$;
+
+-- Remove a worker at once, and free all the items that it was running.
+create or replace function treadle.remove_worker(p_worker text) returns int
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  worker_no bigint; now float8; freed int; total int := 0;
+begin
+  -- This waits for claims of the worker under way; after that there are no new ones.
+  select w.no into worker_no from treadle.worker w where w.id = p_worker and not w.gone for update;
+  if worker_no is null then
+    return 0;
+  end if;
+  now := treadle.clock();
+  -- This waits for settlements of the worker under way.
+  perform 1 from treadle.open_item o where o.worker = worker_no and o.status = 5 order by o.no for update;
+  loop
+    freed := treadle.free_leases(now, worker_no, 10000);
+    total := total + freed;
+    exit when freed = 0 or not exists (select 1 from treadle.worker w where w.no = worker_no);
+  end loop;
+  return total;
+end $$;
+
+-- Remove workers whose lease has lapsed. A claim does this first. Workers that another transaction has locked
+-- are skipped: it is doing the same. True: there may be more to do.
+create or replace function treadle.remove_lapsed_workers(p_now float8, p_portion int) returns boolean
+language plpgsql
+set jit = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  worker_no bigint; removed int := 0; more boolean := false;
+begin
+  for worker_no in
+    select w.no from treadle.worker w where w.until <= p_now order by w.until limit 10 for update skip locked
+  loop
+    removed := removed + 1;
+    more := treadle.free_leases(p_now, worker_no, p_portion) = p_portion or more;
+  end loop;
+  return more or removed = 10;
+end $$;
+
+-- Free the items that a removed worker was running, up to a portion. Delete the worker once all are free.
+create or replace function treadle.free_leases(p_now float8, p_worker bigint, p_limit int) returns int
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  nos bigint[]; freed int;
+begin
+  select array_agg(no) into nos from (
+    select o.no from treadle.open_item o where o.worker = p_worker and o.status = 5
+    order by o.no limit p_limit for update skip locked) x;
+  freed := coalesce(cardinality(nos), 0);
+  if freed > 0 then
+    insert into treadle.attempt (no, attempt, at, worker, type, message, traceback)
+      select o.no, o.attempt, p_now, w.id, 'LeaseLost',
+        convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), ''
+      from treadle.open_item o join treadle.worker w on w.no = p_worker
+      where o.no = any(nos) and o.verdict is null;
+    perform treadle.trim_history(nos);
+    update treadle.open_item o set
+        status = case when o.verdict is not null or o.attempt >= o.budget then 4
+                      when o.losses >= 1 then 1 else 2 end,
+        shown_status = case when o.verdict is not null then o.shown_status when o.attempt >= o.budget then 2 end,
+        verdict = case when o.verdict is not null then o.verdict when o.attempt >= o.budget then 4 end,
+        due = case when o.verdict is null and o.losses >= 1 and (o.budget is null or o.attempt < o.budget)
+                   then p_now + least(2 ^ least(o.losses - 1, 10), 60) else o.due end,
+        losses = o.losses + case when o.verdict is null then 1 else 0 end,
+        ready_since = p_now, token = null, worker = null
+      where o.no = any(nos);
+  end if;
+  insert into treadle.lost_type (type, lost)
+    select distinct t.type, p_now from treadle.worker w, lateral unnest(coalesce(w.types, array[''])) t(type)
+    where w.no = p_worker and not w.gone order by t.type
+    on conflict (type) do update set lost = excluded.lost;
+  delete from treadle.permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
+  delete from treadle.worker w where w.no = p_worker
+    and not exists (select 1 from treadle.open_item o where o.worker = p_worker and o.status = 5);
+  if not found then
+    update treadle.worker w set gone = true, until = '-infinity' where w.no = p_worker and not w.gone;
+  end if;
+  return freed;
+end $$;

@@ -1,0 +1,9 @@
+-- :name claim_key
+select treadle.claim_key(:key, :tenant, :owner, :ttl)
+
+-- :name take_permits
+select * from treadle.take_permits(:worker, :request::int[], :count::int[], :name::text[],
+  :algorithm::smallint[], :limit::int[], :window::float8[])
+
+-- :name return_permits
+select treadle.return_permits(:worker, :name::text[], :count::int[])

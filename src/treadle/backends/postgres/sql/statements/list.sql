@@ -1,0 +1,81 @@
+-- The parts of a list: see `ListQuery` in read.py. Aliases: i item, o open_item, e ended_item.
+
+-- :name list
+select * from treadle.read_items(array({numbers}), false)
+
+-- :name numbers
+select {front}.no from {tables} where {conditions} order by {front}.no {direction} limit :limit
+
+-- :name item
+treadle.item i
+
+-- :name join_item
+join treadle.item i on i.no = {front}.no
+
+-- :name open_item
+treadle.open_item o
+
+-- :name join_open_item
+left join treadle.open_item o on o.no = {front}.no
+
+-- :name ended_item
+treadle.ended_item e
+
+-- :name join_ended_item
+left join treadle.ended_item e on e.no = {front}.no
+
+-- :name is_submitted
+i.type is not null
+
+-- :name nothing
+false
+
+-- :name reason
+e.reason = :reason::smallint
+
+-- :name is_dead
+e.outcome = 7
+
+-- :name has_ended
+e.outcome = any(:outcomes::smallint[])
+
+-- The statuses are constants: partial indexes are used for nothing else.
+-- :name is_open
+(o.verdict is null and o.status in ({stored}) or o.verdict is not null and o.shown_status in ({shown}))
+
+-- :name is_open_or_ended
+({is_open} or e.outcome in ({shown}))
+
+-- :name tenant
+{labels}.tenant = :tenant
+
+-- :name type
+{labels}.type = :type
+
+-- :name queue
+{labels}.queue = :queue
+
+-- :name workflow
+i.workflow = :workflow
+
+-- :name key
+i.key = :key
+
+-- :name since
+i.queued >= :since::float8 and {front}.no >= (select treadle.first_number_since(:first_at::float8))
+
+-- :name until
+i.queued < :until::float8 and {front}.no < (select treadle.first_number_since(:last_at::float8))
+
+-- :name group_id
+(i.group_no = any(array(select r.no from treadle.item r where r.id = :group_id))
+  or i.no = any(array(select r.no from treadle.item r where r.id = :group_id and r.group_no is null)))
+
+-- :name redrives
+e.redrives < :redrives
+
+-- :name after_cursor
+{front}.no > :cursor::bigint
+
+-- :name before_cursor
+{front}.no < :cursor::bigint

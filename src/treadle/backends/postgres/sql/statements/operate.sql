@@ -1,0 +1,32 @@
+-- :name cancel
+select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant) c
+
+-- :name complete
+select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
+
+-- :name requeue
+select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff) c
+
+-- :name numbers_of_ids
+treadle.find_items(:ids::text[], :tenant)
+
+-- :name numbers_of_list
+array({list})
+
+-- :name trigger
+select (c.item).*, (c.effects).* from treadle.trigger(:ids::text[], :tenant) c
+
+-- :name delete
+select (c.item).*, (c.effects).* from treadle.delete(:group_ids::text[], :tenant, :cascade) c
+
+-- :name pause
+insert into treadle.pause (queue, tenant) values (:queue, :tenant) on conflict do nothing
+
+-- :name resume
+delete from treadle.pause where queue = :queue and tenant = :tenant
+
+-- :name paused
+select queue, tenant from treadle.pause order by queue, tenant
+
+-- :name prune
+select treadle.prune(:limit)

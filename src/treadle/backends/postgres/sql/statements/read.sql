@@ -1,0 +1,33 @@
+-- :name get
+select * from treadle.read_items(treadle.find_items(:ids::text[], :tenant), true)
+
+-- :name items
+select * from treadle.read_items(:nos::bigint[], false)
+
+-- :name group
+select * from treadle.read_groups(treadle.find_items(:ids::text[], :tenant))
+
+-- :name groups
+select * from treadle.read_groups(:nos::bigint[])
+
+-- :name ended
+select * from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:item_id),
+  treadle.names(:group_tenant), treadle.names(:group_id))
+
+-- :name counts
+select o.tenant, o.queue, o.type,
+  case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end, count(*)
+from treadle.open_item o where :tenant::text is null or o.tenant = :tenant group by 1, 2, 3, 4
+union all
+select i.tenant, i.queue, i.type, e.outcome, count(*)
+from treadle.ended_item e join treadle.item i on i.no = e.no
+where {outcomes} and (:tenant::text is null or i.tenant = :tenant) group by 1, 2, 3, 4
+
+-- :name only_dead
+(e.outcome = 7)
+
+-- :name every_outcome
+true
+
+-- :name now
+select treadle.clock()

@@ -1,0 +1,14 @@
+-- :name beat
+select * from treadle.beat(
+  :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[])
+
+-- :name remove_worker
+select treadle.remove_worker(:worker)
+
+-- :name unknown_leases
+select * from treadle.unknown_leases(:worker, :known::bigint[])
+
+-- :name workers
+select w.id, w.until, w.types,
+  (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5 and o.verdict is null)
+from treadle.worker w where not w.gone order by w.id

@@ -1,0 +1,299 @@
+"""Submit and fire: store new items."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+import asyncpg
+
+from treadle.errors import CycleError, DuplicateIdError, TreadleError
+from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
+
+from .codes import status_of
+from .columns import names, numbers
+from .connection import AnswerRow, PostgresCalls
+from .rows import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of
+from .statements import statement
+from .user_transaction import row_in_transaction
+from .workers import PostgresWorkers
+
+Answer: TypeAlias = tuple[Submitted, ...] | Rejected
+
+STORE: Final = statement("submit", "store")
+FIRE: Final = statement("submit", "fire")
+SUBMIT_IN_TRANSACTION: Final = statement("submit", "submit_in_transaction")
+
+REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
+EXISTING: Final = tuple(f"existing_{name}" for name in ("row", "id", "state", "group", "own"))
+MOST_UNSURE: Final = 10_000
+"""How many submissions are remembered whose outcome is unknown."""
+
+
+class PostgresSubmit(PostgresWorkers):
+    def __init__(self, calls: PostgresCalls, wake_channel: str | None) -> None:
+        super().__init__(calls, wake_channel)
+        self._random = random.Random()
+        self._unsure: dict[int, tuple[Submission | Fire, int]] = {}
+        """Requests whose outcome is unknown, and their nonces, by the id() of the request."""
+
+    async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
+        answers: dict[int, Answer] = {}
+        for wave in waves(submissions):
+            if tx is None:
+                await self._store(submissions, wave, answers)
+            else:
+                await self._store_in_transaction(tx, submissions, wave, answers)
+        return [answers[n] for n in range(len(submissions))]
+
+    async def _store_in_transaction(
+        self, tx: object, submissions: Sequence[Submission], wave: list[int], answers: dict[int, Answer]
+    ) -> None:
+        call = SubmitCall(submissions, wave, {n: self._random.getrandbits(62) for n in wave})
+        if not call.items:
+            answers.update((n, ()) for n in wave)
+            return
+        sql = self._calls.sql(SUBMIT_IN_TRANSACTION)
+        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel))
+        if record["refused"] is not None:
+            raise _rejection(_refusals(record["refused"], record["detail"]))
+        await self._answer(call, record, answers)
+
+    async def _store(
+        self, submissions: Sequence[Submission], wave: list[int], answers: dict[int, Answer]
+    ) -> None:
+        """Store these submissions. Those that are refused are left out, and the rest is tried again."""
+        nonces = {n: self._nonce(submissions[n]) for n in wave}
+        try:
+            if not await self._store_alike(submissions, wave, nonces, answers):
+                await self._store_rows(submissions, wave, nonces, answers)
+        except asyncpg.PostgresError:
+            raise  # the server rolled back
+        except BaseException:
+            self._remember((submissions[n], nonces[n]) for n in wave)
+            raise
+        for n in nonces:
+            self._unsure.pop(id(submissions[n]), None)
+
+    async def _store_alike(
+        self,
+        submissions: Sequence[Submission],
+        wave: list[int],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+    ) -> bool:
+        """The short way, for items that are alike. False: they are not, or an id is taken."""
+        items = [item for n in wave for item in submissions[n].items]
+        shape = shape_of(items)
+        if shape is None:
+            return False
+        owners = [nonces[n] for n in wave for _ in submissions[n].items]
+        try:
+            if len(items) == 1:
+                record = await self._calls.row(STORE_ONE, *shape, owners[0], items[0].id, items[0].input)
+            else:
+                record = await self._calls.row(STORE_ALIKE, *shape, *alike_columns(items, owners))
+        except asyncpg.UniqueViolationError:
+            return False
+        status = status_of(record["state"])
+        for n in wave:
+            stored = submissions[n].items
+            answers[n] = tuple([Submitted(item.id, False, status, None, item.id) for item in stored])
+        return True
+
+    async def _store_rows(
+        self,
+        submissions: Sequence[Submission],
+        wave: list[int],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+    ) -> None:
+        while wave:
+            call = SubmitCall(submissions, wave, nonces)
+            if not call.items:
+                answers.update((n, ()) for n in wave)
+                return
+            try:
+                record = await self._calls.row(STORE, *call.arguments)
+            except asyncpg.PostgresError as error:
+                refusals = refused(error)
+                answers.update(refusals)
+                wave = [n for n in wave if n not in refusals]
+            else:
+                await self._answer(call, record, answers)
+                return
+
+    def _nonce(self, request: Submission | Fire) -> int:
+        """A number for this request, the same if it is repeated after its outcome was unknown."""
+        unsure = self._unsure.get(id(request))
+        return self._random.getrandbits(62) if unsure is None else unsure[1]
+
+    def _remember(self, requests: Iterable[tuple[Submission | Fire, int]]) -> None:
+        """The outcome of these is unknown."""
+        self._unsure.update((id(request), (request, nonce)) for request, nonce in requests)
+        for known in list(self._unsure)[:-MOST_UNSURE]:
+            del self._unsure[known]
+
+    async def _answer(self, call: SubmitCall, record: AnswerRow, answers: dict[int, Answer]) -> None:
+        stored = call.answers(record)
+        for n, item in call.stored_before(record):
+            stored[n] = await self._with_lease(item, stored[n])
+        call.distribute(stored, answers)
+
+    async def _with_lease(self, item: Item, answer: Submitted) -> Submitted:
+        """The answer for an item that an earlier try stored, with its lease if it was stored leased."""
+        if item.lease_to is None or answer.status != "running":
+            return answer
+        leases = await self.unknown_leases(item.lease_to, [])
+        lease = next((one for one in leases if (one.tenant, one.id) == (item.tenant, item.id)), None)
+        return Submitted(answer.id, False, answer.status, lease, answer.group_id)
+
+    async def fire(self, fire: Fire) -> Answer | None:
+        nonce = self._nonce(fire)
+        call = SubmitCall([Submission(fire.items)], [0], {0: nonce})
+        answers: dict[int, Answer] = {}
+        try:
+            record = await self._calls.row(FIRE, fire.name, fire.at, fire.next_at, *call.arguments)
+        except asyncpg.PostgresError as error:
+            answers.update(refused(error))
+        except BaseException:
+            self._remember([(fire, nonce)])
+            raise
+        else:
+            if record["fired"]:
+                await self._answer(call, record, answers)
+        self._unsure.pop(id(fire), None)
+        return answers.get(0)
+
+
+class SubmitCall:
+    """Some submissions as one call."""
+
+    def __init__(self, submissions: Sequence[Submission], wave: list[int], nonces: dict[int, int]) -> None:
+        self._submissions = submissions
+        self._wave = wave
+        self.items = [item for n in wave for item in submissions[n].items]
+        owners = [n for n in wave for _ in submissions[n].items]
+        cycles = any(circular(submissions[n].items) for n in wave)
+        rows = rows_of(self.items, owners)
+        self._order = rows.order
+        nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
+        self.arguments = (*rows.columns, nonce, self._leases_to(rows.plain), rows.plain, cycles)
+
+    def _leases_to(self, plain: bool) -> str | None:
+        count = len(self.items)
+        return None if plain else names([self.items[n].lease_to if n < count else None for n in self._order])
+
+    def answers(self, record: AnswerRow) -> dict[int, Submitted]:
+        """What became of each item, by its index among the items of this call."""
+        states, tokens, now = record["states"], record["tokens"], record["now"]
+        nos, found = record["nos"], dict[int, Submitted]()
+        existing = self._existing(record)
+        count = len(self.items)
+        for row, n in enumerate(self._order):
+            if n >= count:
+                continue
+            item = self.items[n]
+            earlier = existing.get(row + 1)
+            if earlier is not None:
+                found[n] = earlier
+                continue
+            token = None if tokens is None else tokens[row]
+            lease = None if token is None else _lease(item, token, nos[row], now)
+            found[n] = Submitted(item.id, False, status_of(states[row]), lease, item.id)
+        return found
+
+    def _existing(self, record: AnswerRow) -> dict[int, Submitted]:
+        if record["existing_row"] is None:
+            return {}
+        return {
+            row: Submitted(id, not own, status_of(state), None, group)
+            for row, id, state, group, own in zip(*(record[name] for name in EXISTING), strict=True)
+        }
+
+    def stored_before(self, record: AnswerRow) -> Iterator[tuple[int, Item]]:
+        """The items that an earlier try of this call has stored, with their indexes."""
+        for row, own in zip(record["existing_row"] or (), record["existing_own"] or (), strict=True):
+            if own:
+                n = self._order[row - 1]
+                yield n, self.items[n]
+
+    def distribute(self, stored: dict[int, Submitted], answers: dict[int, Answer]) -> None:
+        """Put the answers of the items together by submission."""
+        n = 0
+        for owner in self._wave:
+            count = len(self._submissions[owner].items)
+            answers[owner] = tuple(stored[m] for m in range(n, n + count))
+            n += count
+
+
+def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
+    """Whose items our functions refused, and why. Any other error is raised."""
+    if error.sqlstate not in REFUSALS:
+        raise error
+    return _refusals(error.sqlstate, getattr(error, "detail", None) or "{}")
+
+
+def _refusals(state: str, detail: str) -> dict[int, Rejected]:
+    why, found = REFUSALS[state], json.loads(detail)
+    if why == "cycle":
+        return {found["owners"][0]: Rejected(why, tuple(found["ids"]))}
+    by_owner: dict[int, dict[str, None]] = {}
+    for owner, id in zip(found["owners"], found["ids"], strict=True):
+        by_owner.setdefault(owner, {})[id] = None
+    return {owner: Rejected(why, tuple(ids)) for owner, ids in by_owner.items()}
+
+
+def _rejection(refused: dict[int, Rejected]) -> TreadleError:
+    """The error for the first refusal."""
+    first = refused[min(refused)]
+    return CycleError(first.ids) if first.why == "cycle" else DuplicateIdError(first.ids[0])
+
+
+def _lease(item: Item, token: int, no: int, now: float) -> Lease:
+    deadline = item.deadline
+    if deadline is None and item.expires_in is not None:
+        deadline = now + item.expires_in
+    return Lease(
+        id=item.id,
+        tenant=item.tenant,
+        token=token,
+        type=item.type,
+        input=item.input,
+        attempt=1,
+        group_id=item.id,
+        queue=item.queue,
+        lane=item.lane,
+        priority=item.priority,
+        attempts=item.attempts,
+        parent=item.parent,
+        workflow=item.workflow,
+        workflow_type=item.workflow_type,
+        after=item.after,
+        options=item.options,
+        queued_at=now,
+        due_at=now + item.delay if item.run_at is None else item.run_at,
+        claimed_at=now,
+        deadline=deadline,
+        ref=no,
+    )
+
+
+def waves(submissions: Sequence[Submission]) -> Iterator[list[int]]:
+    """Which submissions may go in one call: none may depend on another of the same call. See `marks`."""
+    if len(submissions) == 1:
+        yield [0]
+        return
+    wave: list[int] = []
+    seen: set[object] = set()
+    for n, submission in enumerate(submissions):
+        before, after = marks(submission.items)
+        if not before.isdisjoint(seen):
+            yield wave
+            wave, seen = [], set()
+        seen |= after
+        wave.append(n)
+    if wave:
+        yield wave

@@ -1,0 +1,75 @@
+"""Our statements in the user's own transaction, with any driver.
+
+A connection is recognised by the module of its class, so that no driver has to be imported: asyncpg's,
+psycopg's (sync and async), SQLAlchemy's connections and sessions (sync and async) on top of those, Django's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from treadle.errors import InputError
+
+from .statements import statement
+
+BEGIN: Final = statement("submit", "begin")
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
+    """The one row that a statement answers, as part of the transaction that `tx` is in."""
+    driver = await _driver(tx)
+    kind = _module(driver)
+    if kind == "asyncpg":
+        return dict(await driver.fetchrow(sql, *arguments))
+    if not hasattr(driver, "cursor"):
+        raise InputError.of(
+            "tx",
+            tx,
+            "is not a connection to PostgreSQL that treadle knows: asyncpg, psycopg, SQLAlchemy or Django",
+        )
+    text, ordered = _with_percent(sql, arguments)
+    if kind == "psycopg" and inspect.iscoroutinefunction(driver.execute):
+        async with driver.cursor() as cursor:
+            await cursor.execute(text, ordered)
+            return _named(cursor, await cursor.fetchone())
+    # Synchronous drivers are called on the event loop: to hand a connection that the caller is using to
+    # another thread would be worse than a millisecond on the loop.
+    with driver.cursor() as cursor:
+        cursor.execute(text, ordered)
+        return _named(cursor, cursor.fetchone())
+
+
+async def _driver(tx: Any) -> Any:
+    """The driver's own connection, in an open transaction."""
+    if _module(tx) != "sqlalchemy":
+        return tx
+    if type(tx).__module__.startswith("sqlalchemy.ext.asyncio"):
+        connection = await tx.connection() if hasattr(tx, "sync_session") else tx
+        await connection.exec_driver_sql(BEGIN)
+        return (await connection.get_raw_connection()).driver_connection
+    connection = tx if hasattr(tx, "exec_driver_sql") else tx.connection()
+    connection.exec_driver_sql(BEGIN)
+    return connection.connection.driver_connection
+
+
+def _module(connection: object) -> str:
+    return type(connection).__module__.partition(".")[0]
+
+
+def _with_percent(sql: str, arguments: Sequence[object]) -> tuple[str, list[object]]:
+    """The statement with `%s` for each `$1`, and its arguments in that order."""
+    ordered: list[object] = []
+
+    def place(match: re.Match[str]) -> str:
+        ordered.append(arguments[int(match[1]) - 1])
+        return "%s"
+
+    return _PARAMETER.sub(place, sql), ordered
+
+
+def _named(cursor: Any, row: Sequence[Any]) -> Mapping[str, Any]:
+    return dict(zip((column[0] for column in cursor.description), row, strict=True))

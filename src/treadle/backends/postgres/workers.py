@@ -1,0 +1,69 @@
+"""Workers: heartbeats, removal, and the leases that a worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+
+from .codes import LOSSES, SETTLED, VERDICTS
+from .connection import PostgresVerbs, Record
+from .statements import statement
+
+BEAT: Final = statement("workers", "beat")
+REMOVE_WORKER: Final = statement("workers", "remove_worker")
+UNKNOWN_LEASES: Final = statement("workers", "unknown_leases")
+WORKERS: Final = statement("workers", "workers")
+
+LEASE_FIELDS: Final = len(Lease.__struct_fields__)
+
+
+class PostgresWorkers(PostgresVerbs):
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        held = beat.held
+        record = await self._calls.row(
+            BEAT,
+            beat.worker,
+            beat.lease,
+            beat.types,
+            beat.types is None,
+            [lease.ref for lease in held] if held else None,
+            [lease.token for lease in held] if held else None,
+            [lease.tenant for lease in held] if held else None,
+            vital=True,
+        )
+        if record["lost_row"] is None:
+            return HeartbeatReply(record["fresh"])
+        lost: dict[int, Loss] = {}
+        found: list[tuple[int, int]] = list(zip(record["lost_row"], record["lost_code"], strict=True))
+        for row, loss in found:
+            if loss != SETTLED:
+                lost[held[row - 1].token] = LOSSES[loss]
+        return HeartbeatReply(record["fresh"], lost)
+
+    async def remove_worker(self, worker: str) -> int:
+        freed: int = await self._calls.value(REMOVE_WORKER, worker, vital=True)
+        return freed
+
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        return [lease_of(row) for row in await self._calls.rows(UNKNOWN_LEASES, worker, list(known))]
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return [
+            WorkerState(id, until, None if types is None else tuple(types), running)
+            for id, until, types, running in await self._calls.rows(WORKERS)
+        ]
+
+
+def lease_of(row: Record) -> Lease:
+    """The lease in a row whose columns come in the order of its fields. By position: see `Lease`."""
+    (
+        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
+        workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
+    ) = row[:LEASE_FIELDS]  # fmt: skip
+    return Lease(
+        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
+        workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
+        deadline, None if verdict is None else VERDICTS[verdict], ref,
+    )  # fmt: skip
