@@ -33,7 +33,7 @@ from treadle.testing.contract.build import (
     succeed,
 )
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import Ear
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from treadle.item import Wake
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import Ear
 
 __all__ = ["shared_database", "shared_url"]
 

@@ -38,7 +38,7 @@ from treadle.testing.contract.build import (
     succeed,
 )
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import Ear
 
 Execute = Callable[[str], Awaitable[object]]
 User = Callable[[str, bool], AbstractAsyncContextManager[tuple[object, Execute]]]

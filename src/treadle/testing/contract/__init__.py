@@ -21,10 +21,10 @@ import pytest
 # Plain `assert` in the cases shows its values only if pytest rewrites the modules, before they are imported.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
-from .backend import BackendContract  # noqa: E402
-from .ports import PubSubContract, QueueContract, StoreContract  # noqa: E402
+from .backend_contract import BackendContract  # noqa: E402
+from .port_contracts import PubSubContract, QueueContract, StoreContract  # noqa: E402
 from .subject import Subject, needs  # noqa: E402
-from .worker import WorkerContract  # noqa: E402
+from .worker_contract import WorkerContract  # noqa: E402
 
 __all__ = [
     "BackendContract",

@@ -37,7 +37,7 @@ from .check import consistent, recount
 from .subject import Subject, needs
 
 
-class Children:
+class ChildCases:
     async def test_children_join_the_group_of_their_parent(self, backend: Backend) -> None:
         """Stored in the tenant and group of the item, with the item as `parent`."""
         lease = await start_one(backend, item("root", tenant="acme"))
@@ -146,7 +146,7 @@ class Children:
         await consistent(backend)
 
 
-class RefusedChildren:
+class RefusedChildCases:
     async def test_a_child_whose_id_exists_is_rejected(self, backend: Backend) -> None:
         """`rejected`, saying which; nothing of the settlement happened, and the lease stands."""
         await submit(backend, gate("root", id="next"))
@@ -209,7 +209,7 @@ class RefusedChildren:
         assert (found.contributed, found.version, found.final) == (False, 0, False)
 
 
-class KeyedChildren:
+class KeyedChildCases:
     async def test_a_child_that_matches_a_key_is_not_stored(self, backend: Backend) -> None:
         """`existing` says which; the earlier item does not join the group, which may end."""
         await submit(backend, item("earlier", key="k"))

@@ -43,7 +43,7 @@ class Fleet:
             await app.stop(drain=0)
 
 
-class Gate:
+class Checkpoint:
     """A handler that passes says so, and waits until it may go on."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ def keyed(id: str, scope: Any = "open", **fields: Any) -> Any:
     return item(id, key="k", key_scope=scope, **fields)
 
 
-class Keys:
+class KeyCases:
     async def test_an_open_item_answers_for_its_key(self, backend: Backend) -> None:
         """Nothing is stored for the new one; the earlier one is answered, with `existing`."""
         await submit(backend, keyed("a", delay=100))

@@ -23,7 +23,7 @@ async def fired(backend: Backend, fire: Fire) -> tuple[Submitted, ...]:
     return answer
 
 
-class Schedules:
+class ScheduleCases:
     @needs("schedules")
     async def test_a_schedule_is_stored(self, backend: Backend) -> None:
         """A new one is taken as given, and seen now; all are shown, by name."""

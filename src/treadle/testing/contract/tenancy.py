@@ -59,7 +59,7 @@ async def of_both(backend: Backend, id: str = "a") -> list[str | None]:
     return [only(await statuses(backend, id, tenant=tenant)) for tenant in BOTH]
 
 
-class Tenants:
+class TenantCases:
     async def test_two_tenants_may_use_the_same_id(self, backend: Backend) -> None:
         """An item is named by its tenant and its id; twice in one tenant is a duplicate."""
         await twins(backend)

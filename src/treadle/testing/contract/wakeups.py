@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
+from treadle.backend import Backend
+from treadle.item import Ref, Wake
 
-from treadle.backend import CAPABILITIES, Backend
-from treadle.errors import UnsupportedError
-from treadle.item import Ref, Submission, Wake
-
-from .build import claim_ids, connections, exists, item, submit
-from .check import consistent
+from .build import connections
 from .subject import Subject
 
 PATIENCE = 20.0
@@ -44,7 +40,7 @@ class Ear:
         return {ref for wake in self.signals for ref in wake.items}
 
 
-class Signals:
+class WakeupCases:
     async def test_a_signal_reaches_another_connection(self, subject: Subject) -> None:
         """Told to the other subscribers, in other processes too, with all it says."""
         ear = Ear()
@@ -127,49 +123,3 @@ class Signals:
         """Publishing without subscribers is fine; so is publishing nothing."""
         await backend.publish(Wake(ready=True))
         await backend.publish(Wake())
-
-
-class Lifecycle:
-    async def test_opening_is_idempotent(self, subject: Subject) -> None:
-        """Also at once, on several connections."""
-        backends = await connections(subject, 3)
-        await submit(subject.backend, item("a"))
-        await asyncio.gather(*(backend.open() for backend in backends * 2))
-        assert await exists(subject.backend, "a")
-
-    async def test_a_closed_backend_can_be_opened_again(self, subject: Subject) -> None:
-        """Closing is idempotent. (What survives is the store's affair.)"""
-        backend = subject.backend
-        await submit(backend, item("a"))
-        await backend.close()
-        await backend.close()
-        await backend.open()
-        await submit(backend, item("b"))
-        assert "b" in await claim_ids(backend)
-        await consistent(backend)
-
-    async def test_a_subscription_works_after_reopening(self, subject: Subject) -> None:
-        """Nothing of the first life stands in the way of the second."""
-        backend = subject.backend
-        await backend.subscribe(Ear())
-        await backend.close()
-        await backend.open()
-        ear = Ear()
-        await backend.subscribe(ear)
-        await (await subject.another()).publish(Wake(ready=True))
-        await ear.until(lambda: bool(ear.signals))
-
-    async def test_capabilities_are_known_words(self, backend: Backend) -> None:
-        """So that a case which names one can be skipped for it, and only for it."""
-        assert backend.capabilities <= CAPABILITIES | {"transactions"}
-
-    async def test_transactions_where_there_are_none(self, backend: Backend) -> None:
-        """`UnsupportedError` without the capability, and nothing stored."""
-        if "transactions" in backend.capabilities:
-            pytest.skip("has transactions")
-        with pytest.raises(UnsupportedError):
-            await backend.submit([Submission((item("a"),))], tx=object())
-        with pytest.raises(UnsupportedError):
-            async with backend.transaction():
-                pass
-        assert not await exists(backend, "a")

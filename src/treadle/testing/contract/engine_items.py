@@ -17,7 +17,7 @@ from .fleet import PATIENCE, Fleet, failure, until_status
 from .subject import needs
 
 
-class Running:
+class EngineItemCases:
     async def test_a_value_comes_back(self, fleet: Fleet) -> None:
         """Submitted, run, settled, and told to whoever waits: for the item and for its group."""
 

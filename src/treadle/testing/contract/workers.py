@@ -43,7 +43,7 @@ async def lose(backend: Backend, worker: str = "mortal") -> Lease:
     return lease
 
 
-class Beats:
+class HeartbeatCases:
     async def test_the_first_beat_registers(self, backend: Backend) -> None:
         """`fresh`: the worker was not known; then it is."""
         assert (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
@@ -174,7 +174,7 @@ class Beats:
             assert set(only(await backend.workers()).types or ()) == known
 
 
-class Freed:
+class LostLeaseCases:
     @needs("fencing")
     async def test_what_a_buried_worker_ran_is_freed(self, backend: Backend) -> None:
         """The attempt stays spent, the loss is in the history, it is ready again."""
@@ -267,7 +267,7 @@ class Freed:
         await consistent(subject.backend)
 
 
-class Orphans:
+class UnknownLeaseCases:
     async def test_a_lost_claim_is_found(self, backend: Backend) -> None:
         """The leases of this worker whose tokens it does not know, as if the answer had come."""
         await submit(backend, *(item(name, input=name.encode(), lane=name) for name in "abc"))
@@ -301,7 +301,7 @@ class Orphans:
         assert await status(backend, "a") == "dead"
 
 
-class Skipping:
+class LeaseAtSubmitCases:
     """Stored already leased (`lease_to`)."""
 
     async def test_stored_running(self, backend: Backend) -> None:

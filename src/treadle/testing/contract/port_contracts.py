@@ -31,7 +31,7 @@ async def told(answer: Answer[Any]) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-class Waiting:
+class PortTiming:
     tick: float = 0.1
 
     async def wait(self, ticks: float) -> None:
@@ -40,7 +40,7 @@ class Waiting:
 
 
 @pytest.mark.asyncio
-class QueueContract(Waiting):
+class QueueContract(PortTiming):
     """Fixture: `queue`, a Queue with nothing in it."""
 
     async def _push(self, queue: Queue, *bodies: str) -> None:
@@ -244,7 +244,7 @@ class Ear:
 
 
 @pytest.mark.asyncio
-class StoreContract(Waiting):
+class StoreContract(PortTiming):
     """Fixture: `store`, a Store with nothing in it."""
 
     async def test_what_is_set_is_there(self, store: Store) -> None:

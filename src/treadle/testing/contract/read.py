@@ -37,7 +37,7 @@ async def ids(backend: Backend, **where: Any) -> list[str]:
     return [one.id for one in await everything(backend, **where)]
 
 
-class Reading:
+class ReadCases:
     async def test_get_answers_in_the_order_asked_for(self, backend: Backend) -> None:
         """None for what does not exist; the same id twice, twice."""
         await submit(backend, item("a"), item("b"))
@@ -91,7 +91,7 @@ class Reading:
         assert (dict(found.items), dict(found.groups), found.missing) == ({}, {}, frozenset())
 
 
-class Listing:
+class ListCases:
     @needs("listing")
     async def test_newest_first_unless_asked_otherwise(self, backend: Backend) -> None:
         """In the order of their submission, children at their settlement."""
@@ -254,7 +254,7 @@ class Listing:
         assert (len(rest.items), rest.cursor) == (5, None)
 
 
-class Counting:
+class CountCases:
     @needs("listing")
     async def test_the_open_and_the_dead_are_counted(self, backend: Backend) -> None:
         """By tenant, queue, type and status; the rest only if asked for."""

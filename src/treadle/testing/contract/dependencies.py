@@ -17,18 +17,15 @@ from .build import (
     claim_ids,
     claim_one,
     die,
-    doomed_lease,
     end,
     gate,
     item,
     only,
-    release,
     retry,
     start,
     start_one,
     state,
     status,
-    statuses,
     submit,
     submit_one,
     succeed,
@@ -45,7 +42,7 @@ async def pair(backend: Backend, **fields: Any) -> tuple[Lease, Lease]:
     return first, second
 
 
-class Gates:
+class DependencyCases:
     async def test_it_is_blocked_until_the_last_prerequisite_succeeds(self, backend: Backend) -> None:
         """all_success: `need` is all of them, counting success; the settlement that meets it releases it."""
         first, second = await pair(backend)
@@ -239,128 +236,4 @@ class Gates:
         assert sorted(one.id for one in settled.effects.released) == sorted(f"n{n}" for n in range(200))
         assert await status(backend, "both") == "blocked"
         assert len(await claim(backend, 500)) == 200
-        await consistent(backend)
-
-
-class Doom:
-    async def test_a_doomed_gate_is_settled_by_a_worker(self, backend: Backend) -> None:
-        """The claim hands it out with a verdict; no attempt is counted; settling it ends it."""
-        await end(backend, item("p"), how=die)
-        await submit(backend, gate("p", id="next"))
-        lease = await doomed_lease(backend)
-        assert (lease.id, lease.verdict, lease.attempt) == ("next", "unsatisfiable", 0)
-        found = await state(backend, "next")
-        assert (found.status, found.started_at, found.worker) == ("blocked", None, None)
-        await consistent(backend)
-        await apply(backend, die(lease))
-        found = await state(backend, "next")
-        assert (found.status, found.reason, found.attempt) == ("dead", "unsatisfiable", 0)
-        await consistent(backend)
-
-    async def test_a_doomed_gate_that_is_given_back_is_due_as_before(self, backend: Backend) -> None:
-        """It is not to be run, so there is nothing to wait for: the next claim hands it out."""
-        await end(backend, item("p"), how=die)
-        await submit(backend, gate("p", id="next"))
-        due = (await state(backend, "next")).due_at
-        await apply(backend, release(await doomed_lease(backend), 50.0))
-        assert (await state(backend, "next")).due_at == due
-        assert (await doomed_lease(backend)).id == "next"
-        await consistent(backend)
-
-    async def test_doom_travels_one_claim_at_a_time(self, backend: Backend) -> None:
-        """Gates behind a doomed gate are doomed by its settlement, not before."""
-        await submit(backend, item("a"), gate("a", id="b"), gate("b", id="c"), gate("c", id="d"))
-        await apply(backend, die(await claim_one(backend)))
-        for expected in ("b", "c", "d"):
-            lease = await doomed_lease(backend)
-            assert lease.id == expected
-            await apply(backend, die(lease))
-        assert await statuses(backend, "a", "b", "c", "d") == ["dead"] * 4
-        await consistent(backend)
-
-    async def test_a_doomed_gate_is_handed_out_once(self, backend: Backend) -> None:
-        """While one worker has its verdict, no other gets it."""
-        await submit(backend, gate("p", id="next", need=2))
-        assert await verdicts(backend, "w1") == {"next": "unsatisfiable"}
-        assert await verdicts(backend, "w2") == {}
-
-    async def test_a_doomed_item_whose_worker_dies_is_doomed_again(self, backend: Backend) -> None:
-        """Nothing is counted: no attempt, no loss, no history."""
-        await submit(backend, gate("p", id="next", need=2, attempts=1))
-        for worker in ("w1", "w2", "w3"):
-            assert await verdicts(backend, worker) == {"next": "unsatisfiable"}
-            await backend.remove_worker(worker)
-        found = await state(backend, "next")
-        assert (found.attempt, found.history, found.status) == (0, (), "blocked")
-        await consistent(backend)
-
-    async def test_a_released_verdict_is_doomed_still(self, backend: Backend) -> None:
-        """A worker that stops gives its verdict back; the next one gets it."""
-        await submit(backend, item("a", deadline=await backend.now() - 10))
-        await apply(backend, release(await doomed_lease(backend, "w1")))
-        assert (await state(backend, "a")).attempt == 0
-        assert await verdicts(backend, "w2") == {"a": "expired"}
-
-    @pytest.mark.parametrize("fields", [{}, {"delay": 500.0}, {"after": ("p",), "need": 1}])
-    async def test_whatever_waits_expires(self, subject: Subject, fields: Any) -> None:
-        """ready, scheduled, blocked: doomed when the deadline comes; `expired`, not run."""
-        await submit(subject.backend, item("a", expires_in=100, **fields))
-        before = await status(subject.backend, "a")
-        await subject.advance(101)
-        lease = only((await ask(subject.backend)).leases)
-        assert (lease.id, lease.verdict, lease.attempt) == ("a", "expired", 0)
-        assert await status(subject.backend, "a") == before
-        await apply(subject.backend, die(lease))
-        found = await state(subject.backend, "a")
-        assert (found.status, found.reason) == ("dead", "expired")
-        await consistent(subject.backend)
-
-    async def test_what_runs_does_not_expire_in_the_store(self, subject: Subject) -> None:
-        """A running item may settle past its deadline; that is the worker's to decide."""
-        lease = await start_one(subject.backend, item("a", expires_in=100))
-        await subject.advance(200)
-        assert (await ask(subject.backend)).leases == ()
-        await apply(subject.backend, succeed(lease))
-        assert await status(subject.backend, "a") == "success"
-
-    async def test_a_retry_past_the_deadline_expires(self, subject: Subject) -> None:
-        """Back in the line, the deadline holds again."""
-        lease = await start_one(subject.backend, item("a", expires_in=100))
-        await apply(subject.backend, retry(lease, 500))
-        await subject.advance(101)
-        assert await verdicts(subject.backend) == {"a": "expired"}
-
-    async def test_a_freed_item_past_its_deadline_expires(self, subject: Subject) -> None:
-        """Its worker died and its time is over: not run again."""
-        await start_one(subject.backend, item("a", expires_in=100), "w1")
-        await subject.advance(101)
-        await subject.backend.remove_worker("w1")
-        lease = only((await ask(subject.backend)).leases)
-        assert (lease.id, lease.verdict) == ("a", "expired")
-
-    @needs("operating")
-    async def test_requeuing_a_prerequisite_takes_nothing_back(self, backend: Backend) -> None:
-        """It was counted, once: a second end is not counted again, and doom stays."""
-        await end(backend, item("p"), how=die)
-        await submit(backend, gate("p", "q", id="done", counting="done"), gate("p", "q", id="success"))
-        await backend.requeue(["p"])
-        again = only(lease for lease in (await ask(backend)).leases if lease.id == "p")
-        assert (await apply(backend, succeed(again))).effects.released == ()
-        assert await statuses(backend, "p", "done", "success") == ["success", "blocked", "blocked"]
-        await backend.remove_worker("w")
-        assert await verdicts(backend) == {"success": "unsatisfiable"}
-        await consistent(backend)
-
-    @needs("operating")
-    async def test_a_second_end_is_not_counted(self, backend: Backend) -> None:
-        """Each prerequisite is counted once, however often it is requeued and ends."""
-        first, second = await pair(backend, counting="done")
-        await apply(backend, die(first))
-        for _ in range(2):
-            await backend.requeue(["p"])
-            settled = await apply(backend, die(await claim_one(backend)))
-            assert settled.effects.released == ()
-        assert await status(backend, "next") == "blocked"
-        settled = await apply(backend, succeed(second))
-        assert [released.id for released in settled.effects.released] == ["next"]
         await consistent(backend)

@@ -15,7 +15,7 @@ from .fleet import PATIENCE, Fleet, failure
 from .subject import needs
 
 
-class Flows:
+class EngineGroupCases:
     async def test_a_group_ends_with_its_last_member(self, fleet: Fleet) -> None:
         """Children join the group; who waits for it waits for all, and gets the last contribution."""
         ran: list[int] = []

@@ -48,7 +48,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-class Submitting:
+class SubmitCases:
     async def test_an_item_that_waits_for_nothing_is_ready(self, backend: Backend) -> None:
         """Nothing to wait for: stored `ready`, root of its own group, not leased."""
         answer = await submit_one(backend, item("a"))
@@ -143,7 +143,7 @@ class Submitting:
         assert (await claim_one(backend)).attempts is None
 
 
-class Scheduling:
+class DueTimeCases:
     async def test_a_delay_makes_it_scheduled(self, subject: Subject) -> None:
         """`delay` counts from the submission, by the store's clock."""
         answer = await submit_one(subject.backend, item("a", delay=100))
@@ -227,7 +227,7 @@ class Scheduling:
         assert (lease.id, lease.verdict) == ("a", "expired")
 
 
-class Refusals:
+class RefusedSubmitCases:
     @needs("batches")
     async def test_an_id_that_exists_is_refused(self, backend: Backend) -> None:
         """`duplicate_id`, and nothing of that submission is stored."""

@@ -7,15 +7,22 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
+from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineSharingCases, EngineStopCases
+from .engine_groups import EngineGroupCases
+from .engine_items import EngineItemCases
 from .fleet import Fleet
-from .fleets import Dying, Operating, Sharing, Stopping
-from .flows import Flows
-from .running import Running
 from .subject import Subject, missing
 
 
 @pytest.mark.asyncio
-class WorkerContract(Running, Flows, Sharing, Dying, Stopping, Operating):
+class WorkerContract(
+    EngineItemCases,
+    EngineGroupCases,
+    EngineSharingCases,
+    EngineDeadWorkerCases,
+    EngineStopCases,
+    EngineOperatorCases,
+):
     """Subclass it with the fixture that `BackendContract` takes, `subject`.
 
     `BackendContract` asks of each verb what it promises. This one asks what a user sees: real apps, several

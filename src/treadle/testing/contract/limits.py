@@ -27,7 +27,7 @@ async def at_the_start_of_a_window(subject: Subject, window: float) -> None:
     await subject.advance(window - now % window + 1)
 
 
-class ClaimedKeys:
+class ClaimedKeyCases:
     async def test_the_first_owner_has_it(self, backend: Backend) -> None:
         """True for the first to ask, and for that owner again; False for any other."""
         assert await backend.claim_key("k", "me", 100, tenant="default")
@@ -65,7 +65,7 @@ class ClaimedKeys:
         assert sum(answers) == 1
 
 
-class Rates:
+class RateLimitCases:
     @needs("limits")
     @every_rate
     async def test_no_more_permits_than_the_limit(self, subject: Subject, algorithm: Any) -> None:
@@ -190,7 +190,7 @@ class Rates:
         assert await take(backend, count=5) == 5
 
 
-class Slots:
+class ConcurrencyLimitCases:
     SLOTS = Limit("slots", 3, algorithm="slots")
 
     @needs("limits")

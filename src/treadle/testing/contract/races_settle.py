@@ -28,11 +28,11 @@ from .build import (
     succeed,
 )
 from .check import consistent, recount
-from .rounds import rounds
+from .races import rounds
 from .subject import Subject, needs
 
 
-class SettleRaces:
+class SettleRaceCases:
     async def test_two_settle_with_the_same_token(self, subject: Subject) -> None:
         """One takes effect; the other is told that it has."""
         backends = await connections(subject, 2)
@@ -172,7 +172,7 @@ class SettleRaces:
         await consistent(subject.backend)
 
 
-class LostAnswers:
+class LostAnswerCases:
     async def test_a_settle_that_was_cancelled_can_be_repeated(self, subject: Subject) -> None:
         """It may or may not have happened; repeated, it has, once."""
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(30)))

@@ -40,7 +40,7 @@ from .check import consistent, recount
 from .subject import Subject, needs
 
 
-class Requeuing:
+class RequeueCases:
     @needs("operating")
     async def test_a_dead_item_is_ready_again(self, backend: Backend) -> None:
         """With attempt 0; the answer shows it as it was; its group opens again."""
@@ -214,7 +214,7 @@ class Requeuing:
             await apply(backend, die(await claim_one(backend)))
 
 
-class Triggering:
+class TriggerCases:
     @needs("operating")
     async def test_a_scheduled_item_is_due_now(self, backend: Backend) -> None:
         """Delayed, retried or deferred; the answer shows it as it was."""

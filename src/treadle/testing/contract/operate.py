@@ -46,7 +46,7 @@ async def family(backend: Backend) -> dict[str, Lease]:
     return by_id([leases["b"], *await claim(backend)])
 
 
-class Cancelling:
+class CancelCases:
     @pytest.mark.parametrize(
         ("fields", "before"),
         [({}, "ready"), ({"delay": 100.0}, "scheduled"), ({"after": ("x",), "need": 1}, "blocked")],
@@ -134,7 +134,7 @@ class Cancelling:
         assert await verdicts(backend, "w2") == {}
 
 
-class Completing:
+class CompleteCases:
     @needs("operating")
     @pytest.mark.parametrize(
         "fields", [{}, {"delay": 100.0}, {"after": ("x",), "need": 1}, {"after": ("x",), "need": 2}]

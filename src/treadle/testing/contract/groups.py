@@ -44,7 +44,7 @@ async def members(backend: Backend, count: int) -> list[Lease]:
     return sorted(leases, key=lambda lease: int(lease.id[1:]))
 
 
-class Values:
+class GroupValueCases:
     async def test_a_group_begins_without_a_value(self, backend: Backend) -> None:
         """Nobody contributed: no value, version 0; the type is the root's."""
         await submit(backend, item("root", "flow"))
@@ -147,7 +147,7 @@ class Values:
         assert list(await backend.group([])) == []
 
 
-class Endings:
+class GroupEndCases:
     async def test_a_group_ends_with_its_last_member(self, backend: Backend) -> None:
         """In the very step that ends it; not sooner."""
         leases = await members(backend, 3)
@@ -195,7 +195,7 @@ class Endings:
         await consistent(backend)
 
 
-class Folds:
+class FoldCases:
     @needs("folds")
     async def test_a_fold_of_the_right_version_applies(self, backend: Backend) -> None:
         """Every contribution that is applied raises the version by one."""

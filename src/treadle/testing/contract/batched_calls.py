@@ -39,11 +39,11 @@ from .build import (
     verdicts,
 )
 from .check import consistent, recount
-from .folding import members
+from .groups import members
 from .subject import needs
 
 
-class Meetings:
+class BatchedSettleCases:
     """In one settle."""
 
     async def test_a_child_waits_for_what_ended_before_it(self, backend: Backend) -> None:
@@ -219,7 +219,7 @@ def _nothing() -> Demand:
     return Demand(worker="w", limit=0)
 
 
-class SubmissionsTogether:
+class BatchedSubmitCases:
     """In one submit."""
 
     async def test_a_later_submission_is_waited_for(self, backend: Backend) -> None:
@@ -277,7 +277,7 @@ class SubmissionsTogether:
         await consistent(backend)
 
 
-class Sizes:
+class LargeCallCases:
     MANY = 5000
 
     async def test_thousands_of_names_in_one_call(self, backend: Backend) -> None:

@@ -16,11 +16,11 @@ from treadle.manual_lease import ClaimedLease
 from treadle.result import Result
 from treadle.retry import Retry
 
-from .fleet import PATIENCE, Fleet, Gate, failure, until, until_status
+from .fleet import PATIENCE, Checkpoint, Fleet, failure, until, until_status
 from .subject import needs
 
 
-class Sharing:
+class EngineSharingCases:
     async def test_each_item_runs_once(self, fleet: Fleet) -> None:
         """However many workers look for it."""
         ran: Counter[int] = Counter()
@@ -37,7 +37,7 @@ class Sharing:
 
     async def test_whoever_waits_elsewhere_is_told(self, fleet: Fleet) -> None:
         """By an app that submitted nothing and runs nothing."""
-        gate = Gate()
+        gate = Checkpoint()
 
         @work(name="held")
         async def held() -> str:
@@ -100,10 +100,10 @@ async def _true(value: bool) -> bool:
     return value
 
 
-class Dying:
+class EngineDeadWorkerCases:
     async def test_a_dead_workers_item_runs_again(self, fleet: Fleet) -> None:
         """Elsewhere; the attempt is spent, and the history says so."""
-        gate = Gate()
+        gate = Checkpoint()
 
         @work(name="held")
         async def held(ctx: Context) -> int:
@@ -123,7 +123,7 @@ class Dying:
     async def test_what_a_lost_worker_says_later_is_refused(self, fleet: Fleet) -> None:
         """Two runs overlap, and the one that lost its lease ends first: the other one counts, whole, its
         value and its children."""
-        gates = {1: Gate(), 2: Gate()}
+        gates = {1: Checkpoint(), 2: Checkpoint()}
         ran: list[int] = []
 
         @work(name="child")
@@ -157,7 +157,7 @@ class Dying:
 
     async def test_a_poisonous_item_ends_dead(self, fleet: Fleet) -> None:
         """Whose workers die until its budget is spent: `dead: lease_lost`."""
-        gate = Gate()
+        gate = Checkpoint()
 
         @work(name="poison", retry=Retry(attempts=1))
         async def poison() -> None:
@@ -190,10 +190,10 @@ class Dying:
             await lease.complete(0)
 
 
-class Stopping:
+class EngineStopCases:
     async def test_stop_lets_handlers_finish(self, fleet: Fleet) -> None:
         """Within the drain; they are told."""
-        gate = Gate()
+        gate = Checkpoint()
         reasons: list[object] = []
 
         @work(name="held")
@@ -212,7 +212,7 @@ class Stopping:
 
     async def test_stop_gives_back_what_does_not_end(self, fleet: Fleet) -> None:
         """So that another worker starts at once; the attempt is not spent."""
-        gate = Gate()
+        gate = Checkpoint()
 
         @work(name="held", retry=Retry(attempts=1))
         async def held(ctx: Context) -> str:
@@ -247,10 +247,10 @@ class Stopping:
         assert (sorted(ran[:2]), ran[2:]) == (["a", "b"], ["last"])
 
 
-class Operating:
+class EngineOperatorCases:
     async def test_cancel_stops_a_running_handler(self, fleet: Fleet) -> None:
         """From another process; whoever waits is told."""
-        gate = Gate()
+        gate = Checkpoint()
         ended: list[str] = []
 
         @work(name="held")

@@ -35,7 +35,7 @@ from .check import consistent, everything
 from .subject import Subject, needs
 
 
-class Hammer:
+class RandomWorker:
     """One worker that settles at random, and now and then meddles."""
 
     def __init__(self, backend: Backend, name: str) -> None:
@@ -86,7 +86,7 @@ async def drain(backend: Backend) -> None:
     raise AssertionError("it does not end")
 
 
-class Endurance:
+class LoadCases:
     @needs("listing", "fencing")
     async def test_workers_hammer_the_store(self, subject: Subject) -> None:
         """Claims, settlements of all kinds, gates, keys, children, cancels, deaths, all at once: no
@@ -94,9 +94,9 @@ class Endurance:
         backends = await connections(subject, 4)
         known = [f"seed-{n}" for n in range(40)]
         await submit(subject.backend, *(item(name, attempts=None) for name in known))
-        hammers = [Hammer(backend, f"h{n}") for n, backend in enumerate(backends)]
+        hammers = [RandomWorker(backend, f"h{n}") for n, backend in enumerate(backends)]
 
-        async def work(hammer: Hammer) -> None:
+        async def work(hammer: RandomWorker) -> None:
             for _ in range(40):
                 await hammer.strike(known)
 

@@ -44,7 +44,7 @@ Kind = Callable[[Lease], Settlement]
 KINDS: tuple[Kind, ...] = (succeed, retry, defer, release, die, abandon)
 
 
-class Kinds:
+class SettleKindCases:
     async def test_success(self, backend: Backend) -> None:
         """success: the result is kept, the attempt stays, the worker that ended it is named."""
         await submit(backend, item("a"))
@@ -202,7 +202,7 @@ class Kinds:
         assert (await settle(backend)).outcomes == ()
 
 
-class Fencing:
+class FencingCases:
     @pytest.mark.parametrize("kind", KINDS)
     async def test_a_lost_answer_is_found_again(self, backend: Backend, kind: Kind) -> None:
         """If this very token has settled the item before: `applied`, `again`, and nothing changes."""
@@ -325,7 +325,7 @@ class Fencing:
         assert len(set(seen)) == len(seen) == 12
 
 
-class Poison:
+class SettleIsolationCases:
     TEXTS = ("nul \x00 byte", "emoji 🜂 \U0010ffff", "half \ud83d a pair", "\u202e\ufeff\u0000", "x" * 100_000)
 
     @pytest.mark.parametrize("text", TEXTS, ids=["nul", "emoji", "surrogate", "marks", "long"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from treadle.backend import Backend
 from treadle.item import Demand
@@ -17,12 +16,10 @@ from .build import (
     claim_one,
     connections,
     defer,
-    die,
     gate,
     item,
     items,
     near,
-    only,
     retry,
     start,
     start_one,
@@ -36,7 +33,7 @@ from .check import consistent
 from .subject import Subject, needs
 
 
-class Eligibility:
+class ClaimCases:
     async def test_an_empty_store_has_nothing(self, backend: Backend) -> None:
         """No items, no leases; the worker is alive."""
         claimed = await ask(backend)
@@ -190,107 +187,7 @@ class Eligibility:
         assert (await ask(subject.backend, worker="w1")).alive
 
 
-class Verdicts:
-    @needs("order")
-    async def test_verdicts_do_not_count_against_the_limit(self, backend: Backend) -> None:
-        """Besides what is to be run, nor against room."""
-        await submit(backend, *items(3), *(gate("x", id=f"d{n}", need=2) for n in range(4)))
-        leases = (await ask(backend, 2, types={"work": 2})).leases
-        assert sum(lease.verdict is None for lease in leases) == 2
-        assert sum(lease.verdict == "unsatisfiable" for lease in leases) == 4
-
-    async def test_at_most_a_hundred_verdicts_at_once(self, backend: Backend) -> None:
-        """The rest comes with the next claim."""
-        await submit(backend, *(gate("x", id=f"d{n}", need=2) for n in range(150)))
-        first, second = await verdicts(backend), await verdicts(backend)
-        assert len(first) <= 100
-        assert len(first) + len(second) == 150
-        assert not first.keys() & second.keys()
-
-    async def test_verdicts_of_the_demanded_queues_and_tenants(self, backend: Backend) -> None:
-        """Doom does not cross queues or tenants."""
-        for tenant in "xy":
-            for queue in "pq":
-                await submit(backend, gate("m", id=tenant + queue, need=2, tenant=tenant, queue=queue))
-        assert await verdicts(backend, tenants=("x",), queues=("p",)) == {"xp": "unsatisfiable"}
-        assert await verdicts(backend, tenants=()) == {}
-        assert await verdicts(backend, queues=()) == {}
-        assert await verdicts(backend, queues=(), tenants=("y",)) == {}
-        assert sorted(await verdicts(backend, tenants=("y",))) == ["yp", "yq"]
-
-    async def test_verdicts_go_to_whoever_has_the_type(self, backend: Backend) -> None:
-        """Not to a worker without the type while a live one has it."""
-        await beat(backend, "mailer", types=("mail",))
-        await submit(backend, gate("x", id="a", need=2, type="mail"))
-        assert await verdicts(backend, "other", types={"sms": 5}) == {}
-        assert await verdicts(backend, "mailer", types={"mail": 0}) == {"a": "unsatisfiable"}
-
-    async def test_verdicts_go_to_anybody_if_nobody_has_the_type(self, backend: Backend) -> None:
-        """No live worker has it: any may end it."""
-        await beat(backend, "mailer", types=("mail",))
-        await submit(backend, gate("x", id="a", need=2, type="mail"))
-        await backend.remove_worker("mailer")
-        assert await verdicts(backend, "other", types={"sms": 5}) == {"a": "unsatisfiable"}
-
-    async def test_a_worker_that_has_every_type_has_this_one(self, backend: Backend) -> None:
-        """First beat without types: every type."""
-        await beat(backend, "anything")
-        await submit(backend, gate("x", id="a", need=2, type="mail"))
-        assert await verdicts(backend, "other", types={"sms": 5}) == {}
-        assert await verdicts(backend, "anything") == {"a": "unsatisfiable"}
-
-    async def test_an_unknown_type_waits_for_ever(self, subject: Subject) -> None:
-        """Without `unknown_grace`."""
-        await submit(subject.backend, item("a", "mail"))
-        await subject.advance(1_000_000)
-        assert (await ask(subject.backend, types={"sms": 5})).leases == ()
-        assert await status(subject.backend, "a") == "ready"
-
-    async def test_an_unknown_type_is_doomed_after_the_grace(self, subject: Subject) -> None:
-        """Ready for longer than that while no live worker has its type: `unknown_type`."""
-        await submit(subject.backend, item("a", "mail"), item("b", "sms"))
-        grace: dict[str, Any] = {"types": {"sms": 0}, "unknown_grace": 100.0}
-        await subject.advance(50)
-        assert await verdicts(subject.backend, **grace) == {}
-        await subject.advance(51)
-        leases = (await ask(subject.backend, 0, **grace)).leases
-        lease = only(leases)
-        assert (lease.id, lease.verdict, lease.attempt) == ("a", "unknown_type", 0)
-        await apply(subject.backend, die(lease))
-        found = await state(subject.backend, "a")
-        assert (found.status, found.reason, found.attempt) == ("dead", "unknown_type", 0)
-        await consistent(subject.backend)
-
-    async def test_a_known_type_is_not_doomed(self, subject: Subject) -> None:
-        """A live worker has it, however long it waited."""
-        await beat(subject.backend, "mailer", types=("mail",))
-        await submit(subject.backend, item("a", "mail"))
-        await subject.advance(200)
-        assert await verdicts(subject.backend, "other", types={"sms": 1}, unknown_grace=100.0) == {}
-        assert await claim_ids(subject.backend, worker="mailer", types={"mail": 1}) == ["a"]
-
-    async def test_the_grace_begins_when_the_last_worker_has_gone(self, subject: Subject) -> None:
-        """A backlog does not die with the only worker that had its type: there is time to start another."""
-        backend = subject.backend
-        await beat(backend, "mailer", types=("mail",))
-        await submit(backend, item("a", "mail"))
-        await subject.advance(1000)
-        await backend.remove_worker("mailer")
-        grace: dict[str, Any] = {"types": {"sms": 1}, "unknown_grace": 100.0}
-        assert await verdicts(backend, "other", **grace) == {}
-        await subject.advance(50)
-        assert await verdicts(backend, "other", **grace) == {}
-        await subject.advance(60)
-        assert await verdicts(backend, "other", **grace) == {"a": "unknown_type"}
-
-    async def test_the_grace_is_for_what_is_ready(self, subject: Subject) -> None:
-        """Time spent scheduled or blocked is not time spent ready."""
-        await submit(subject.backend, item("a", "mail", delay=1000), gate("x", id="b", type="mail"))
-        await subject.advance(500)
-        assert await verdicts(subject.backend, types={"sms": 1}, unknown_grace=100.0) == {}
-
-
-class Pauses:
+class PauseCases:
     @needs("operating")
     async def test_a_paused_queue_is_held_back(self, backend: Backend) -> None:
         """What runs goes on; other queues go on; resuming lets go."""
