@@ -10,7 +10,7 @@ from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.listing import Listing, cursor_of
 from treadle.backends.postgres.schema import Schema
 from treadle.item import Filter, Heartbeat
-from treadle.testing.contract.build import apply, beat, claim, gate, item, release, submit, succeed
+from treadle.testing.contract.build import apply, beat, claim, dependent, item, release, submit, succeed
 
 ENDED = """
 with gone as (delete from treadle.job where no % 2 = 0 returning no)
@@ -51,7 +51,7 @@ async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
 async def work(backend: PostgresBackend) -> None:
     """Every verb on the path of work, and the reads of a waiter."""
     name = f"{time.monotonic_ns()}"
-    await submit(backend, item(f"a{name}"), gate(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
+    await submit(backend, item(f"a{name}"), dependent(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
     leases = await claim(backend, 20)
     mine = [lease for lease in leases if lease.id.endswith(name)]
     rest = [release(lease) for lease in leases if lease not in mine]

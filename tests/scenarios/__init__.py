@@ -50,7 +50,7 @@ SCENARIOS: dict[int, Scenario] = {
     8: _of(
         "concurrent claimers, each handler runs once",
         "test_q08_each_handler_runs_once",
-        "test_concurrent_claims_are_distinct",
+        "test_concurrent_claims_return_each_item_once",
     ),
     9: _of("a locked row is skipped", "test_claims_do_not_wait_for_each_other"),
     10: _of(
@@ -59,11 +59,11 @@ SCENARIOS: dict[int, Scenario] = {
         "test_no_table_is_read_from_end_to_end",
         differs="pages are counted in tests; times are measured by `make bench BENCH_ARGS=depth`",
     ),
-    11: _of("an instant in the past is now", "test_a_run_at_in_the_past_does_not_jump_the_line"),
+    11: _of("an instant in the past is now", "test_a_run_at_in_the_past_gives_no_precedence"),
     12: _of(
         "who was blocked does not jump the line; a schedule survives",
-        "test_the_released_go_to_the_end_of_the_line",
-        "test_a_schedule_survives_the_release",
+        "test_a_released_item_goes_behind_ready_items",
+        "test_an_item_released_before_it_is_due_is_scheduled",
     ),
     # Leases
     13: _of("longer than three leases", "test_a_handler_may_be_longer_than_many_leases"),
@@ -72,16 +72,16 @@ SCENARIOS: dict[int, Scenario] = {
         "test_a_paused_workers_late_settlement_is_refused",
         "test_a_lost_lease_is_found_at_the_next_heartbeat",
     ),
-    15: _of("the same worker with an older lease", "test_the_same_worker_with_an_older_lease_is_stale"),
+    15: _of("the same worker with an older lease", "test_an_older_token_of_the_same_worker_is_stale"),
     16: _of(
         "lapsed but not yet taken",
-        "test_a_lapsed_worker_may_settle_until_it_is_buried",
+        "test_a_lapsed_worker_may_settle_until_it_is_removed",
         differs="no event: nothing has happened",
     ),
     17: _of(
         "a thousand are freed at once; nobody takes its own",
-        "test_a_thousand_are_freed",
-        "test_a_lapsed_worker_that_beats_in_time_is_alive_again",
+        "test_a_thousand_items_of_a_lapsed_worker_are_freed",
+        "test_a_lapsed_worker_that_beats_before_removal_keeps_its_leases",
     ),
     18: _of("the store is away during renewals", "test_an_outage_longer_than_the_lease"),
     19: _of("a graceful stop", "test_stop_waits_for_handlers", "test_stop_releases_what_does_not_end"),
@@ -90,18 +90,18 @@ SCENARIOS: dict[int, Scenario] = {
         "delays grow up to a limit", "test_delays_grow_up_to_a_limit", "test_every_failed_attempt_is_kept"
     ),
     21: _of("compensation, by any route", "test_by_any_route_into_death", "test_by_lost_leases"),
-    22: _of("requeue", "test_a_dead_item_is_ready_again", "test_requeue_a_dead_one"),
-    23: _of("deferrals spend nothing", "test_defer_gives_the_attempt_back", "test_defer_to_an_instant"),
+    22: _of("requeue", "test_a_requeued_item_is_ready_with_attempt_0", "test_requeue_a_dead_one"),
+    23: _of("deferrals spend nothing", "test_a_deferred_item_gets_its_attempt_back", "test_defer_to_an_instant"),
     24: _of("errors are kept, bounded", "test_every_failed_attempt_is_kept", "test_any_error_can_be_kept"),
     25: _of("a job that kills its workers", "test_a6_a_job_that_kills_its_workers"),
     # Flows
-    26: _of("steps, loops, branches", "test_q26_a_flow_loops_branches_and_goes_back", "test_a_long_chain"),
+    26: _of("steps, loops, branches", "test_q26_a_flow_loops_branches_and_goes_back", "test_a_chain_of_a_hundred_children_is_one_group"),
     27: _of(
         "two racing completers, one continuation",
-        "test_two_settle_with_the_same_token",
+        "test_two_concurrent_settlements_of_one_token_apply_once",
         "test_an_operator_completes_while_the_worker_settles",
     ),
-    28: _of("eight prerequisites finish at once, 200 rounds", "test_eight_prerequisites_finish_at_once"),
+    28: _of("eight prerequisites finish at once, 200 rounds", "test_eight_prerequisites_that_succeed_at_once_release_once"),
     29: _of(
         "a dependent comes while its prerequisite ends, 200 races",
         "test_a_dependent_is_submitted_while_its_prerequisite_ends",
@@ -110,26 +110,26 @@ SCENARIOS: dict[int, Scenario] = {
         "prerequisites that have ended, or died; conditions",
         "test_ended_prerequisites_count_at_once",
         "test_a_dead_prerequisite_dooms_at_once",
-        "test_at_least_releases_at_the_threshold_once",
+        "test_at_least_releases_once_at_the_threshold",
         "test_conditions",
     ),
     31: _of("a thousand children, folded exactly", "test_q31_a_thousand_children_are_added_up"),
     # Keys
     32: _of(
         "a key holds until the whole group has ended",
-        "test_open_lasts_until_the_group_has_ended",
+        "test_scope_open_lasts_until_the_group_has_ended",
         "test_a_key_holds_until_the_group_has_ended",
     ),
     33: _of(
         "50 at once store one",
-        "test_fifty_at_once_store_one",
-        "test_a_key_belongs_to_a_tenant",
-        "test_a_key_belongs_to_a_type",
+        "test_fifty_concurrent_submits_of_a_key_store_one_item",
+        "test_the_same_key_may_be_used_by_two_tenants",
+        "test_the_same_key_may_be_used_by_two_types",
     ),
     34: _of(
         "any, and a span of time",
-        "test_any_lasts_as_long_as_the_item",
-        "test_a_number_is_a_span_since_the_submission",
+        "test_scope_any_lasts_as_long_as_the_item_is_stored",
+        "test_a_numeric_scope_counts_seconds_since_submission",
         differs="no exception for a flow's own items: schedules repeat, not flows that submit themselves",
     ),
     # Operators
@@ -140,15 +140,15 @@ SCENARIOS: dict[int, Scenario] = {
     ),
     36: _of(
         "delete with references, cascade",
-        "test_what_is_waited_for_stays",
-        "test_cascade_takes_what_was_waited_for",
-        "test_cascade_takes_whole_groups",
+        "test_a_group_that_another_item_waits_for_is_not_deleted",
+        "test_cascade_deletes_the_prerequisites_too",
+        "test_cascade_deletes_whole_groups",
     ),
-    37: _of("deleted while it runs", "test_deleted_while_it_settles", "test_leases_are_lost"),
+    37: _of("deleted while it runs", "test_an_item_is_deleted_while_it_settles", "test_leases_of_deleted_items_are_lost"),
     38: _of(
         "trigger, all or nothing",
-        "test_nothing_is_triggered_if_one_does_not_exist",
-        "test_nothing_is_triggered_if_one_is_not_scheduled",
+        "test_trigger_changes_nothing_if_one_item_is_missing",
+        "test_trigger_changes_nothing_if_one_item_is_not_scheduled",
     ),
     # Notifications
     39: _of(
@@ -167,9 +167,9 @@ SCENARIOS: dict[int, Scenario] = {
     41: _of(
         "tenants do not meet, and take turns",
         "test_another_tenants_items_are_not_there",
-        "test_keys_do_not_meet",
-        "test_turns_within_one_claim",
-        "test_depth_buys_nothing",
+        "test_keys_of_two_tenants_are_separate",
+        "test_one_claim_takes_turns",
+        "test_a_long_backlog_does_not_delay_others",
     ),
     42: _of(
         "waiting: timeouts, deleted items, cancellation",

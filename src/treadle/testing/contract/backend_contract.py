@@ -1,4 +1,4 @@
-"""BackendContract: all the cases in one class."""
+"""BackendContract: all cases about the verbs of a backend in one class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What items have to do with each other: groups, chains, folds, gates, batches."""
+"""Groups, chains, folds, dependencies and batches, end to end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .subject import needs
 
 
 class EngineGroupCases:
-    async def test_a_group_ends_with_its_last_member(self, fleet: Fleet) -> None:
-        """Children join the group; who waits for it waits for all, and gets the last contribution."""
+    async def test_group_waits_for_every_member(self, fleet: Fleet) -> None:
+        """Children join the group. `group()` returns the last contribution."""
         ran: list[int] = []
 
         @work(name="leaf")
@@ -34,8 +34,8 @@ class EngineGroupCases:
         assert await handle.group(PATIENCE) in range(20)
         assert sorted(ran) == list(range(20))
 
-    async def test_next_comes_when_all_have_ended(self, fleet: Fleet) -> None:
-        """Fan-out and fan-in, chained; the released work sees what it waited for."""
+    async def test_next_runs_after_all_members_have_ended(self, fleet: Fleet) -> None:
+        """Fan-out and fan-in, chained. The released work reads the results of its dependencies."""
 
         @work(name="square")
         async def square(n: int) -> int:
@@ -58,10 +58,10 @@ class EngineGroupCases:
         assert await app.enqueue(flow(10)).group(PATIENCE) == 2 * sum(n * n for n in range(10))
 
     @needs("folds")
-    async def test_folds_are_exact(self, fleet: Fleet) -> None:
-        """`append`, by three workers at once: nothing is lost, nothing counted twice."""
+    async def test_concurrent_appends_are_exact(self, fleet: Fleet) -> None:
+        """Three workers append at once: nothing is lost and nothing is counted twice."""
 
-        @work(name="one", doer=balanced(3))  # one doer for all of them: none can take everything
+        @work(name="one", doer=balanced(3))  # all workers share this doer, so that no worker runs everything
         async def one(ctx: Context) -> Result[int]:
             await asyncio.sleep(0.001)
             return ctx.result(1, append=lambda old: (old or 0) + 1)
@@ -73,8 +73,8 @@ class EngineGroupCases:
         apps = [await fleet.app(one, many) for _ in range(3)]
         assert await apps[0].enqueue(many(60)).group(PATIENCE) == 60
 
-    async def test_a_gate_opens_when_its_condition_holds(self, fleet: Fleet) -> None:
-        """`after`: all of them, or enough of them."""
+    async def test_after_releases_an_item_when_its_condition_is_met(self, fleet: Fleet) -> None:
+        """All prerequisites, or enough of them."""
 
         @work(name="step")
         async def step(n: int) -> int:
@@ -93,7 +93,7 @@ class EngineGroupCases:
         await app.start()
         assert [await both.result(PATIENCE), await enough.result(PATIENCE)] == [3, 4]
 
-    async def test_a_gate_that_cannot_open_ends_at_once(self, fleet: Fleet) -> None:
+    async def test_an_item_whose_condition_cannot_be_met_ends(self, fleet: Fleet) -> None:
         """`dead: unsatisfiable`."""
 
         @work(name="step")
@@ -107,8 +107,8 @@ class EngineGroupCases:
         waiting = await app.enqueue(step(), after=await app.enqueue(bad()))
         assert (await failure(waiting.result(PATIENCE))).reason == "unsatisfiable"
 
-    async def test_a_group_without_a_value_says_what_failed(self, fleet: Fleet) -> None:
-        """`GroupFailed`, naming the member."""
+    async def test_group_names_the_failed_member(self, fleet: Fleet) -> None:
+        """`GroupFailed` carries its error."""
 
         @work(name="bad")
         async def bad() -> None:
@@ -122,8 +122,8 @@ class EngineGroupCases:
         assert isinstance(error, GroupFailed)
         assert error.error == "bad leaf"
 
-    async def test_a_batch_runs_together(self, fleet: Fleet) -> None:
-        """One call for many items; each has its own value, or its own failure."""
+    async def test_a_batch_function_runs_many_items_in_one_call(self, fleet: Fleet) -> None:
+        """Each item has its own value or its own failure."""
         sizes: list[int] = []
 
         @work.batch(name="embed", size=10, max_wait=0.2)
@@ -138,8 +138,8 @@ class EngineGroupCases:
         assert [await handle.result(PATIENCE) for handle in handles[1:]] == list(range(1, 10))
         assert max(sizes) > 1
 
-    async def test_results_cross_the_store_whole(self, fleet: Fleet) -> None:
-        """A large fan-in, waited for by many."""
+    async def test_a_hundred_large_results_are_returned_unchanged(self, fleet: Fleet) -> None:
+        """A hundred waiters, each for 1,000 bytes."""
 
         @work(name="leaf")
         async def leaf(n: int) -> bytes:

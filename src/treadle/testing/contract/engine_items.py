@@ -1,4 +1,4 @@
-"""What becomes of one item: values, retries, deaths, compensation, deadlines."""
+"""The life of one item, end to end: values, retries, deaths, compensation, deadlines, keys, tenants."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .subject import needs
 
 
 class EngineItemCases:
-    async def test_a_value_comes_back(self, fleet: Fleet) -> None:
-        """Submitted, run, settled, and told to whoever waits: for the item and for its group."""
+    async def test_result_and_group_return_the_value(self, fleet: Fleet) -> None:
+        """Items are submitted, run and settled. Waiters for an item and for its group get the value."""
 
         @work(name="add")
         async def add(a: int, b: int) -> int:
@@ -32,7 +32,7 @@ class EngineItemCases:
         assert [await handle.result(PATIENCE) for handle in handles] == [n + n for n in range(50)]
 
     async def test_a_sync_handler_runs_in_a_thread(self, fleet: Fleet) -> None:
-        """Its value comes back as any other."""
+        """Its value is returned like any other."""
 
         @work(name="shout")
         def shout(text: str) -> str:
@@ -41,8 +41,8 @@ class EngineItemCases:
         app = await fleet.app(shout)
         assert await app.enqueue(shout("hey")).result(PATIENCE) == "HEY"
 
-    async def test_what_was_submitted_before_runs_later(self, fleet: Fleet) -> None:
-        """By an app that had no worker then, waited for by one that never has any."""
+    async def test_an_item_submitted_without_a_worker_runs_later(self, fleet: Fleet) -> None:
+        """The app that submits it never runs a worker."""
 
         @work(name="later")
         async def later(n: int) -> int:
@@ -54,8 +54,8 @@ class EngineItemCases:
         await fleet.app(later)
         assert await handle.result(PATIENCE) == 5
 
-    async def test_it_is_tried_again_until_it_succeeds(self, fleet: Fleet) -> None:
-        """Attempts are counted by the store; each failure is kept."""
+    async def test_a_failing_item_is_retried_until_it_succeeds(self, fleet: Fleet) -> None:
+        """The store counts the attempts and keeps each failure."""
 
         @work(name="flaky", retry=Retry(attempts=3, base=0, jitter=0))
         async def flaky(ctx: Context) -> int:
@@ -67,7 +67,7 @@ class EngineItemCases:
         assert await handle.result(PATIENCE) == 3
         assert [each.message for each in (await handle.state()).history] == ["attempt 1", "attempt 2"]
 
-    async def test_a_retry_waits_for_its_time(self, fleet: Fleet) -> None:
+    async def test_a_retry_waits_for_its_delay(self, fleet: Fleet) -> None:
         """By the store's clock."""
         attempts: list[int] = []
 
@@ -86,8 +86,8 @@ class EngineItemCases:
         await fleet.subject.advance(3601)
         assert await handle.result(PATIENCE) == 2
 
-    async def test_the_last_attempt_ends_it(self, fleet: Fleet) -> None:
-        """`dead: exhausted`, and whoever waits is told why."""
+    async def test_a_failure_at_the_last_attempt_ends_the_item(self, fleet: Fleet) -> None:
+        """`dead: exhausted`. Waiters get the error."""
 
         @work(name="bad", retry=Retry(attempts=2, base=0))
         async def bad() -> None:
@@ -97,8 +97,8 @@ class EngineItemCases:
         error = await failure(handle.result(PATIENCE))
         assert (error.reason, error.attempts, error.error_type) == ("exhausted", 2, "ValueError")
 
-    async def test_abort_ends_it_at_once(self, fleet: Fleet) -> None:
-        """Whatever attempts are left."""
+    async def test_abort_ends_the_item_at_once(self, fleet: Fleet) -> None:
+        """Remaining attempts are not used."""
 
         @work(name="bad")
         async def bad() -> None:
@@ -108,8 +108,8 @@ class EngineItemCases:
         error = await failure(handle.result(PATIENCE))
         assert (error.reason, error.attempts) == ("aborted", 1)
 
-    async def test_defer_gives_the_attempt_back(self, fleet: Fleet) -> None:
-        """As often as it is raised."""
+    async def test_a_deferred_attempt_is_not_counted(self, fleet: Fleet) -> None:
+        """It may be deferred any number of times."""
         calls: list[int] = []
 
         @work(name="busy", retry=Retry(attempts=1))
@@ -122,8 +122,8 @@ class EngineItemCases:
         assert await (await fleet.app(busy)).enqueue(busy()).result(PATIENCE) == 1
         assert calls == [1, 1, 1, 1]
 
-    async def test_an_attempt_has_its_time(self, fleet: Fleet) -> None:
-        """`timeout`: the handler is cancelled, the attempt has failed."""
+    async def test_a_timeout_fails_the_attempt(self, fleet: Fleet) -> None:
+        """The handler is cancelled."""
 
         @work(name="slow", timeout=0.05, retry=Retry(attempts=1))
         async def slow() -> None:
@@ -132,13 +132,13 @@ class EngineItemCases:
         error = await failure((await fleet.app(slow)).enqueue(slow()).result(PATIENCE))
         assert (error.reason, error.error_type) == ("exhausted", AttemptTimeout.__name__)
 
-    async def test_what_is_not_begun_in_time_expires(self, fleet: Fleet) -> None:
-        """`dead: expired`, by the store's clock, never run; and compensated for."""
-        told: list[Failure] = []
+    async def test_an_item_that_does_not_start_in_time_expires(self, fleet: Fleet) -> None:
+        """`dead: expired`, by the store's clock. It is never run, and its compensation is."""
+        failures: list[Failure] = []
 
         @work(name="sorry")
         async def sorry(failure: Failure) -> None:
-            told.append(failure)
+            failures.append(failure)
 
         @work(name="perishable", expires_in=60, on_dead=sorry)
         async def perishable() -> None:
@@ -148,10 +148,10 @@ class EngineItemCases:
         await fleet.subject.advance(61)
         await fleet.app(perishable, sorry)
         assert (await failure(handle.group(PATIENCE))).reason == "expired"
-        assert [(each.id, each.reason) for each in told] == [(handle.id, "expired")]
+        assert [(each.id, each.reason) for each in failures] == [(handle.id, "expired")]
 
-    async def test_what_is_due_later_runs_later(self, fleet: Fleet) -> None:
-        """`delay`, by the store's clock."""
+    async def test_a_delayed_item_runs_when_it_is_due(self, fleet: Fleet) -> None:
+        """By the store's clock."""
 
         @work(name="later")
         async def later() -> str:
@@ -163,13 +163,13 @@ class EngineItemCases:
         await fleet.subject.advance(3601)
         assert await handle.result(PATIENCE) == "now"
 
-    async def test_compensation_comes_with_the_death(self, fleet: Fleet) -> None:
-        """`on_dead` is submitted in the same step, holds the group open, and adds nothing to its value."""
-        told: list[Failure] = []
+    async def test_on_dead_submits_compensation(self, fleet: Fleet) -> None:
+        """In the step that ends the item. It keeps the group open and adds nothing to its value."""
+        failures: list[Failure] = []
 
         @work(name="refund")
         async def refund(failure: Failure) -> str:
-            told.append(failure)
+            failures.append(failure)
             return "refunded"
 
         @work(name="charge", on_dead=refund)
@@ -179,12 +179,12 @@ class EngineItemCases:
         app = await fleet.app(charge, refund)
         handle = await app.enqueue(charge("o-1"))
         assert isinstance(await failure(handle.group(PATIENCE)), GroupFailed)
-        assert [(each.id, each.reason, each.input) for each in told] == [
+        assert [(each.id, each.reason, each.input) for each in failures] == [
             (handle.id, "aborted", {"order": "o-1"})
         ]
 
-    async def test_an_unreadable_body_is_dead_and_kept(self, fleet: Fleet) -> None:
-        """`dead: undecodable`: no attempts are burnt, nothing is dropped."""
+    async def test_an_undecodable_input_ends_the_item(self, fleet: Fleet) -> None:
+        """`dead: undecodable`. No attempts are spent, and the item is kept."""
 
         @work(name="typed")
         async def older(n: str) -> None: ...
@@ -196,8 +196,8 @@ class EngineItemCases:
         await fleet.app(newer)
         assert (await failure(handle.result(PATIENCE))).reason == "undecodable"
 
-    async def test_a_type_that_it_does_not_have_is_left_alone(self, fleet: Fleet) -> None:
-        """It waits for a worker that has it, and is not failed by one that has not."""
+    async def test_a_worker_leaves_other_types_alone(self, fleet: Fleet) -> None:
+        """The item waits for a worker that has its type."""
 
         @work(name="mine")
         async def mine() -> int:
@@ -208,26 +208,26 @@ class EngineItemCases:
             return 2
 
         app = await fleet.app(mine)
-        foreign = await (await fleet.idle(theirs)).enqueue(theirs())
+        left_alone = await (await fleet.idle(theirs)).enqueue(theirs())
         assert await app.enqueue(mine()).result(PATIENCE) == 1
-        assert (await foreign.state()).attempt == 0
+        assert (await left_alone.state()).attempt == 0
         await fleet.app(theirs)
-        assert await foreign.result(PATIENCE) == 2
+        assert await left_alone.result(PATIENCE) == 2
 
-    async def test_the_same_work_twice_is_refused(self, fleet: Fleet) -> None:
-        """An id is used once."""
+    async def test_enqueuing_the_same_work_twice_is_refused(self, fleet: Fleet) -> None:
+        """Its id is taken."""
 
         @work(name="once")
         async def once() -> None: ...
 
         app = await fleet.idle(once)
-        minted = once()
-        await app.enqueue(minted)
+        new = once()
+        await app.enqueue(new)
         with pytest.raises(DuplicateIdError):
-            await app.enqueue(minted)
+            await app.enqueue(new)
 
-    async def test_a_key_answers_with_the_earlier_item(self, fleet: Fleet) -> None:
-        """However many submit it at once, one is stored; all wait for the same value."""
+    async def test_concurrent_enqueues_of_a_key_share_one_item(self, fleet: Fleet) -> None:
+        """One item is stored, and all handles wait for its value."""
 
         @work(name="keyed")
         async def keyed(n: int) -> int:
@@ -245,7 +245,7 @@ class EngineItemCases:
         assert len({await handle.result(PATIENCE) for handle in handles}) == 1
 
     async def test_a_key_is_free_when_the_group_has_ended(self, fleet: Fleet) -> None:
-        """Scope `open`, the default: "do not do it twice at once"."""
+        """This is scope `open`, the default."""
 
         @work(name="keyed")
         async def keyed(n: int) -> int:
@@ -257,8 +257,8 @@ class EngineItemCases:
         second = await app.enqueue(keyed(2), key="order-42")
         assert (second.existing, await second.result(PATIENCE)) == (False, 2)
 
-    async def test_a_worker_of_one_tenant_runs_no_other(self, fleet: Fleet) -> None:
-        """They wait for a worker that serves them."""
+    async def test_a_worker_of_one_tenant_runs_no_other_tenants_items(self, fleet: Fleet) -> None:
+        """They wait for a worker that serves their tenant."""
 
         @work(name="whose")
         async def whose(ctx: Context) -> str:
@@ -271,8 +271,8 @@ class EngineItemCases:
         await fleet.app(whose, worker_id="free")
         assert await other.result(PATIENCE) == "zoo by free"
 
-    async def test_another_tenants_item_is_not_there(self, fleet: Fleet) -> None:
-        """Wrong tenant: `NotFound`, never a hint that it exists."""
+    async def test_another_tenants_item_is_not_found(self, fleet: Fleet) -> None:
+        """`NotFound`, as for a missing item."""
 
         @work(name="whose")
         async def whose(ctx: Context) -> str:
@@ -281,14 +281,14 @@ class EngineItemCases:
         app = await fleet.app(whose)
         handle = await app.tenant("acme").enqueue(whose())
         assert await handle.result(PATIENCE) == "acme"
-        stranger = app.tenant("zoo")
-        assert await stranger.get([handle.id]) == [None]
+        other_tenant = app.tenant("zoo")
+        assert await other_tenant.get([handle.id]) == [None]
         with pytest.raises(NotFound):
-            await stranger.handle(handle.id).result(PATIENCE)
+            await other_tenant.handle(handle.id).result(PATIENCE)
 
     @needs("operating")
-    async def test_a_dead_one_runs_again(self, fleet: Fleet) -> None:
-        """Requeued: with all its attempts, its group open again."""
+    async def test_a_requeued_item_runs_again(self, fleet: Fleet) -> None:
+        """With all its attempts, and its group open again."""
         mended: list[bool] = []
 
         @work(name="broken")

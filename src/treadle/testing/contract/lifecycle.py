@@ -13,19 +13,19 @@ from treadle.item import Submission, Wake
 from .build import claim_ids, connections, exists, item, submit
 from .check import consistent
 from .subject import Subject
-from .wakeups import Ear
+from .wakeups import WakeRecorder
 
 
 class LifecycleCases:
-    async def test_opening_is_idempotent(self, subject: Subject) -> None:
-        """Also at once, on several connections."""
+    async def test_opening_twice_is_harmless(self, subject: Subject) -> None:
+        """Also concurrently, on several connections."""
         backends = await connections(subject, 3)
         await submit(subject.backend, item("a"))
         await asyncio.gather(*(backend.open() for backend in backends * 2))
         assert await exists(subject.backend, "a")
 
     async def test_a_closed_backend_can_be_opened_again(self, subject: Subject) -> None:
-        """Closing is idempotent. (What survives is the store's affair.)"""
+        """Closing is idempotent. Whether items survive depends on the store."""
         backend = subject.backend
         await submit(backend, item("a"))
         await backend.close()
@@ -36,22 +36,22 @@ class LifecycleCases:
         await consistent(backend)
 
     async def test_a_subscription_works_after_reopening(self, subject: Subject) -> None:
-        """Nothing of the first life stands in the way of the second."""
+        """The subscriptions from before the close have no effect."""
         backend = subject.backend
-        await backend.subscribe(Ear())
+        await backend.subscribe(WakeRecorder())
         await backend.close()
         await backend.open()
-        ear = Ear()
-        await backend.subscribe(ear)
+        recorder = WakeRecorder()
+        await backend.subscribe(recorder)
         await (await subject.another()).publish(Wake(ready=True))
-        await ear.until(lambda: bool(ear.signals))
+        await recorder.wait_until(lambda: bool(recorder.wakes))
 
     async def test_capabilities_are_known_words(self, backend: Backend) -> None:
-        """So that a case which names one can be skipped for it, and only for it."""
+        """A case names the capabilities that it needs and is skipped without them."""
         assert backend.capabilities <= CAPABILITIES | {"transactions"}
 
-    async def test_transactions_where_there_are_none(self, backend: Backend) -> None:
-        """`UnsupportedError` without the capability, and nothing stored."""
+    async def test_transactions_are_refused_without_the_capability(self, backend: Backend) -> None:
+        """`UnsupportedError`, and nothing is stored."""
         if "transactions" in backend.capabilities:
             pytest.skip("has transactions")
         with pytest.raises(UnsupportedError):

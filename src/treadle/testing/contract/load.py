@@ -1,4 +1,4 @@
-"""Everything at once for a while, and the same call many times: what only shows in the long run."""
+"""Many calls: random workers at once, and repeated calls on a store with thousands of items."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from treadle.item import Demand, Item, Lease, Settlement
 from .build import (
     abandon,
     apply,
-    ask,
     beat,
     claim,
+    claim_answer,
     connections,
     defer,
+    dependent,
     die,
-    gate,
     item,
     items,
     only,
@@ -36,35 +36,35 @@ from .subject import Subject, needs
 
 
 class RandomWorker:
-    """One worker that settles at random, and now and then meddles."""
+    """A worker that settles at random. Sometimes it cancels items, or is removed."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self.backend = backend
         self.name = name
         self.random = Random(name)
-        self.minted = 0
+        self.created = 0
 
-    def mint(self, known: list[str]) -> Item:
-        self.minted += 1
+    def new_item(self, known: list[str]) -> Item:
+        self.created += 1
         after = tuple(self.random.sample(known, min(len(known), self.random.randrange(3))))
         key = f"k{self.random.randrange(5)}" if self.random.random() < 0.2 else None
         labels: dict[str, Any] = {
             "lane": self.random.choice(["", "l", "m"]),
             "queue": self.random.choice("pq"),
         }
-        return gate(
-            *after, id=f"{self.name}-{self.minted}", counting="done", key=key, attempts=None, **labels
+        return dependent(
+            *after, id=f"{self.name}-{self.created}", counting="done", key=key, attempts=None, **labels
         )
 
     def decide(self, lease: Lease, known: list[str]) -> Settlement:
         if lease.verdict:
             return die(lease)
         if self.random.random() < 0.2:
-            return succeed(lease, *(self.mint(known) for _ in range(self.random.randrange(4))))
+            return succeed(lease, *(self.new_item(known) for _ in range(self.random.randrange(4))))
         kinds: list[Callable[[Lease], Settlement]] = [retry, defer, release, die, abandon, succeed]
         return self.random.choice(kinds)(lease)
 
-    async def strike(self, known: list[str]) -> None:
+    async def work_once(self, known: list[str]) -> None:
         await beat(self.backend, self.name)
         claimed = await self.backend.claim(Demand(worker=self.name, limit=self.random.randrange(1, 8)))
         if claimed.leases:
@@ -77,50 +77,50 @@ class RandomWorker:
 
 
 async def drain(backend: Backend) -> None:
-    """Run everything to its end."""
+    """Run and settle every item, doomed ones included."""
     for _ in range(500):
-        claimed = await ask(backend, 500, "drain")
+        claimed = await claim_answer(backend, 500, "drain")
         if not claimed.leases:
             return
         await settle(backend, *(die(one) if one.verdict else succeed(one) for one in claimed.leases))
-    raise AssertionError("it does not end")
+    raise AssertionError("items are still claimed after 500 claims")
 
 
 class LoadCases:
     @needs("listing", "fencing")
-    async def test_workers_hammer_the_store(self, subject: Subject) -> None:
-        """Claims, settlements of all kinds, gates, keys, children, cancels, deaths, all at once: no
-        deadlock, every counter equals its recount, and everything ends."""
+    async def test_random_workers_leave_a_consistent_store(self, subject: Subject) -> None:
+        """Settlements of all kinds, dependencies, keys, children, cancels and removed workers at once:
+        no deadlock, every counter equals its recount, and every item ends."""
         backends = await connections(subject, 4)
         known = [f"seed-{n}" for n in range(40)]
         await submit(subject.backend, *(item(name, attempts=None) for name in known))
-        hammers = [RandomWorker(backend, f"h{n}") for n, backend in enumerate(backends)]
+        workers = [RandomWorker(backend, f"h{n}") for n, backend in enumerate(backends)]
 
-        async def work(hammer: RandomWorker) -> None:
+        async def work(worker: RandomWorker) -> None:
             for _ in range(40):
-                await hammer.strike(known)
+                await worker.work_once(known)
 
-        await asyncio.gather(*(work(hammer) for hammer in hammers))
+        await asyncio.gather(*(work(worker) for worker in workers))
         await consistent(subject.backend)
-        for hammer in hammers:
-            await subject.backend.remove_worker(hammer.name)
+        for worker in workers:
+            await subject.backend.remove_worker(worker.name)
         await subject.advance(100)
         await drain(subject.backend)
         await consistent(subject.backend)
         left = {one.status for one in await everything(subject.backend)}
         assert left <= {"success", "dead", "cancelled"}
 
-    async def test_the_tenth_call_is_as_good_as_the_first(self, subject: Subject) -> None:
-        """Claim and settle 15 times among thousands of live rows: plans may change, answers may not."""
+    async def test_repeated_claims_stay_correct_with_thousands_of_items(self, subject: Subject) -> None:
+        """15 claims and settlements: query plans may change, answers may not."""
         backend = subject.backend
         for _ in range(3):
             new = [item(type=f"t{n % 3}", lane=f"l{n % 7}", queue="pq"[n % 2]) for n in range(1000)]
             await submit(backend, *new)
-        await submit(backend, *(gate("never", id=f"b{n}") for n in range(500)), *items(500, delay=1000))
+        await submit(backend, *(dependent("never", id=f"b{n}") for n in range(500)), *items(500, delay=1000))
         rotation: object = None
         seen: set[str] = set()
         for n in range(15):
-            claimed = await ask(backend, 50, rotation=rotation)
+            claimed = await claim_answer(backend, 50, rotation=rotation)
             rotation = claimed.rotation
             fresh = {lease.id for lease in claimed.leases}
             assert len(fresh) == 50
@@ -136,8 +136,8 @@ class LoadCases:
             assert last.status == "success"
         await consistent(backend)
 
-    async def test_small_and_large_batches_alternate(self, backend: Backend) -> None:
-        """A statement prepared for one size must not be wrong, or refuse, for another."""
+    async def test_calls_of_different_sizes_may_alternate(self, backend: Backend) -> None:
+        """A statement prepared for one size must work for another."""
         sizes = [1, 100, 1, 7, 500, 2, 300, 1, 1, 50, 1000, 3]
         for size in sizes:
             new = items(size)
@@ -147,8 +147,8 @@ class LoadCases:
             await apply(backend, *(succeed(lease) for lease in leases))
         await consistent(backend)
 
-    async def test_a_long_chain(self, backend: Backend) -> None:
-        """A hundred links, each queued by the one before it: one group, which ends once."""
+    async def test_a_chain_of_a_hundred_children_is_one_group(self, backend: Backend) -> None:
+        """Each link queues the next one. The group ends once."""
         lease = await start_one(backend, item("link0"))
         for n in range(1, 100):
             settled = await apply(backend, succeed(lease, item(f"link{n}")))

@@ -1,4 +1,4 @@
-"""Operator verbs: cancel, complete."""
+"""Cancel and complete."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from treadle.item import Lease
 from .build import (
     abandon,
     apply,
-    ask,
     by_id,
     claim,
+    claim_answer,
     claim_ids,
     contribute,
+    dependent,
     die,
     doomed_lease,
     end,
-    gate,
     group,
     item,
     only,
@@ -34,12 +34,12 @@ from .build import (
     succeed,
     verdicts,
 )
-from .check import consistent, recount
+from .check import consistent, open_members
 from .subject import needs
 
 
-async def family(backend: Backend) -> dict[str, Lease]:
-    """root (ended) -> a (ended) -> a1, a2; root -> b (open). The leases of a1, a2 and b."""
+async def start_family(backend: Backend) -> dict[str, Lease]:
+    """Store root (ended) -> a (ended) -> a1, a2 and root -> b (open). Return the leases of a1, a2 and b."""
     await apply(backend, succeed(await start_one(backend, item("root")), item("a"), item("b")))
     leases = by_id(await claim(backend))
     await apply(backend, succeed(leases["a"], item("a1"), item("a2")))
@@ -51,8 +51,8 @@ class CancelCases:
         ("fields", "before"),
         [({}, "ready"), ({"delay": 100.0}, "scheduled"), ({"after": ("x",), "need": 1}, "blocked")],
     )
-    async def test_what_waits_is_cancelled(self, backend: Backend, fields: Any, before: str) -> None:
-        """Ended as `cancelled`; the answer shows the items as they were before."""
+    async def test_a_waiting_item_is_cancelled(self, backend: Backend, fields: Any, before: str) -> None:
+        """It ends as `cancelled`. The answer shows the item as it was before."""
         await submit(backend, item("a", **fields))
         changed = await backend.cancel(["a"])
         assert [(one.id, one.status) for one in changed.items] == [("a", before)]
@@ -63,7 +63,7 @@ class CancelCases:
         await consistent(backend)
 
     @needs("fencing")
-    async def test_what_runs_is_cancelled(self, backend: Backend) -> None:
+    async def test_a_running_item_is_cancelled(self, backend: Backend) -> None:
         """Its lease is lost."""
         lease = await start_one(backend, item("a"))
         changed = await backend.cancel(["a"])
@@ -73,9 +73,9 @@ class CancelCases:
         assert await status(backend, "a") == "cancelled"
         await consistent(backend)
 
-    async def test_descendants_are_cancelled_too(self, backend: Backend) -> None:
-        """All open ones: what their settlements queued, and so on."""
-        await family(backend)
+    async def test_cancel_ends_all_open_descendants(self, backend: Backend) -> None:
+        """Children, their children, and so on."""
+        await start_family(backend)
         changed = await backend.cancel(["root"])
         assert sorted(one.id for one in changed.items) == ["a1", "a2", "b"]
         names = ("root", "a", "a1", "a2", "b")
@@ -84,39 +84,41 @@ class CancelCases:
         assert [closed.id for closed in changed.effects.closed] == ["root"]
         await consistent(backend)
 
-    async def test_only_descendants_are_cancelled(self, backend: Backend) -> None:
-        """Not siblings, not the rest of the group."""
-        leases = await family(backend)
+    async def test_cancel_leaves_siblings_alone(self, backend: Backend) -> None:
+        """The rest of the group goes on."""
+        leases = await start_family(backend)
         changed = await backend.cancel(["a"])
         assert sorted(one.id for one in changed.items) == ["a1", "a2"]
         assert changed.effects.closed == ()
-        assert await recount(backend, "root") == 1
+        assert await open_members(backend, "root") == 1
         assert len((await apply(backend, succeed(leases["b"]))).effects.closed) == 1
 
-    async def test_the_ended_and_the_missing_are_skipped(self, backend: Backend) -> None:
-        """What has ended is left as it is, what does not exist is skipped, twice is once."""
+    async def test_cancel_skips_ended_and_missing_items(self, backend: Backend) -> None:
+        """Naming an item twice cancels it once."""
         await end(backend, item("a"))
         await submit(backend, item("b"))
-        changed = await backend.cancel(["a", "nobody", "b", "b"])
+        changed = await backend.cancel(["a", "missing", "b", "b"])
         assert [one.id for one in changed.items] == ["b"]
         again = await backend.cancel(["a", "b"])
         assert (again.items, again.effects.closed) == ((), ())
         assert await statuses(backend, "a", "b") == ["success", "cancelled"]
         assert (await backend.cancel([])).items == ()
 
-    async def test_dependents_count_it_as_done(self, backend: Backend) -> None:
-        """Not as success: gates of `done` are released, those of success doomed."""
-        await submit(backend, item("a"), gate("a", id="done", counting="done"), gate("a", id="success"))
+    async def test_dependents_count_a_cancelled_item_as_done(self, backend: Backend) -> None:
+        """It does not count as success: a dependent that counts success is doomed."""
+        await submit(
+            backend, item("a"), dependent("a", id="done", counting="done"), dependent("a", id="success")
+        )
         changed = await backend.cancel(["a"])
         assert [released.id for released in changed.effects.released] == ["done"]
         assert changed.effects.doomed == 1
-        leases = (await ask(backend)).leases
+        leases = (await claim_answer(backend)).leases
         assert {lease.id: lease.verdict for lease in leases} == {"done": None, "success": "unsatisfiable"}
         await consistent(backend)
 
-    async def test_a_gate_and_its_prerequisite_together(self, backend: Backend) -> None:
-        """Cancelled in one step: neither released nor doomed, just ended."""
-        await submit(backend, item("a"), gate("a", id="next", counting="done"))
+    async def test_an_item_and_its_prerequisite_are_cancelled_together(self, backend: Backend) -> None:
+        """In one step. The dependent is neither released nor doomed."""
+        await submit(backend, item("a"), dependent("a", id="next", counting="done"))
         changed = await backend.cancel(["a", "next"])
         assert len(changed.items) == 2
         assert await statuses(backend, "a", "next") == ["cancelled", "cancelled"]
@@ -125,8 +127,8 @@ class CancelCases:
 
     @needs("fencing")
     async def test_a_doomed_item_is_cancelled(self, backend: Backend) -> None:
-        """Whoever has its verdict finds the lease lost."""
-        await submit(backend, gate("x", id="a", need=2))
+        """The worker that holds its verdict finds the lease lost."""
+        await submit(backend, dependent("x", id="a", need=2))
         lease = await doomed_lease(backend)
         await backend.cancel(["a"])
         assert (await settle_one(backend, die(lease))).loss == "cancelled"
@@ -139,8 +141,8 @@ class CompleteCases:
     @pytest.mark.parametrize(
         "fields", [{}, {"delay": 100.0}, {"after": ("x",), "need": 1}, {"after": ("x",), "need": 2}]
     )
-    async def test_an_open_item_is_completed(self, backend: Backend, fields: Any) -> None:
-        """Without a worker, whatever it was waiting for; the result is also its contribution."""
+    async def test_a_waiting_item_is_completed(self, backend: Backend, fields: Any) -> None:
+        """Without a worker, from any waiting status. The result is also its contribution."""
         await submit(backend, item("a", **fields))
         before = await status(backend, "a")
         changed = await backend.complete("a", b"by hand")
@@ -150,12 +152,12 @@ class CompleteCases:
         closed = only(changed.effects.closed)
         assert (closed.id, closed.value) == ("a", b"by hand")
         assert (await group(backend, "a")).value == b"by hand"
-        assert (await ask(backend)).leases == ()
+        assert (await claim_answer(backend)).leases == ()
         await consistent(backend)
 
     @needs("operating", "fencing")
     async def test_a_running_item_is_completed(self, backend: Backend) -> None:
-        """Its lease is lost; `worker` is None from then on."""
+        """Its lease is lost, and `worker` is None afterwards."""
         lease = await start_one(backend, item("a"))
         await backend.complete("a", b"by hand")
         outcome = await settle_one(backend, contribute(lease, b"late"))
@@ -166,18 +168,18 @@ class CompleteCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_dependents_count_it_as_success(self, backend: Backend) -> None:
-        """It is counted in the step that ends it."""
-        await submit(backend, item("a"), gate("a", id="next"))
+    async def test_dependents_count_a_completed_item_as_success(self, backend: Backend) -> None:
+        """In the step that completes it."""
+        await submit(backend, item("a"), dependent("a", id="next"))
         changed = await backend.complete("a", None)
         assert [released.id for released in changed.effects.released] == ["next"]
         assert await claim_ids(backend) == ["next"]
 
     @needs("operating")
-    async def test_a_completed_gate_is_released_no_more(self, backend: Backend) -> None:
-        """What it waited for ends later, and changes nothing."""
+    async def test_a_completed_item_is_not_released_later(self, backend: Backend) -> None:
+        """Its prerequisite ends later and changes nothing."""
         lease = await start_one(backend, item("p"))
-        await submit(backend, gate("p", id="next"))
+        await submit(backend, dependent("p", id="next"))
         await backend.complete("next", None)
         settled = await apply(backend, succeed(lease))
         assert (settled.effects.released, settled.effects.doomed) == ((), 0)
@@ -185,8 +187,8 @@ class CompleteCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_locked_value_stays(self, backend: Backend) -> None:
-        """Its contribution is one like any other: ignored once the value is final."""
+    async def test_complete_does_not_change_a_final_value(self, backend: Backend) -> None:
+        """Its contribution is ignored like any other."""
         lease = await start_one(backend, item("root"))
         await apply(backend, succeed(lease, item("a"), item("b")))
         leases = by_id(await claim(backend))
@@ -197,19 +199,19 @@ class CompleteCases:
         assert (await state(backend, "b")).result == b"late"
 
     @needs("operating")
-    async def test_a_member_is_completed(self, backend: Backend) -> None:
-        """Its group goes on; descendants are not touched."""
-        leases = await family(backend)
+    async def test_completing_a_member_leaves_the_rest_of_its_group(self, backend: Backend) -> None:
+        """The group goes on, and other members are not affected."""
+        leases = await start_family(backend)
         changed = await backend.complete("b", b"x")
         assert changed.effects.closed == ()
-        assert await recount(backend, "root") == 2
+        assert await open_members(backend, "root") == 2
         settled = await apply(backend, succeed(leases["a1"]), succeed(leases["a2"]))
         assert only(settled.effects.closed).value == b"x"
 
     @needs("operating")
     @pytest.mark.parametrize("how", [succeed, die, abandon])
-    async def test_what_has_ended_is_refused(self, backend: Backend, how: Any) -> None:
-        """`AlreadyEnded`, naming the status; nothing changes."""
+    async def test_completing_an_ended_item_is_refused(self, backend: Backend, how: Any) -> None:
+        """`AlreadyEnded` names the status. Nothing changes."""
         await end(backend, item("a"), how=how)
         before = await state(backend, "a")
         with pytest.raises(AlreadyEnded) as refusal:
@@ -218,7 +220,7 @@ class CompleteCases:
         assert await state(backend, "a") == before
 
     @needs("operating")
-    async def test_what_does_not_exist_is_refused(self, backend: Backend) -> None:
+    async def test_completing_a_missing_item_is_refused(self, backend: Backend) -> None:
         """`NotFound`."""
         with pytest.raises(NotFound):
-            await backend.complete("nobody", None)
+            await backend.complete("missing", None)

@@ -1,4 +1,4 @@
-"""Rounds of a race, and what their effects were."""
+"""Run rounds of a race, and collect their effects."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ T = TypeVar("T")
 
 ROUNDS = 200
 AT_ONCE = 10
-"""Rounds that run side by side: more is not more concurrency, only more waiting."""
+"""Rounds that run concurrently. More would add waiting, not concurrency."""
 
 
-async def rounds(count: int, play: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Play so many rounds, some at a time."""
-    played: list[T] = []
+async def run_rounds(count: int, race: Callable[[int], Awaitable[T]]) -> list[T]:
+    """Run that many rounds of a race, `AT_ONCE` at a time."""
+    results: list[T] = []
     for begin in range(0, count, AT_ONCE):
-        played += await asyncio.gather(*(play(n) for n in range(begin, min(begin + AT_ONCE, count))))
-    return played
+        results += await asyncio.gather(*(race(n) for n in range(begin, min(begin + AT_ONCE, count))))
+    return results
 
 
-def released(effects: Sequence[Effects]) -> list[str]:
+def released_items(effects: Sequence[Effects]) -> list[str]:
     return [one.id for effect in effects for one in effect.released]
 
 
-def closed(effects: Sequence[Effects]) -> list[str]:
+def ended_groups(effects: Sequence[Effects]) -> list[str]:
     return [one.id for effect in effects for one in effect.closed]

@@ -24,7 +24,7 @@ from .subject import Subject, needs
 
 
 async def drain(backend: Backend, demand: Demand) -> list[Lease]:
-    """Claim until there is nothing left for this worker."""
+    """Claim until no items are left for this worker."""
     seen: list[Lease] = []
     while leases := (await backend.claim(demand)).leases:
         seen += leases
@@ -32,8 +32,8 @@ async def drain(backend: Backend, demand: Demand) -> list[Lease]:
 
 
 class ClaimRaceCases:
-    async def test_many_bury_the_same_worker(self, subject: Subject) -> None:
-        """A lapsed worker's items are freed once each, however many find out at once."""
+    async def test_concurrent_claims_remove_a_lapsed_worker_once(self, subject: Subject) -> None:
+        """Its items are freed once each."""
         backends = await connections(subject, 4)
         await submit(subject.backend, *items(100))
         assert len(await claim(subject.backend, 100, "mortal", lease=50)) == 100
@@ -49,8 +49,8 @@ class ClaimRaceCases:
         assert len((await state(subject.backend, leases[0].id)).history) == 1
         await consistent(subject.backend)
 
-    async def test_many_find_the_same_items_due(self, subject: Subject) -> None:
-        """What is due becomes ready once, and is handed out once."""
+    async def test_concurrent_claims_return_due_items_once(self, subject: Subject) -> None:
+        """Each due item becomes ready once and is returned once."""
         backends = await connections(subject, 4)
         await submit(subject.backend, *items(300, delay=50))
         for n in range(8):
@@ -65,7 +65,7 @@ class ClaimRaceCases:
 
     @needs("parking")
     async def test_workers_of_different_types_share_a_queue(self, subject: Subject) -> None:
-        """Each parks what the others want, at once; everything is found by whoever has its type."""
+        """Each parks the items of the others at the same time. Each finds all items of its own type."""
         backends = await connections(subject, 4)
         await submit(subject.backend, *(item(type=f"t{n % 4}", lane=f"l{n % 3}") for n in range(400)))
         for n in range(4):

@@ -1,4 +1,4 @@
-"""Races for one item: settled, completed, cancelled, buried, deleted at once; and answers that were lost."""
+"""Races for one item between settle, complete, cancel, remove_worker and delete; and cancelled calls."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from .build import (
     submit,
     succeed,
 )
-from .check import consistent, recount
-from .races import rounds
+from .check import consistent, open_members
+from .races import run_rounds
 from .subject import Subject, needs
 
 
 class SettleRaceCases:
-    async def test_two_settle_with_the_same_token(self, subject: Subject) -> None:
-        """One takes effect; the other is told that it has."""
+    async def test_two_concurrent_settlements_of_one_token_apply_once(self, subject: Subject) -> None:
+        """The other is reported as `applied` with `again`."""
         backends = await connections(subject, 2)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
 
-        async def play(n: int) -> list[Outcome]:
+        async def race(n: int) -> list[Outcome]:
             settlement = succeed(leases[n], item(f"c{n}"))
             return await asyncio.gather(*(settle_one(backend, settlement) for backend in backends))
 
-        for outcomes in await rounds(50, play):
+        for outcomes in await run_rounds(50, race):
             assert {outcome.verb for outcome in outcomes} == {"applied"}
             assert sorted(outcome.again for outcome in outcomes) == [False, True]
         assert len(await claim_ids(subject.backend)) == 50
@@ -50,7 +50,7 @@ class SettleRaceCases:
 
     @needs("operating", "fencing")
     async def test_an_operator_completes_while_the_worker_settles(self, subject: Subject) -> None:
-        """One of them wins, and the other is told so."""
+        """Exactly one of the two takes effect, and the other reports it."""
         backends = await connections(subject, 2)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
 
@@ -61,7 +61,7 @@ class SettleRaceCases:
                 return False
             return True
 
-        async def play(n: int) -> None:
+        async def race(n: int) -> None:
             outcome, completed = await asyncio.gather(
                 settle_one(backends[0], succeed(leases[n], item(f"c{n}"), result=b"worker")), by_hand(n)
             )
@@ -73,16 +73,16 @@ class SettleRaceCases:
             assert found.result == (b"hand" if completed else b"worker")
             assert await exists(subject.backend, f"c{n}") != completed
 
-        await rounds(50, play)
+        await run_rounds(50, race)
         await consistent(subject.backend)
 
     @needs("fencing")
-    async def test_cancelled_while_the_worker_settles(self, subject: Subject) -> None:
-        """Exactly one wins; and what the settlement queued is cancelled too, or never was."""
+    async def test_an_operator_cancels_while_the_worker_settles(self, subject: Subject) -> None:
+        """Exactly one takes effect. Children of an applied settlement are cancelled too."""
         backends = await connections(subject, 2)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(100)))
 
-        async def play(n: int) -> None:
+        async def race(n: int) -> None:
             answers: tuple[Outcome, Changed] = await asyncio.gather(
                 settle_one(backends[0], succeed(leases[n], item(f"c{n}"))), backends[1].cancel([f"a{n}"])
             )
@@ -95,17 +95,17 @@ class SettleRaceCases:
                 assert (outcome.loss, [one.id for one in changed.items]) == ("cancelled", [f"a{n}"])
                 assert statuses_now == ["cancelled", None]
 
-        await rounds(100, play)
+        await run_rounds(100, race)
         assert await claim_ids(subject.backend) == []
         await consistent(subject.backend)
 
     @needs("fencing")
-    async def test_buried_while_it_settles(self, subject: Subject) -> None:
-        """Settled or freed, not both."""
+    async def test_a_worker_is_removed_while_it_settles(self, subject: Subject) -> None:
+        """The item is settled or freed, not both."""
         backends = await connections(subject, 2)
         leases = [await start_one(subject.backend, item(f"a{n}"), f"w{n}") for n in range(50)]
 
-        async def play(n: int) -> None:
+        async def race(n: int) -> None:
             outcome, freed = await asyncio.gather(
                 settle_one(backends[0], succeed(leases[n])), backends[1].remove_worker(f"w{n}")
             )
@@ -113,16 +113,16 @@ class SettleRaceCases:
             expected = "success" if outcome.verb == "applied" else "ready"
             assert await status(subject.backend, f"a{n}") == expected
 
-        await rounds(50, play)
+        await run_rounds(50, race)
         await consistent(subject.backend)
 
     @needs("operating", "fencing")
-    async def test_deleted_while_it_settles(self, subject: Subject) -> None:
-        """Gone either way, and nothing of it is left: not the child, not the group."""
+    async def test_an_item_is_deleted_while_it_settles(self, subject: Subject) -> None:
+        """It is gone either way, with its child and its group."""
         backends = await connections(subject, 2)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
 
-        async def play(n: int) -> None:
+        async def race(n: int) -> None:
             outcome, _ = await asyncio.gather(
                 settle_one(backends[0], succeed(leases[n], item(f"c{n}"))), backends[1].delete([f"a{n}"])
             )
@@ -130,29 +130,29 @@ class SettleRaceCases:
             assert await statuses(subject.backend, f"a{n}", f"c{n}") == [None, None]
             assert list(await subject.backend.group([f"a{n}"])) == [None]
 
-        await rounds(50, play)
+        await run_rounds(50, race)
         assert await claim_ids(subject.backend) == []
         await consistent(subject.backend)
 
     @needs("operating")
-    async def test_requeued_by_two_at_once(self, subject: Subject) -> None:
-        """One of them changes it; the group opens once."""
+    async def test_two_operators_requeue_one_item(self, subject: Subject) -> None:
+        """One of them changes it, and the group opens once."""
         backends = await connections(subject, 4)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(40)))
         await apply(subject.backend, *(die(lease) for lease in leases))
 
-        async def play(n: int) -> list[Changed]:
+        async def race(n: int) -> list[Changed]:
             return await asyncio.gather(*(backend.requeue([f"a{n}"]) for backend in backends))
 
-        for changed in await rounds(40, play):
+        for changed in await run_rounds(40, race):
             assert sum(len(one.items) for one in changed) == 1
-        assert await recount(subject.backend, "a0") == 1
+        assert await open_members(subject.backend, "a0") == 1
         assert len(await claim_ids(subject.backend)) == 40
         await consistent(subject.backend)
 
     @needs("operating")
-    async def test_operators_and_claims_at_once(self, subject: Subject) -> None:
-        """Cancels, triggers, completions and claims of the same items end, each item in one state."""
+    async def test_operators_and_claims_race_for_the_same_items(self, subject: Subject) -> None:
+        """Cancels, completions and claims all end, and each item is in one state."""
         backends = await connections(subject, 4)
         names = [f"a{n}" for n in range(60)]
         await submit(subject.backend, *(item(name) for name in names))
@@ -173,45 +173,45 @@ class SettleRaceCases:
 
 
 class LostAnswerCases:
-    async def test_a_settle_that_was_cancelled_can_be_repeated(self, subject: Subject) -> None:
-        """It may or may not have happened; repeated, it has, once."""
+    async def test_a_cancelled_settle_can_be_repeated(self, subject: Subject) -> None:
+        """The first call may or may not have happened. After the second it has happened once."""
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(30)))
         for n, lease in enumerate(leases):
             settlement = succeed(lease, item(f"c{n}"))
-            await cut_short(settle(subject.backend, settlement), n % 6)
+            await cancel_after(settle(subject.backend, settlement), n % 6)
             assert (await settle_one(subject.backend, settlement)).verb == "applied"
         assert len(await claim_ids(subject.backend)) == 30
         await consistent(subject.backend)
 
-    async def test_a_submit_that_was_cancelled_can_be_repeated(self, subject: Subject) -> None:
-        """With a key: stored once, and answered the same."""
+    async def test_a_cancelled_submit_can_be_repeated(self, subject: Subject) -> None:
+        """With a key the item is stored once, and the answer is the same."""
         for n in range(30):
             new = item(f"a{n}", key=f"k{n}")
-            await cut_short(submit(subject.backend, new), n % 6)
+            await cancel_after(submit(subject.backend, new), n % 6)
             assert only(await submit(subject.backend, new)).id == f"a{n}"
         assert len(await claim_ids(subject.backend)) == 30
         await consistent(subject.backend)
 
-    async def test_a_claim_that_was_cancelled_leaves_orphans(self, subject: Subject) -> None:
-        """What nobody holds is found through `unknown_leases`; nothing is lost."""
+    async def test_leases_of_a_cancelled_claim_are_found(self, subject: Subject) -> None:
+        """`unknown_leases` returns them, so that no item is lost."""
         backend = subject.backend
         await submit(backend, *(item(f"a{n}") for n in range(30)))
-        held: dict[str, Lease] = {}
+        found: dict[str, Lease] = {}
         for n in range(30):
-            await cut_short(claim(backend, 1), n % 6)
-            for lease in await backend.unknown_leases("w", [one.token for one in held.values()]):
-                held[lease.id] = lease
+            await cancel_after(claim(backend, 1), n % 6)
+            for lease in await backend.unknown_leases("w", [one.token for one in found.values()]):
+                found[lease.id] = lease
         for lease in [*await claim(backend), *await backend.unknown_leases("w", [])]:
-            held[lease.id] = lease
-        assert len(held) == 30
-        await apply(backend, *(succeed(lease) for lease in held.values()))
+            found[lease.id] = lease
+        assert len(found) == 30
+        await apply(backend, *(succeed(lease) for lease in found.values()))
         await consistent(backend)
 
 
-async def cut_short(call: Awaitable[object], turns: int) -> None:
-    """Start a call and cancel it after so many turns of the loop. It has ended when this returns."""
+async def cancel_after(call: Awaitable[object], iterations: int) -> None:
+    """Start a call and cancel it after that many iterations of the event loop. Return when it has ended."""
     task = asyncio.ensure_future(call)
-    for _ in range(turns):
+    for _ in range(iterations):
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])

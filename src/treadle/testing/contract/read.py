@@ -1,4 +1,4 @@
-"""Reads: get, ended, list, counts."""
+"""Get, ended, list, counts and now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .build import (
     claim,
     claim_one,
     contribute,
+    dependent,
     die,
     end,
-    gate,
     item,
     items,
     near,
@@ -38,36 +38,36 @@ async def ids(backend: Backend, **where: Any) -> list[str]:
 
 
 class ReadCases:
-    async def test_get_answers_in_the_order_asked_for(self, backend: Backend) -> None:
-        """None for what does not exist; the same id twice, twice."""
+    async def test_get_answers_in_the_order_of_the_request(self, backend: Backend) -> None:
+        """None for a missing id. A repeated id is answered each time."""
         await submit(backend, item("a"), item("b"))
-        found = await backend.get(["b", "nobody", "a", "b"])
+        found = await backend.get(["b", "missing", "a", "b"])
         assert [one and one.id for one in found] == ["b", None, "a", "b"]
         assert list(await backend.get([])) == []
 
-    async def test_get_of_many(self, backend: Backend) -> None:
+    async def test_get_reads_a_thousand_items(self, backend: Backend) -> None:
         """A thousand at once."""
         new = items(1000)
         await submit(backend, *new)
         found = await backend.get([one.id for one in reversed(new)])
         assert [one and one.id for one in found] == [one.id for one in reversed(new)]
 
-    async def test_ended_says_what_has_ended_and_what_is_missing(self, backend: Backend) -> None:
-        """One look for all that a process waits for; what is still open is in neither."""
+    async def test_ended_reports_ended_and_missing_items(self, backend: Backend) -> None:
+        """One read covers everything that a process waits for. Open items are in neither set."""
         first, second = await start(backend, item("done"), item("half"))
         await apply(backend, contribute(first, b"v"), succeed(second, item("child")))
         await submit(backend, item("open"))
-        refs = [("default", name) for name in ("done", "half", "open", "nobody")]
+        refs = [("default", name) for name in ("done", "half", "open", "missing")]
         found = await backend.ended(refs, refs)
         assert {ref: one.status for ref, one in found.items.items()} == {
             ("default", "done"): "success",
             ("default", "half"): "success",
         }
         assert {ref: one.value for ref, one in found.groups.items()} == {("default", "done"): b"v"}
-        assert found.missing == {("default", "nobody")}
+        assert found.missing == {("default", "missing")}
 
     async def test_ended_shows_results_and_failures(self, backend: Backend) -> None:
-        """What a waiter needs: the result, or why there is none."""
+        """A waiter needs the result, or the reason why there is none."""
         await end(backend, item("dead"), how=die)
         await end(backend, item("good"))
         found = await backend.ended([("default", "dead"), ("default", "good")], [("default", "dead")])
@@ -78,14 +78,14 @@ class ReadCases:
         assert failed is not None
         assert failed.id == "dead"
 
-    async def test_ended_of_a_member_is_no_group(self, backend: Backend) -> None:
-        """Asked for as a group, the id of an item that is not a root is missing."""
+    async def test_ended_reports_a_member_as_a_missing_group(self, backend: Backend) -> None:
+        """The id of an item that is not a root is not a group."""
         await apply(backend, succeed(await start_one(backend, item("root")), item("child")))
         found = await backend.ended([], [("default", "child"), ("default", "root")])
         assert found.missing == frozenset({("default", "child")})
         assert not found.groups
 
-    async def test_ended_of_nothing(self, backend: Backend) -> None:
+    async def test_ended_accepts_no_ids(self, backend: Backend) -> None:
         """Nothing asked, nothing answered."""
         found = await backend.ended([], [])
         assert (dict(found.items), dict(found.groups), found.missing) == ({}, {}, frozenset())
@@ -93,8 +93,8 @@ class ReadCases:
 
 class ListCases:
     @needs("listing")
-    async def test_newest_first_unless_asked_otherwise(self, backend: Backend) -> None:
-        """In the order of their submission, children at their settlement."""
+    async def test_list_is_newest_first_by_default(self, backend: Backend) -> None:
+        """The order is that of submission. Children are submitted by their parent's settlement."""
         lease = await start_one(backend, item("a"))
         await submit(backend, item("b"), item("c"))
         await apply(backend, succeed(lease, item("d")))
@@ -105,11 +105,11 @@ class ListCases:
         assert [one.id for one in page.items] == ["a", "b", "c", "d"]
 
     @needs("listing")
-    async def test_a_list_shows_what_get_shows(self, backend: Backend) -> None:
-        """But for the history and `waiting_for`, which only `get` reads."""
+    async def test_list_shows_what_get_shows(self, backend: Backend) -> None:
+        """Except for the history and `waiting_for`, which only `get` reads."""
         first, second = await start(backend, item("a", workflow="w", key="k"), item("b"))
         await apply(backend, retry(first, 100), succeed(second))
-        await submit(backend, gate("x", id="c"))
+        await submit(backend, dependent("x", id="c"))
         for listed in await everything(backend):
             read = only(await backend.get([listed.id]))
             assert isinstance(read, ItemState)
@@ -118,7 +118,7 @@ class ListCases:
             assert listed == read
 
     @needs("listing")
-    async def test_each_filter(self, backend: Backend) -> None:
+    async def test_list_filters_by_each_field(self, backend: Backend) -> None:
         """Every field of the filter, alone."""
         await submit(backend, item("a", "mail", queue="bulk"), item("b", workflow="w"), item("c", key="k"))
         await submit(backend, item("d", tenant="acme"))
@@ -134,17 +134,17 @@ class ListCases:
         assert await ids(backend, type="nothing") == []
 
     @needs("listing")
-    async def test_a_reason_of_statuses_that_have_none(self, backend: Backend) -> None:
-        """Only what is dead has one."""
+    async def test_list_by_reason_matches_only_dead_items(self, backend: Backend) -> None:
+        """Also when the filter names other statuses."""
         await end(backend, item("a"), how=die)
         assert await ids(backend, status=("dead", "ready"), reason="aborted") == ["a"]
         assert await ids(backend, status=("success", "ready"), reason="aborted") == []
         assert await ids(backend, status=("cancelled",), reason="aborted") == []
 
     @needs("listing")
-    async def test_any_of_several_statuses(self, backend: Backend) -> None:
-        """Empty: every status."""
-        await submit(backend, item("ready"), item("scheduled", delay=100), gate("x", id="blocked"))
+    async def test_list_matches_any_of_several_statuses(self, backend: Backend) -> None:
+        """No statuses mean every status."""
+        await submit(backend, item("ready"), item("scheduled", delay=100), dependent("x", id="blocked"))
         await start(backend, item("running"))
         await end(backend, item("success"))
         await end(backend, item("dead"), how=die)
@@ -156,8 +156,8 @@ class ListCases:
         assert len(await ids(backend)) == 7
 
     @needs("listing")
-    async def test_by_group(self, backend: Backend) -> None:
-        """A group's members, its root among them."""
+    async def test_list_filters_by_group(self, backend: Backend) -> None:
+        """The root is part of its group."""
         await apply(backend, succeed(await start_one(backend, item("root")), item("a"), item("b")))
         await submit(backend, item("c"))
         assert await ids(backend, group_id="root") == ["root", "a", "b"]
@@ -165,15 +165,15 @@ class ListCases:
         assert await ids(backend, group_id="a") == []
 
     @needs("listing")
-    async def test_by_key_all_that_ever_had_it(self, backend: Backend) -> None:
-        """Also those from whom it was taken over."""
+    async def test_list_by_key_shows_every_item_that_had_it(self, backend: Backend) -> None:
+        """Including items whose key was taken over."""
         await end(backend, item("a", key="k"))
         await submit(backend, item("b", key="k"))
         assert await ids(backend, key="k") == ["a", "b"]
 
     @needs("listing")
-    async def test_since_and_until(self, subject: Subject) -> None:
-        """Queued at or after `since`, before `until`."""
+    async def test_list_filters_by_since_and_until(self, subject: Subject) -> None:
+        """Queued at or after `since`, and before `until`."""
         backend = subject.backend
         instants: list[float] = []
         for name in "abc":
@@ -186,7 +186,7 @@ class ListCases:
         assert await ids(backend, since=instants[2] + 50) == []
 
     @needs("listing")
-    async def test_everything_given_must_hold(self, backend: Backend) -> None:
+    async def test_list_combines_filters_with_and(self, backend: Backend) -> None:
         """Filters add up."""
         await submit(
             backend, item("a", "mail", queue="x"), item("b", "mail", queue="y"), item("c", queue="x")
@@ -196,8 +196,8 @@ class ListCases:
         assert await ids(backend, **where) == ["a"]
 
     @needs("listing")
-    async def test_pages(self, backend: Backend) -> None:
-        """`limit` at a time; the cursor says where the rest begins, None that there is none."""
+    async def test_list_returns_pages_with_a_cursor(self, backend: Backend) -> None:
+        """A page has at most `limit` items. The cursor is None on the last page."""
         await submit(backend, *(item(f"i{n}") for n in range(10)))
         seen: list[str] = []
         cursor: str | None = None
@@ -210,7 +210,7 @@ class ListCases:
         assert seen == [f"i{n}" for n in reversed(range(10))]
 
     @needs("listing")
-    async def test_a_page_of_all(self, backend: Backend) -> None:
+    async def test_a_list_that_fits_one_page_has_no_cursor(self, backend: Backend) -> None:
         """A list that ends with its page has no cursor."""
         await submit(backend, *items(3))
         assert (await backend.list(Filter(), limit=4)).cursor is None
@@ -218,8 +218,8 @@ class ListCases:
 
     @needs("listing", "operating")
     @pytest.mark.parametrize("oldest_first", [False, True])
-    async def test_a_cursor_stays_good(self, backend: Backend, oldest_first: bool) -> None:
-        """Items come, go and change: none that exists throughout is skipped or shown twice."""
+    async def test_a_cursor_survives_changes(self, backend: Backend, oldest_first: bool) -> None:
+        """While items come, go and change, no item that exists throughout is skipped or shown twice."""
         names = [f"i{n}" for n in range(30)]
         await submit(backend, *(item(name) for name in names))
         doomed, seen, cursor = {"i4", "i9", "i10", "i20", "i25"}, list[str](), None
@@ -238,15 +238,15 @@ class ListCases:
 
     @needs("listing")
     @pytest.mark.parametrize("cursor", ["nonsense", "", "🜂", "null", "'; --", "AAAA"])
-    async def test_a_cursor_of_somebody_else_is_refused(self, backend: Backend, cursor: str) -> None:
+    async def test_an_invalid_cursor_is_refused(self, backend: Backend, cursor: str) -> None:
         """`InputError`."""
         await submit(backend, *items(3))
         with pytest.raises(InputError):
             await backend.list(Filter(), cursor=cursor)
 
     @needs("listing")
-    async def test_a_limit_of_a_thousand(self, backend: Backend) -> None:
-        """The most there is."""
+    async def test_list_returns_up_to_a_thousand_items(self, backend: Backend) -> None:
+        """This is the largest limit."""
         await submit(backend, *items(1005))
         page = await backend.list(Filter(), limit=1000)
         assert len(page.items) == 1000
@@ -256,8 +256,8 @@ class ListCases:
 
 class CountCases:
     @needs("listing")
-    async def test_the_open_and_the_dead_are_counted(self, backend: Backend) -> None:
-        """By tenant, queue, type and status; the rest only if asked for."""
+    async def test_counts_covers_open_and_dead_items(self, backend: Backend) -> None:
+        """By tenant, queue, type and status. `ended=True` adds the other ended items."""
         await submit(backend, *items(3), *items(2, type="mail", queue="bulk"), item(tenant="acme", delay=9))
         await end(backend, item())
         await end(backend, item(), how=die)
@@ -281,14 +281,14 @@ class CountCases:
 
     @needs("listing")
     async def test_an_empty_store_counts_nothing(self, backend: Backend) -> None:
-        """Nothing there, nothing counted; and nothing left over of what is gone."""
+        """An ended item leaves no open count behind."""
         assert [count for count in await backend.counts(ended=True) if count.count] == []
         await end(backend, item())
         assert [count for count in await backend.counts() if count.count] == []
 
     @needs("listing")
     async def test_counts_follow_every_step(self, subject: Subject) -> None:
-        """An item is counted in exactly one status, always."""
+        """An item is counted in exactly one status at any time."""
         backend = subject.backend
         await submit(backend, item("a", delay=100))
         await consistent(backend)
@@ -301,7 +301,7 @@ class CountCases:
         await consistent(backend)
 
     async def test_now_is_the_stores_clock(self, subject: Subject) -> None:
-        """Epoch seconds, moving forward."""
+        """Epoch seconds that move forward, the same for every connection."""
         before = await subject.backend.now()
         assert before > 1_000_000_000
         await subject.advance(500)

@@ -1,4 +1,4 @@
-"""Operator verbs: requeue, trigger."""
+"""Requeue and trigger."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .build import (
     claim_ids,
     claim_one,
     contribute,
+    dependent,
     die,
     doomed_lease,
     end,
-    gate,
     group,
     item,
     items,
@@ -36,14 +36,14 @@ from .build import (
     succeed,
     verdicts,
 )
-from .check import consistent, recount
+from .check import consistent, open_members
 from .subject import Subject, needs
 
 
 class RequeueCases:
     @needs("operating")
-    async def test_a_dead_item_is_ready_again(self, backend: Backend) -> None:
-        """With attempt 0; the answer shows it as it was; its group opens again."""
+    async def test_a_requeued_item_is_ready_with_attempt_0(self, backend: Backend) -> None:
+        """The answer shows the item as it was. Its group opens again."""
         await end(backend, item("a"), how=die)
         changed = await backend.requeue(["a"])
         assert [(one.id, one.status, one.reason) for one in changed.items] == [("a", "dead", "aborted")]
@@ -55,21 +55,21 @@ class RequeueCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_others_are_skipped(self, backend: Backend) -> None:
-        """Only what is dead; what does not exist is skipped too."""
+    async def test_requeue_skips_items_that_are_not_dead(self, backend: Backend) -> None:
+        """Missing ids are skipped too."""
         await end(backend, item("success"))
         await end(backend, item("cancelled"), how=abandon)
         await end(backend, item("dead"), how=die)
         await submit(backend, item("ready"))
-        changed = await backend.requeue(["success", "cancelled", "nobody", "ready", "dead", "dead"])
+        changed = await backend.requeue(["success", "cancelled", "missing", "ready", "dead", "dead"])
         assert [one.id for one in changed.items] == ["dead"]
         assert await statuses(backend, "success", "cancelled", "ready") == ["success", "cancelled", "ready"]
         assert (await backend.requeue([])).items == ()
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_finished_group_opens_again(self, backend: Backend) -> None:
-        """With its value, version and `final` as they were; it ends once more, once."""
+    async def test_requeue_opens_an_ended_group_again(self, backend: Backend) -> None:
+        """Value, version and `final` stay. The group ends once more."""
         root = await start_one(backend, item("root"))
         await apply(backend, succeed(root, item("a"), item("b")))
         leases = by_id(await claim(backend))
@@ -86,32 +86,32 @@ class RequeueCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_requeued_member_may_queue_more(self, backend: Backend) -> None:
-        """The group it opened again counts its children like before."""
+    async def test_a_requeued_item_may_queue_children(self, backend: Backend) -> None:
+        """The group that it opened again counts them."""
         await end(backend, item("root"), how=die)
         await backend.requeue(["root"])
         await apply(backend, succeed(await claim_one(backend), item("child")))
-        assert await recount(backend, "root") == 1
+        assert await open_members(backend, "root") == 1
         assert len((await apply(backend, succeed(await claim_one(backend)))).effects.closed) == 1
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_member_of_an_open_group(self, backend: Backend) -> None:
-        """It is counted as open again; the group has not ended, and ends with the last."""
+    async def test_a_requeued_member_counts_as_open_again(self, backend: Backend) -> None:
+        """The group was still open and ends with its last member."""
         root = await start_one(backend, item("root"))
         await apply(backend, succeed(root, item("a"), item("b")))
         leases = by_id(await claim(backend))
         await apply(backend, die(leases["a"]))
         await backend.requeue(["a"])
-        assert await recount(backend, "root") == 2
+        assert await open_members(backend, "root") == 2
         assert (await apply(backend, succeed(leases["b"]))).effects.closed == ()
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert [closed.id for closed in settled.effects.closed] == ["root"]
 
     @needs("operating")
-    async def test_a_gate_no_longer_waits(self, backend: Backend) -> None:
-        """What it waited for no longer matters."""
-        await submit(backend, gate("x", "y", id="a", need=3))
+    async def test_a_requeued_item_no_longer_waits_for_its_dependencies(self, backend: Backend) -> None:
+        """It runs although they are not met."""
+        await submit(backend, dependent("x", "y", id="a", need=3))
         await apply(backend, die(await doomed_lease(backend)))
         await backend.requeue(["a"])
         lease = await claim_one(backend)
@@ -121,7 +121,7 @@ class RequeueCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_deadline_is_lifted(self, subject: Subject) -> None:
+    async def test_requeue_removes_the_deadline(self, subject: Subject) -> None:
         """An expired item can run."""
         await submit(subject.backend, item("a", expires_in=50))
         await subject.advance(60)
@@ -131,8 +131,8 @@ class RequeueCases:
         assert (lease.verdict, lease.deadline) == (None, None)
 
     @needs("operating")
-    async def test_the_budget_begins_anew(self, backend: Backend) -> None:
-        """The whole budget is there again, and can be lost again."""
+    async def test_a_requeued_item_has_all_its_attempts_again(self, backend: Backend) -> None:
+        """And it can lose all of them again."""
         await submit(backend, item("a", attempts=1))
         await claim(backend, worker="w1")
         await backend.remove_worker("w1")
@@ -143,8 +143,8 @@ class RequeueCases:
         assert await verdicts(backend) == {"a": "lease_lost"}
 
     @needs("operating")
-    async def test_a_loss_before_it_does_not_count(self, backend: Backend) -> None:
-        """One lost lease, a death, a requeue: the next loss is a first one, and waits for nothing."""
+    async def test_losses_before_a_requeue_do_not_count(self, backend: Backend) -> None:
+        """The next loss counts as the first one, without a wait."""
         await submit(backend, item("a"))
         await claim(backend, worker="w1")
         await backend.remove_worker("w1")
@@ -155,8 +155,8 @@ class RequeueCases:
         assert await status(backend, "a") == "ready"
 
     @needs("operating", "fencing")
-    async def test_an_old_token_does_not_come_back(self, backend: Backend) -> None:
-        """The lease that killed it says nothing about its new life."""
+    async def test_a_token_from_before_the_requeue_changes_nothing(self, backend: Backend) -> None:
+        """The lease that ended the item cannot settle it again."""
         lease = await start_one(backend, item("a"))
         await apply(backend, die(lease))
         await backend.requeue(["a"])
@@ -166,8 +166,8 @@ class RequeueCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_by_filter(self, backend: Backend) -> None:
-        """The dead ones that a filter finds."""
+    async def test_requeue_accepts_a_filter(self, backend: Backend) -> None:
+        """It requeues the dead items that match."""
         await end(backend, item("a", "mail"), item("b", "sms"), item("c", "mail", queue="bulk"), how=die)
         await end(backend, item("d", "mail"))
         changed = await backend.requeue(Filter(type="mail", queue="default"))
@@ -178,16 +178,16 @@ class RequeueCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_the_oldest_first_and_no_more_than_the_limit(self, backend: Backend) -> None:
-        """`limit` bounds what a filter finds."""
+    async def test_requeue_by_filter_takes_the_oldest_up_to_the_limit(self, backend: Backend) -> None:
+        """Five match, and two are requeued."""
         await end(backend, *(item(f"d{n}") for n in range(5)), how=die)
         changed = await backend.requeue(Filter(), limit=2)
         assert sorted(one.id for one in changed.items) == ["d0", "d1"]
         assert sorted(await claim_ids(backend)) == ["d0", "d1"]
 
     @needs("operating")
-    async def test_redrives_are_counted_and_back_off(self, subject: Subject) -> None:
-        """Only what was requeued this way fewer times, due `backoff * 2 ** times` seconds from now."""
+    async def test_redrives_are_counted_and_delayed(self, subject: Subject) -> None:
+        """Only items with fewer redrives are requeued, due in `backoff * 2 ** times` seconds."""
         backend = subject.backend
         await submit(backend, item("a"))
         for wait in (100, 200, 400):
@@ -203,8 +203,8 @@ class RequeueCases:
         assert await status(backend, "a") == "dead"
 
     @needs("operating")
-    async def test_a_plain_requeue_resets_the_count(self, backend: Backend) -> None:
-        """Somebody decided: the redrives begin anew."""
+    async def test_a_plain_requeue_resets_the_number_of_redrives(self, backend: Backend) -> None:
+        """An operator decided, so the redrives start from 0."""
         await end(backend, item("a"), how=die)
         for _ in range(2):
             assert len((await backend.requeue(["a"], redrives=1)).items) == 1
@@ -216,8 +216,8 @@ class RequeueCases:
 
 class TriggerCases:
     @needs("operating")
-    async def test_a_scheduled_item_is_due_now(self, backend: Backend) -> None:
-        """Delayed, retried or deferred; the answer shows it as it was."""
+    async def test_a_triggered_item_is_due_now(self, backend: Backend) -> None:
+        """Whether it was delayed, retried or deferred. The answer shows the item as it was."""
         lease = await start_one(backend, item("a"))
         await apply(backend, retry(lease, 1000))
         await submit(backend, item("b", delay=1000))
@@ -230,24 +230,26 @@ class TriggerCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_nothing_is_triggered_if_one_does_not_exist(self, backend: Backend) -> None:
-        """All or nothing: `NotFound`."""
+    async def test_trigger_changes_nothing_if_one_item_is_missing(self, backend: Backend) -> None:
+        """`NotFound`."""
         await submit(backend, item("a", delay=1000))
         with pytest.raises(NotFound):
-            await backend.trigger(["a", "nobody"])
+            await backend.trigger(["a", "missing"])
         assert await status(backend, "a") == "scheduled"
         assert await claim_ids(backend) == []
 
     @needs("operating")
     @pytest.mark.parametrize("which", ["ready", "blocked", "running", "success", "dead", "cancelled"])
-    async def test_nothing_is_triggered_if_one_is_not_scheduled(self, backend: Backend, which: str) -> None:
-        """All or nothing: `NotTriggerable`, naming its status."""
+    async def test_trigger_changes_nothing_if_one_item_is_not_scheduled(
+        self, backend: Backend, which: str
+    ) -> None:
+        """`NotTriggerable` names its status."""
         await submit(backend, item("a", delay=1000))
         await start(backend, item("running"))
         await end(backend, item("success"))
         await end(backend, item("dead"), how=die)
         await end(backend, item("cancelled"), how=abandon)
-        await submit(backend, item("ready"), gate("x", id="blocked", delay=1000))
+        await submit(backend, item("ready"), dependent("x", id="blocked", delay=1000))
         with pytest.raises(NotTriggerable) as refusal:
             await backend.trigger(["a", which])
         assert (refusal.value.id, refusal.value.status) == (which, which)
@@ -255,16 +257,16 @@ class TriggerCases:
         assert await claim_ids(backend) == ["ready"]
 
     @needs("operating")
-    async def test_nothing_to_trigger(self, backend: Backend) -> None:
-        """None for none; one named twice is triggered once."""
+    async def test_trigger_accepts_no_ids_and_repeated_ids(self, backend: Backend) -> None:
+        """No ids change nothing. A repeated id is triggered once."""
         assert (await backend.trigger([])).items == ()
         await submit(backend, item("a", delay=1000))
         await backend.trigger(["a", "a"])
         assert await claim_ids(backend) == ["a"]
 
     @needs("operating")
-    async def test_what_is_triggered_goes_to_the_end_of_the_line(self, backend: Backend) -> None:
-        """Due now is due now, not earlier."""
+    async def test_a_triggered_item_goes_behind_ready_items(self, backend: Backend) -> None:
+        """It is due now, not earlier."""
         await submit(backend, item("a", delay=1000))
         await submit(backend, *items(2))
         await backend.trigger(["a"])

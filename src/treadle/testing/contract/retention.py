@@ -9,15 +9,15 @@ from treadle.item import Limit, PermitRequest
 from .build import (
     abandon,
     apply,
-    ask,
     by_id,
     claim,
+    claim_answer,
     claim_ids,
     claim_one,
+    dependent,
     die,
     end,
     exists,
-    gate,
     group,
     item,
     items,
@@ -37,8 +37,8 @@ DAY = 86_400.0
 
 class RetentionCases:
     @needs("operating")
-    async def test_items_are_kept_for_a_time(self, subject: Subject) -> None:
-        """`keep` seconds after the end of the group: success and cancelled."""
+    async def test_prune_removes_items_after_keep(self, subject: Subject) -> None:
+        """`keep` counts seconds from the end of the group, for successful and cancelled items."""
         backend = subject.backend
         await end(backend, item("success", keep=100), item("longer", keep=500))
         await end(backend, item("cancelled", keep=100), how=abandon)
@@ -51,8 +51,8 @@ class RetentionCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_the_dead_are_kept_until_someone_decides(self, subject: Subject) -> None:
-        """`keep_dead`, None by default."""
+    async def test_dead_items_are_kept_unless_keep_dead_is_set(self, subject: Subject) -> None:
+        """`keep_dead` is None by default."""
         await end(subject.backend, item("a", keep=1), item("b", keep_dead=100.0, keep=1), how=die)
         await subject.advance(50)
         assert await subject.backend.prune() == 0
@@ -62,14 +62,14 @@ class RetentionCases:
 
     @needs("operating")
     async def test_open_items_are_never_pruned(self, subject: Subject) -> None:
-        """However old."""
-        await submit(subject.backend, item("a", keep=0), gate("x", id="b", keep=0))
+        """Their age does not matter."""
+        await submit(subject.backend, item("a", keep=0), dependent("x", id="b", keep=0))
         await start_one(subject.backend, item("c", keep=0))
         await subject.advance(100 * DAY)
         assert await subject.backend.prune() == 0
 
     @needs("operating")
-    async def test_the_time_counts_from_the_end_of_the_group(self, subject: Subject) -> None:
+    async def test_keep_counts_from_the_end_of_the_group(self, subject: Subject) -> None:
         """While a member is open, the ended ones stay."""
         backend = subject.backend
         await apply(backend, succeed(await start_one(backend, item("root", keep=10)), item("a", keep=10)))
@@ -82,8 +82,8 @@ class RetentionCases:
         assert await statuses(backend, "root", "a") == [None, None]
 
     @needs("operating")
-    async def test_a_group_that_opened_again_is_kept(self, subject: Subject) -> None:
-        """Its time counts from its last end."""
+    async def test_keep_counts_from_the_last_end_of_a_reopened_group(self, subject: Subject) -> None:
+        """Ends from before the requeue do not count."""
         backend = subject.backend
         root = await start_one(backend, item("root", keep=100))
         await apply(backend, succeed(root, item("a", keep=100)))
@@ -99,10 +99,8 @@ class RetentionCases:
         assert await backend.prune() == 2
 
     @needs("operating")
-    async def test_a_group_that_opened_again_is_kept_also_in_the_middle_of_its_going(
-        self, subject: Subject
-    ) -> None:
-        """Some members went before it opened again; for the others time counts from its last end."""
+    async def test_keep_counts_from_the_last_end_of_a_partly_pruned_group(self, subject: Subject) -> None:
+        """Some members were pruned before it opened again. The others are kept from its last end on."""
         backend = subject.backend
         root = await start_one(backend, item("root", keep=10))
         await apply(backend, succeed(root, item("long", keep=100), item("dying", keep=100)))
@@ -121,11 +119,11 @@ class RetentionCases:
         assert await backend.prune() == 2
 
     @needs("operating")
-    async def test_what_an_open_item_waits_for_is_kept(self, subject: Subject) -> None:
-        """Blocked, ready or running: it will want to see the result. Then it may go."""
+    async def test_a_prerequisite_of_an_open_item_is_kept(self, subject: Subject) -> None:
+        """A blocked, ready or running dependent may still read its result. Afterwards it is pruned."""
         backend = subject.backend
         await end(backend, item("p", keep=10))
-        await submit(backend, gate("p", "q", id="blocked"), gate("p", id="ready"))
+        await submit(backend, dependent("p", "q", id="blocked"), dependent("p", id="ready"))
         await subject.advance(1000)
         assert await backend.prune() == 0
         lease = await claim_one(backend)
@@ -139,21 +137,23 @@ class RetentionCases:
 
     @needs("operating")
     @pytest.mark.parametrize("need", [1, 2])
-    async def test_what_a_dead_item_waited_for_goes(self, subject: Subject, need: int) -> None:
-        """Dead is not open, whether it ran or was doomed, however long it is kept."""
+    async def test_a_prerequisite_of_a_dead_item_is_pruned(self, subject: Subject, need: int) -> None:
+        """The dependent is not open, whether it ran or was doomed."""
         backend = subject.backend
         await end(backend, item("p", keep=10))
-        await submit(backend, gate("p", id="a", need=need), gate("p", "never", id="b", expires_in=50))
+        await submit(
+            backend, dependent("p", id="a", need=need), dependent("p", "never", id="b", expires_in=50)
+        )
         await subject.advance(100)
         assert await backend.prune() == 0
-        await apply(backend, *(die(lease) for lease in (await ask(backend)).leases))
+        await apply(backend, *(die(lease) for lease in (await claim_answer(backend)).leases))
         assert await statuses(backend, "a", "b") == ["dead", "dead"]
         assert await backend.prune() == 1
         assert not await exists(backend, "p")
 
     @needs("operating")
-    async def test_ids_and_keys_are_free_afterwards(self, subject: Subject) -> None:
-        """Pruned is gone."""
+    async def test_ids_and_keys_of_pruned_items_are_free(self, subject: Subject) -> None:
+        """They can be used for a new item."""
         await end(subject.backend, item("a", key="k", keep=10))
         await subject.advance(20)
         assert await subject.backend.prune() == 1
@@ -162,8 +162,8 @@ class RetentionCases:
         assert (await group(subject.backend, "a")).open == 1
 
     @needs("operating")
-    async def test_in_bounded_portions(self, subject: Subject) -> None:
-        """Up to `limit`; a full portion means that there may be more."""
+    async def test_prune_removes_at_most_limit_items(self, subject: Subject) -> None:
+        """A full portion means that there may be more."""
         await end(subject.backend, *items(25, keep=10))
         await submit(subject.backend, item("stays"))
         await subject.advance(20)
@@ -172,8 +172,8 @@ class RetentionCases:
         await consistent(subject.backend)
 
     @needs("operating")
-    async def test_a_group_may_go_piece_by_piece(self, subject: Subject) -> None:
-        """Members have their own time; the dead one stays, and can be requeued."""
+    async def test_members_of_a_group_are_pruned_one_by_one(self, subject: Subject) -> None:
+        """Each has its own `keep`. The dead member stays and can be requeued."""
         backend = subject.backend
         root = await start_one(backend, item("root", keep=1000))
         await apply(backend, succeed(root, item("short", keep=10), item("dead", keep=10)))
@@ -191,8 +191,8 @@ class RetentionCases:
         await consistent(backend)
 
     @needs("operating")
-    async def test_a_dead_member_outlives_its_root(self, subject: Subject) -> None:
-        """Requeued when the root is long gone, it runs and ends like any other."""
+    async def test_a_dead_member_can_be_requeued_after_its_root_is_pruned(self, subject: Subject) -> None:
+        """It runs and ends like any other item."""
         backend = subject.backend
         root = await start_one(backend, item("root", keep=10))
         await apply(backend, succeed(root, item("dead", keep=10)))
@@ -206,11 +206,11 @@ class RetentionCases:
         await apply(backend, succeed(await claim_one(backend)))
         await subject.advance(20)
         assert await backend.prune() == 2
-        assert (await ask(backend)).leases == ()
+        assert (await claim_answer(backend)).leases == ()
 
     @needs("operating", "limits")
-    async def test_expired_keys_and_limits_go_as_well(self, subject: Subject) -> None:
-        """Without being counted, and without taking anything that is still held."""
+    async def test_prune_also_removes_expired_keys_and_limit_states(self, subject: Subject) -> None:
+        """They are not counted, and the ones still in force stay."""
         backend = subject.backend
         assert await backend.claim_key("short", "me", 10, tenant="default")
         assert await backend.claim_key("long", "me", 10_000, tenant="default")
@@ -223,10 +223,12 @@ class RetentionCases:
         assert (await backend.take_permits([PermitRequest((bucket,))]))[0].count == 0
 
     @needs("operating")
-    async def test_a_diamond_of_ended_items_goes(self, subject: Subject) -> None:
-        """Waiting for each other holds nothing once all have ended."""
+    async def test_ended_items_that_waited_for_each_other_are_pruned(self, subject: Subject) -> None:
+        """All of them have ended, so none keeps another."""
         backend = subject.backend
-        await submit(backend, item("a", keep=10), gate("a", id="b", keep=10), gate("a", "b", id="c", keep=10))
+        await submit(
+            backend, item("a", keep=10), dependent("a", id="b", keep=10), dependent("a", "b", id="c", keep=10)
+        )
         for _ in range(3):
             await apply(backend, succeed(await claim_one(backend)))
         await start(backend, item("other"))

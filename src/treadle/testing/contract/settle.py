@@ -1,4 +1,4 @@
-"""Settling: what each kind makes of an item, stale tokens, lost answers, poison."""
+"""Settle: the effect of each kind, stale and repeated tokens, and hostile settlements in one call."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .build import (
     claim_one,
     contribute,
     defer,
+    dependent,
     die,
-    gate,
     group,
     item,
     items,
@@ -45,8 +45,8 @@ KINDS: tuple[Kind, ...] = (succeed, retry, defer, release, die, abandon)
 
 
 class SettleKindCases:
-    async def test_success(self, backend: Backend) -> None:
-        """success: the result is kept, the attempt stays, the worker that ended it is named."""
+    async def test_success_keeps_the_result_and_the_attempt(self, backend: Backend) -> None:
+        """The item also names the worker that ended it."""
         await submit(backend, item("a"))
         await apply(backend, succeed(await claim_one(backend), result=b"42"))
         found = await state(backend, "a")
@@ -56,16 +56,16 @@ class SettleKindCases:
         assert await claim_ids(backend) == []
         await consistent(backend)
 
-    async def test_no_result_is_not_an_empty_one(self, backend: Backend) -> None:
-        """A result may be nothing, empty, or a megabyte: what is read is what was written."""
+    async def test_results_are_read_as_they_were_written(self, backend: Backend) -> None:
+        """A result may be None, empty, or a megabyte."""
         results = [None, b"", b"\x00", b"\xff" * 1_000_000]
         leases = await start(backend, *items(4))
         pairs = list(zip(leases, results, strict=True))
         await apply(backend, *(succeed(lease, result=result) for lease, result in pairs))
         assert [(await state(backend, lease.id)).result for lease in leases] == results
 
-    async def test_dead(self, backend: Backend) -> None:
-        """dead: reason and failure are kept, the failure also in the history."""
+    async def test_dead_keeps_the_reason_and_the_failure(self, backend: Backend) -> None:
+        """The failure is also part of the history."""
         await submit(backend, item("a"))
         lease = await claim_one(backend)
         failure = ErrorInfo("Boom", "it broke", "line 1")
@@ -73,27 +73,33 @@ class SettleKindCases:
         found = await state(backend, "a")
         assert (found.status, found.reason, found.attempt, found.result) == ("dead", "exhausted", 1, None)
         assert (found.error, found.error_type) == ("Boom: it broke", "Boom")
-        entry = only(found.history)
-        assert (entry.attempt, entry.error_type, entry.message, entry.traceback, entry.worker) == (
+        recorded = only(found.history)
+        assert (
+            recorded.attempt,
+            recorded.error_type,
+            recorded.message,
+            recorded.traceback,
+            recorded.worker,
+        ) == (
             1,
             "Boom",
             "it broke",
             "line 1",
             "w",
         )
-        assert entry.at == near(await backend.now())
+        assert recorded.at == near(await backend.now())
         await consistent(backend)
 
-    async def test_cancelled(self, backend: Backend) -> None:
-        """cancelled: terminal, without result or reason."""
+    async def test_cancelled_has_no_result_and_no_reason(self, backend: Backend) -> None:
+        """Cancelled is a terminal status."""
         lease = await start_one(backend, item("a"))
         await apply(backend, abandon(lease))
         found = await state(backend, "a")
         assert (found.status, found.reason, found.result, found.attempt) == ("cancelled", None, None, 1)
         await consistent(backend)
 
-    async def test_retry_later(self, subject: Subject) -> None:
-        """retry: scheduled, the attempt stays spent, the failure is kept."""
+    async def test_retry_with_a_delay_schedules_the_item(self, subject: Subject) -> None:
+        """The attempt stays spent, and the failure is kept."""
         lease = await start_one(subject.backend, item("a"))
         await apply(subject.backend, retry(lease, 100, message="again"))
         found = await state(subject.backend, "a")
@@ -104,24 +110,24 @@ class SettleKindCases:
         await subject.advance(101)
         assert (await claim_one(subject.backend)).attempt == 2
 
-    async def test_retry_now_goes_to_the_end_of_the_line(self, backend: Backend) -> None:
-        """retry, due: ready, behind those that were ready before."""
+    async def test_retry_without_a_delay_goes_behind_ready_items(self, backend: Backend) -> None:
+        """The item is ready, behind the items that were ready before."""
         await submit(backend, item("a"), item("b"))
         lease = only(await claim(backend, 1))
         await apply(backend, retry(lease))
         assert await status(backend, "a") == "ready"
         assert await claim_ids(backend) == ["b", "a"]
 
-    async def test_an_instant_to_retry_at_wins(self, backend: Backend) -> None:
-        """`run_at` over `delay`, as everywhere; one in the past is due."""
+    async def test_retry_prefers_run_at_over_delay(self, backend: Backend) -> None:
+        """A `run_at` in the past means due now."""
         now = await backend.now()
         first, second = await start(backend, item("a"), item("b"))
         await apply(backend, retry(first, run_at=now + 500), retry(second, 100, run_at=now - 10))
         assert (await state(backend, "a")).due_at == pytest.approx(now + 500, abs=0.001)
         assert await status(backend, "b") == "ready"
 
-    async def test_defer_gives_the_attempt_back(self, subject: Subject) -> None:
-        """defer: scheduled, nothing spent, nothing in the history; as often as one likes."""
+    async def test_a_deferred_item_gets_its_attempt_back(self, subject: Subject) -> None:
+        """It is scheduled, with no attempt spent and no history. It may be deferred any number of times."""
         await submit(subject.backend, item("a", attempts=2))
         for _ in range(5):
             lease = await claim_one(subject.backend)
@@ -132,20 +138,20 @@ class SettleKindCases:
             await subject.advance(101)
         await consistent(subject.backend)
 
-    async def test_defer_now_goes_to_the_end_of_the_line(self, backend: Backend) -> None:
-        """defer, due: ready, behind those that were ready before."""
+    async def test_defer_without_a_delay_goes_behind_ready_items(self, backend: Backend) -> None:
+        """The item is ready, behind the items that were ready before."""
         await submit(backend, item("a"), item("b"))
         await apply(backend, defer(only(await claim(backend, 1))))
         assert await claim_ids(backend) == ["b", "a"]
 
-    async def test_defer_until_an_instant(self, backend: Backend) -> None:
-        """defer takes `run_at` too."""
+    async def test_defer_accepts_run_at(self, backend: Backend) -> None:
+        """The item is due at that instant."""
         at = await backend.now() + 700
         await apply(backend, defer(await start_one(backend, item("a")), run_at=at))
         assert (await state(backend, "a")).due_at == pytest.approx(at, abs=0.001)
 
-    async def test_release_keeps_its_place(self, backend: Backend) -> None:
-        """release: as if it had never been claimed."""
+    async def test_a_released_item_keeps_its_place(self, backend: Backend) -> None:
+        """It stands as if it had not been claimed."""
         await submit(backend, item("a"), item("b"))
         await apply(backend, release(only(await claim(backend, 1))))
         found = await state(backend, "a")
@@ -153,16 +159,16 @@ class SettleKindCases:
         assert [(lease.id, lease.attempt) for lease in await claim(backend)] == [("a", 1), ("b", 1)]
 
     @needs("order")
-    async def test_release_keeps_its_place_though_it_is_due_later(self, subject: Subject) -> None:
-        """release: as if it had never been claimed, also after a delay."""
+    async def test_an_item_released_with_a_delay_keeps_its_place(self, subject: Subject) -> None:
+        """When it is due again, it is claimed before items that were submitted meanwhile."""
         await submit(subject.backend, item("a"))
         await apply(subject.backend, release(await claim_one(subject.backend), 10))
         await subject.advance(11)
         await submit(subject.backend, item("b"))
         assert await claim_ids(subject.backend) == ["a", "b"]
 
-    async def test_attempts_add_up(self, backend: Backend) -> None:
-        """The attempt grows by one per claim, and goes back only by what gives it back."""
+    async def test_each_claim_counts_one_attempt(self, backend: Backend) -> None:
+        """Only defer and release give the attempt back."""
         await submit(backend, item("a", attempts=9))
         seen: list[int] = []
         kinds: list[Kind] = [retry, defer, retry, release, retry, succeed]
@@ -174,26 +180,26 @@ class SettleKindCases:
         assert (await state(backend, "a")).attempt == 4
 
     async def test_the_last_ten_failures_are_kept(self, backend: Backend) -> None:
-        """The history holds the last ten failed attempts, oldest first; `error` is the last."""
+        """The history is oldest first. `error` is the last failure."""
         await submit(backend, item("a", attempts=None))
         for n in range(1, 13):
             await apply(backend, retry(await claim_one(backend, worker=f"w{n}"), message=f"m{n}"))
         found = await state(backend, "a")
-        assert [(entry.attempt, entry.message, entry.worker) for entry in found.history] == [
+        assert [(recorded.attempt, recorded.message, recorded.worker) for recorded in found.history] == [
             (n, f"m{n}", f"w{n}") for n in range(3, 13)
         ]
         assert found.error == "Oops: m12"
 
-    async def test_a_failure_without_a_message(self, backend: Backend) -> None:
-        """`error` is `type: message`, or the type alone."""
+    async def test_error_is_the_type_alone_without_a_message(self, backend: Backend) -> None:
+        """Otherwise `error` is `type: message`."""
         lease = await start_one(backend, item("a"))
         await apply(backend, Settlement(lease=lease, kind="retry", failure=ErrorInfo("Boom", "")))
         found = await state(backend, "a")
         assert (found.error, found.error_type) == ("Boom", "Boom")
 
     @needs("fencing")
-    async def test_outcomes_come_in_order(self, backend: Backend) -> None:
-        """An outcome per settlement, in order; none for none."""
+    async def test_settle_answers_in_the_order_of_the_request(self, backend: Backend) -> None:
+        """One outcome per settlement, in order. No settlements give no outcomes."""
         await submit(backend, item("a"), item("b"))
         lost, kept = await claim(backend)
         await backend.cancel(["a"])
@@ -204,8 +210,10 @@ class SettleKindCases:
 
 class FencingCases:
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_a_lost_answer_is_found_again(self, backend: Backend, kind: Kind) -> None:
-        """If this very token has settled the item before: `applied`, `again`, and nothing changes."""
+    async def test_a_repeated_settlement_is_reported_as_applied_again(
+        self, backend: Backend, kind: Kind
+    ) -> None:
+        """The token has settled the item before: `applied` with `again`, and nothing changes."""
         lease = await start_one(backend, item("a"))
         await apply(backend, kind(lease))
         before = await state(backend, "a")
@@ -216,8 +224,8 @@ class FencingCases:
         assert await state(backend, "a") == before
         await consistent(backend)
 
-    async def test_a_lost_answer_is_found_after_the_next_claim(self, backend: Backend) -> None:
-        """Also when somebody else runs the item by then, whom it does not disturb."""
+    async def test_a_repeated_settlement_is_known_after_the_next_claim(self, backend: Backend) -> None:
+        """Another worker already runs the item and is not disturbed."""
         await submit(backend, item("a"))
         first = await claim_one(backend, "w1")
         await apply(backend, retry(first))
@@ -227,16 +235,16 @@ class FencingCases:
         await apply(backend, succeed(second))
         assert (await state(backend, "a")).worker == "w2"
 
-    async def test_one_token_twice_in_a_call(self, backend: Backend) -> None:
-        """At most one settlement per token takes effect, wherever they meet."""
+    async def test_one_call_applies_a_token_once(self, backend: Backend) -> None:
+        """At most one settlement per token takes effect."""
         lease = await start_one(backend, item("a"))
         first, second = (await settle(backend, succeed(lease), die(lease))).outcomes
         assert (first.verb, first.again, second.verb, second.again) == ("applied", False, "applied", True)
         assert await status(backend, "a") == "success"
         await consistent(backend)
 
-    async def test_children_of_a_lost_answer_are_stored_once(self, backend: Backend) -> None:
-        """A repeated settlement stores nothing, and its own children are no duplicates."""
+    async def test_a_repeated_settlement_stores_its_children_once(self, backend: Backend) -> None:
+        """The repeated settlement stores nothing, and its own children are not duplicates."""
         lease = await start_one(backend, item("a"))
         settlement = succeed(lease, item("child"))
         await apply(backend, settlement)
@@ -248,7 +256,7 @@ class FencingCases:
     @needs("fencing")
     @pytest.mark.parametrize("kind", KINDS)
     async def test_a_freed_lease_is_stale(self, backend: Backend, kind: Kind) -> None:
-        """The token ends the moment the item is freed, claimed by another or not: `taken`."""
+        """The token ends when the item is freed, even before another worker claims it: `taken`."""
         await submit(backend, item("a"))
         lease = await claim_one(backend, "w1")
         await backend.remove_worker("w1")
@@ -261,7 +269,7 @@ class FencingCases:
     @needs("fencing")
     @pytest.mark.parametrize("kind", KINDS)
     async def test_a_taken_lease_is_stale(self, backend: Backend, kind: Kind) -> None:
-        """Somebody else runs it: the first settlement changes nothing, the second everything."""
+        """Another worker runs the item: the first token changes nothing, the second settles it."""
         await submit(backend, item("a"))
         first = await claim_one(backend, "w1")
         await backend.remove_worker("w1")
@@ -273,8 +281,8 @@ class FencingCases:
 
     @needs("fencing")
     async def test_a_stale_token_changes_nothing_anywhere(self, backend: Backend) -> None:
-        """Not the item, its group, its dependents, nor by its children."""
-        await submit(backend, item("a"), gate("a", id="next"))
+        """It changes neither the item, nor its group, nor its dependents, and stores no children."""
+        await submit(backend, item("a"), dependent("a", id="next"))
         lease = await claim_one(backend, "w1")
         await backend.remove_worker("w1")
         stale = contribute(lease, b"value")
@@ -290,8 +298,8 @@ class FencingCases:
         await consistent(backend)
 
     @needs("fencing")
-    async def test_the_same_worker_with_an_older_lease_is_stale(self, backend: Backend) -> None:
-        """Not the worker's name decides but the token: its first attempt cannot settle, its second can."""
+    async def test_an_older_token_of_the_same_worker_is_stale(self, backend: Backend) -> None:
+        """The token decides, not the name of the worker."""
         await submit(backend, item("a"))
         first = await claim_one(backend, "w1")
         await backend.remove_worker("w1")
@@ -302,8 +310,8 @@ class FencingCases:
         await apply(backend, succeed(second))
 
     @needs("fencing", "operating")
-    async def test_why_a_token_is_stale(self, backend: Backend) -> None:
-        """completed, cancelled, not_found: what an operator did to the item."""
+    async def test_a_stale_outcome_says_what_an_operator_did(self, backend: Backend) -> None:
+        """The loss is `completed`, `cancelled` or `not_found`."""
         leases = await start(backend, item("done"), item("off"), item("gone"))
         await backend.complete("done", b"by hand")
         await backend.cancel(["off"])
@@ -315,7 +323,7 @@ class FencingCases:
         await consistent(backend)
 
     async def test_tokens_are_new_for_every_claim(self, backend: Backend) -> None:
-        """New in the life of the store: for each item, each attempt, each worker."""
+        """A token is never used twice in the life of the store."""
         await submit(backend, *items(3))
         seen: list[int] = []
         for n in range(4):
@@ -330,18 +338,18 @@ class SettleIsolationCases:
 
     @pytest.mark.parametrize("text", TEXTS, ids=["nul", "emoji", "surrogate", "marks", "long"])
     async def test_any_text_can_be_an_error(self, backend: Backend, text: str) -> None:
-        """Error texts come from the users' code: nothing in them may stop a settlement."""
+        """Error texts come from user code: no text may stop a settlement."""
         leases = await start(backend, *items(3))
         failure = ErrorInfo(text, text, text)
         bad = Settlement(lease=leases[1], kind="dead", reason="aborted", failure=failure)
         await apply(backend, succeed(leases[0]), bad, succeed(leases[2]))
-        entry = only((await state(backend, leases[1].id)).history)
+        recorded = only((await state(backend, leases[1].id)).history)
         if "\ud83d" not in text:
-            assert (entry.error_type, entry.message, entry.traceback) == (text, text, text)
+            assert (recorded.error_type, recorded.message, recorded.traceback) == (text, text, text)
         await consistent(backend)
 
-    async def test_one_bad_settlement_among_fifty(self, backend: Backend) -> None:
-        """Each settlement is atomic on its own: a bad one changes nothing for its neighbours."""
+    async def test_a_rejected_settlement_leaves_the_others_of_the_call_alone(self, backend: Backend) -> None:
+        """Each settlement is atomic on its own."""
         await submit(backend, item("taken"))
         leases = await start(backend, *items(50))
         batch: list[Any] = [succeed(lease) for lease in leases]
@@ -354,8 +362,8 @@ class SettleIsolationCases:
         await consistent(backend)
 
     @needs("fencing")
-    async def test_every_kind_of_refusal_in_one_call(self, backend: Backend) -> None:
-        """Stale, rejected, repeated and good ones side by side, each answered in its place."""
+    async def test_stale_rejected_and_repeated_settlements_share_a_call(self, backend: Backend) -> None:
+        """Each one is answered in its place, and the good one is applied."""
         await submit(backend, item("taken"))
         stale, rejected, again, good = await start(backend, *items(4))
         await backend.cancel([stale.id])

@@ -1,4 +1,4 @@
-"""WorkerContract: that the engine works on a backend, from end to end, in one class."""
+"""WorkerContract: all cases about the engine on a backend, end to end, in one class."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class WorkerContract(
 ):
     """Subclass it with the fixture that `BackendContract` takes, `subject`.
 
-    `BackendContract` asks of each verb what it promises. This one asks what a user sees: real apps, several
-    on one store, run real handlers. The engine runs in real time, the store by `Subject.advance`.
+    `BackendContract` tests each verb. This class tests what a user sees: real apps, several on one store,
+    run real handlers. The engine runs in real time. The store's clock moves by `Subject.advance`.
     """
 
     @pytest_asyncio.fixture
