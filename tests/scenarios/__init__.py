@@ -91,17 +91,26 @@ SCENARIOS: dict[int, Scenario] = {
     ),
     21: _of("compensation, by any route", "test_by_any_route_into_death", "test_by_lost_leases"),
     22: _of("requeue", "test_a_requeued_item_is_ready_with_attempt_0", "test_requeue_a_dead_one"),
-    23: _of("deferrals spend nothing", "test_a_deferred_item_gets_its_attempt_back", "test_defer_to_an_instant"),
+    23: _of(
+        "deferrals spend nothing", "test_a_deferred_item_gets_its_attempt_back", "test_defer_to_an_instant"
+    ),
     24: _of("errors are kept, bounded", "test_every_failed_attempt_is_kept", "test_any_error_can_be_kept"),
     25: _of("a job that kills its workers", "test_a6_a_job_that_kills_its_workers"),
     # Flows
-    26: _of("steps, loops, branches", "test_q26_a_flow_loops_branches_and_goes_back", "test_a_chain_of_a_hundred_children_is_one_group"),
+    26: _of(
+        "steps, loops, branches",
+        "test_q26_a_flow_loops_branches_and_goes_back",
+        "test_a_chain_of_a_hundred_children_is_one_group",
+    ),
     27: _of(
         "two racing completers, one continuation",
         "test_two_concurrent_settlements_of_one_token_apply_once",
         "test_an_operator_completes_while_the_worker_settles",
     ),
-    28: _of("eight prerequisites finish at once, 200 rounds", "test_eight_prerequisites_that_succeed_at_once_release_once"),
+    28: _of(
+        "eight prerequisites finish at once, 200 rounds",
+        "test_eight_prerequisites_that_succeed_at_once_release_once",
+    ),
     29: _of(
         "a dependent comes while its prerequisite ends, 200 races",
         "test_a_dependent_is_submitted_while_its_prerequisite_ends",
@@ -144,7 +153,11 @@ SCENARIOS: dict[int, Scenario] = {
         "test_cascade_deletes_the_prerequisites_too",
         "test_cascade_deletes_whole_groups",
     ),
-    37: _of("deleted while it runs", "test_an_item_is_deleted_while_it_settles", "test_leases_of_deleted_items_are_lost"),
+    37: _of(
+        "deleted while it runs",
+        "test_an_item_is_deleted_while_it_settles",
+        "test_leases_of_deleted_items_are_lost",
+    ),
     38: _of(
         "trigger, all or nothing",
         "test_trigger_changes_nothing_if_one_item_is_missing",

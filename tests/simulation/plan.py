@@ -1,7 +1,6 @@
-"""Fate: all that is going to be done to a fleet, drawn from the seed before it begins.
+"""The plan of one seed: all actions, drawn before the simulation begins.
 
-Each deed has chance of its own, so that one can be left out without changing the others: that is how a seed
-that fails is made smaller.
+Each action has its own random seed, so that leaving one out does not change the others. `shrink` uses this.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tests.simulation.program import MAKERS
 TENANTS = ("acme", "beta")
 
 
-class Deed(NamedTuple):
+class Action(NamedTuple):
     number: int
     at: float
     kind: str
@@ -24,8 +23,8 @@ class Deed(NamedTuple):
         return f"{self.number}: {self.kind} at {self.at:.2f}"
 
 
-class Fate:
-    """Swarm: a seed switches some things off, and others up."""
+class Plan:
+    """Each seed has its own mix: some kinds of actions are absent, others are frequent."""
 
     def __init__(self, rng: random.Random) -> None:
         self.span = rng.uniform(5, 35)
@@ -33,25 +32,25 @@ class Fate:
         self.mix = rng.sample(sorted(MAKERS), rng.randint(3, len(MAKERS)))
         self.schedules = rng.choice((None, None, "none", "one", "all"))
         self.every = rng.uniform(2, 8)
-        deeds = [(rng.uniform(0, self.span), "submit") for _ in range(rng.randint(3, 30))]
+        actions = [(rng.uniform(0, self.span), "submit") for _ in range(rng.randint(3, 30))]
         rates = {
             "operate": rng.choice((0.0, 0.2, 0.8)),
             "kill": rng.choice((0.0, 0.1, 0.3)),
             "stop": rng.choice((0.0, 0.0, 0.15)),
             "pause": rng.choice((0.0, 0.0, 0.12)),
-            "jump": rng.choice((0.0, 0.0, 0.0, 0.08)),
-            "hold": rng.choice((0.0, 0.0, 0.1)),
+            "jump_clock": rng.choice((0.0, 0.0, 0.0, 0.08)),
+            "pause_queue": rng.choice((0.0, 0.0, 0.1)),
         }
         for kind, rate in rates.items():
-            deeds += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]
-        deeds.sort()
-        self.deeds = [Deed(number, at, kind, rng.random()) for number, (at, kind) in enumerate(deeds)]
+            actions += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]
+        actions.sort()
+        self.actions = [Action(number, at, kind, rng.random()) for number, (at, kind) in enumerate(actions)]
 
     def has(self, *kinds: str) -> bool:
-        return any(deed.kind in kinds for deed in self.deeds)
+        return any(action.kind in kinds for action in self.actions)
 
     def without(self, numbers: frozenset[int]) -> None:
-        self.deeds = [deed for deed in self.deeds if deed.number not in numbers]
+        self.actions = [action for action in self.actions if action.number not in numbers]
 
 
 def _times(rng: random.Random, expected: float) -> int:

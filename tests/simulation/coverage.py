@@ -1,4 +1,4 @@
-"""What must happen now and then: a simulation in which it never does proves nothing about it."""
+"""What must happen in a number of seeds. A simulation in which it never happens proves nothing about it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LOST = (
 
 OFTEN = (
     *(f"{verb} answer lost" for verb in _LOST[:6]),
-    *(f"{verb} failed before it happened" for verb in _LOST[:6]),
+    *(f"{verb} failed before it arrived" for verb in _LOST[:6]),
     "claim late",
     "settle repeated",
     "settled again",
     "settlement moved",
     "stale settle refused: taken",
-    "lease over",
-    "orphan found",
-    "claim by a worker that was buried",
+    "a worker lease lapsed",
+    "unknown leases found",
+    "a claim by a removed worker",
     "released",
     "doomed",
     "closed",
@@ -42,13 +42,13 @@ OFTEN = (
     "requeued",
     "two tenants, one id",
     "skipped the queue",
-    "a key was answered by an earlier item",
+    "an existing item was returned for a key",
     "a key was refused",
     "fired",
     "paused",
     "queue paused",
-    "signal dropped",
-    "signal doubled",
+    "wake-up dropped",
+    "wake-up repeated",
     "waited to the end",
 )
 """In every 500 seeds."""
@@ -59,33 +59,33 @@ SOMETIMES = (
     *(f"{verb} late" for verb in ("submit", "settle", "beat", "unknown_leases", "claim_key")),
     "stale settle refused: cancelled",
     "stale settle refused: completed",
-    "a beat told of a loss: taken",
-    "a beat told of a loss: cancelled",
-    "a beat told of a loss: completed",
+    "a heartbeat reported a loss: taken",
+    "a heartbeat reported a loss: cancelled",
+    "a heartbeat reported a loss: completed",
     "lease lost twice",
     "verdict lease_lost",
     "dead lease_lost",
     "dead expired",
-    "cancel of what runs",
-    "complete of what runs",
-    "completed by hand",
+    "a running item was cancelled",
+    "a running item was completed",
+    "an item was completed",
     "triggered",
     "pruned",
-    "a group opened again",
-    "an occurrence was fired already",
-    "an orderly shutdown",
+    "an ended group opened again",
+    "an occurrence had already fired",
+    "a shutdown under strict timing",
     "the store's clock jumped",
     "submission refused: cycle",
     "submission refused: duplicate_id",
-    "enqueue gave up: stored or not, nobody knows",
+    "an enqueue with unknown outcome",
     "an unknown enqueue was stored",
-    "a waiter was told of a failure",
-    "a tenant had more than one claim could take",
+    "a waiter got a failure",
+    "a tenant had more items than one claim returned",
 )
 """In every 2,000 seeds."""
 
 
 def missing(coverage: Counter[str], seeds: int) -> list[str]:
-    """What should have happened in so many seeds, and did not. Fewer than 500 promise nothing."""
+    """What should have happened in that many seeds and did not. Fewer than 500 seeds require nothing."""
     wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 500 else ()
     return [what for what in dict.fromkeys(wanted) if not coverage[what]]
