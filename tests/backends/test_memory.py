@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.wander import Wanderer
+from tests.backends.random_calls import RandomCalls
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
 from treadle.backends.memory.rows import Kind
@@ -130,19 +130,19 @@ def left_in(store: Store) -> list[str]:
     return [name for name, table in tables.items() if table]
 
 
-# -------------------------------------------------------------------------------------------------- wandering
+# ----------------------------------------------------------------------------------------------- random calls
 
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_happens_the_tables_agree(seed: int) -> None:
     """Random verbs in random states: audited after each; in the end all is done, pruned, and gone."""
-    wanderer = Wanderer(seed)
+    calls = RandomCalls(seed)
     for _ in range(250):
-        verb = await wanderer.step()
-        assert audit(wanderer.backend) == [], verb
-    await wanderer.finish()
-    assert audit(wanderer.backend) == []
-    assert left_in(wanderer.backend.store) == []
+        verb = await calls.step()
+        assert audit(calls.backend) == [], verb
+    await calls.finish()
+    assert audit(calls.backend) == []
+    assert left_in(calls.backend.store) == []
 
 
 # ----------------------------------------------------------------------------------------------------- memory

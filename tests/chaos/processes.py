@@ -1,4 +1,4 @@
-"""The processes of a storm: `python -m tests.chaos.actors submit|work URL LEDGER [ITEMS]`."""
+"""The processes of a chaos run: `python -m tests.chaos.processes submit|work URL LEDGER [ITEMS]`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from treadle.doers import balanced
 from treadle.events import Event, GroupDone, Succeeded
 
 SETTINGS: dict[str, Any] = {"lease": 3.0, "poll_interval": 0.2}
-PATIENT = Retry(attempts=None, base=0.05, max=0.5)
+ENDLESS = Retry(attempts=None, base=0.05, max=0.5)
 
 ledger: Ledger
 
 
-@work(name="effect", retry=PATIENT)
+@work(name="effect", retry=ENDLESS)
 async def effect(ctx: Context, n: int) -> int:
-    """Its effect is a row in the user's own table, written in the transaction that settles it."""
-    began(ctx)
+    """Writes a row to the user's own table in the transaction that settles the item."""
+    record_start(ctx)
     async with ctx.transaction() as tx:
         await asyncio.sleep(0.002)
         await execute(tx, ctx.id)
     return n
 
 
-@work(name="pair", retry=PATIENT)
+@work(name="pair", retry=ENDLESS)
 async def pair(ctx: Context, n: int) -> Result[None, int]:
-    """Two effects, and a third when both are there."""
-    began(ctx)
+    """Queues two effects, and a third that runs after both."""
+    record_start(ctx)
     return ctx.queue(effect(n), effect(n + 1)).next(effect(n + 2))
 
 
-def began(ctx: Context) -> None:
+def record_start(ctx: Context) -> None:
     ledger.write(f"run {ctx.id} {os.getpid()} {time.monotonic()} {ctx.attempt}")
 
 
@@ -50,7 +50,7 @@ async def execute(tx: Any, id: str) -> None:
 
 
 async def submit(url: str, items: int) -> None:
-    """Submit until there are so many items, and write down what was acknowledged."""
+    """Submit until there are that many items, and record each acknowledged submission."""
     app = Treadle(url, work=[effect, pair], **SETTINGS)
     number, stored = 0, ledger.items()
     while True:
@@ -65,7 +65,7 @@ async def submit(url: str, items: int) -> None:
 
 
 async def submit_some(app: Treadle, number: int) -> int:
-    """One pair, or three effects; how many items that makes."""
+    """Submit one pair or three effects. Return the number of items."""
     if number % 5 == 0:
         handle = await app.enqueue(pair(number))
         ledger.write(f"pair {handle.id}")
@@ -78,14 +78,14 @@ async def submit_some(app: Treadle, number: int) -> int:
 async def run(url: str, _: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = Treadle(url, work=[effect, pair], on_event=announced, doer=balanced(8), **SETTINGS)
+    app = Treadle(url, work=[effect, pair], on_event=on_event, doer=balanced(8), **SETTINGS)
     await app.start()
     ledger.write(f"ready {os.getpid()}")
     await stop.wait()
     await app.stop()
 
 
-def announced(event: Event) -> None:
+def on_event(event: Event) -> None:
     if isinstance(event, Succeeded):
         ledger.write(f"done {event.id}")
     elif isinstance(event, GroupDone):

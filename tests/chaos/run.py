@@ -1,4 +1,4 @@
-"""A storm over one store: processes come and are killed; afterwards everything is counted."""
+"""A chaos run on one store: processes are started and killed, then everything is counted."""
 
 from __future__ import annotations
 
@@ -14,79 +14,79 @@ from typing import Any
 
 import asyncpg
 
-from tests.chaos.account import Account, Runs, settle_accounts
-from tests.chaos.actors import SETTINGS, effect, pair
 from tests.chaos.ledger import Ledger
-from tests.chaos.stores import Ground
+from tests.chaos.processes import SETTINGS, effect, pair
+from tests.chaos.report import ChaosReport, Runs, fill_report
+from tests.chaos.stores import DurableStore
 from treadle import Client, StoreUnavailable
 from treadle.item import OPEN
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE = 60.0
-"""Seconds without any progress after which something is stuck."""
+"""Seconds without progress after which the run has failed."""
 SUSPENDED = (1.2, 2.0)
-"""For how many leases a process is suspended: always for longer than one."""
+"""The shortest and longest suspension, in leases: always more than one."""
 
 
-class Storm:
+class ChaosRun:
     """
-    workers: how many processes work, beside the one that submits.
-    items: how many are submitted, at least, the kills spread over them; None: for as long as there are kills.
-    calm: the shortest and the longest time between two blows, in seconds.
+    workers: the number of processes that work, besides the one that submits.
+    items: the least number of items to submit, with the kills spread over them. None: until the last kill.
+    interval: the shortest and the longest time between two faults, in seconds.
     """
 
     def __init__(
         self,
-        ground: Ground,
+        store: DurableStore,
         directory: Path,
         *,
         seed: int,
         workers: int = 4,
         items: int | None = None,
-        calm: tuple[float, float] = (0.02, 0.4),
+        interval: tuple[float, float] = (0.02, 0.4),
     ) -> None:
-        self._ground = ground
+        self._store = store
         self._ledger = Ledger(directory / "ledger")
         self._rng = random.Random(seed)
         self._workers = workers
         self._items = items
-        self._calm = calm
+        self._interval = interval
         self._running: dict[subprocess.Popen[bytes], str] = {}
         self._killed: list[tuple[int, float]] = []
         self._suspended: dict[int, float] = {}
         self._resumed: list[tuple[int, float, float]] = []
         self._resuming: set[asyncio.Task[None]] = set()
-        self.account = Account()
+        self.report = ChaosReport()
 
-    async def blow(self, kills: int) -> Account:
-        """Kill so many processes, one after the other, then let a last crew finish, and count."""
+    async def run(self, kills: int) -> ChaosReport:
+        """Kill that many processes, one after the other. Then let the workers finish, and count."""
         started = time.monotonic()
         try:
             for role in ("submit", *["work"] * self._workers):
                 self._start(role)
-            while self.account.kills < kills or not self._submitted():
-                await asyncio.sleep(self._rng.uniform(*self._calm))
-                self._look_after()
-                if self.account.kills < kills and self._worked_enough(kills):
-                    await self._strike(kills)
+            while self.report.kills < kills or not self._submitted():
+                await asyncio.sleep(self._rng.uniform(*self._interval))
+                self._check_processes()
+                if self.report.kills < kills and self._did_enough_work(kills):
+                    await self._disturb(kills)
             await asyncio.gather(*self._resuming)
             await self._finish()
         finally:
             for process in self._running:
                 process.kill()
                 process.wait()
-        self.account.seconds = time.monotonic() - started
-        return self.account
+        self.report.seconds = time.monotonic() - started
+        return self.report
 
-    def _look_after(self) -> None:
-        """A process that ends without having been killed is a failure of its own."""
+    def _check_processes(self) -> None:
+        """A process must not end unless it was killed."""
         for process, role in self._running.items():
-            assert process.poll() is None, f"a process that was to {role} ended by itself"
+            assert process.poll() is None, f"the process with the role {role!r} ended without being killed"
 
-    def _worked_enough(self, kills: int) -> bool:
-        """Whether what was done since the last blow is worth another one."""
+    def _did_enough_work(self, kills: int) -> bool:
+        """Whether enough work was done since the last fault for another one."""
         return (
-            self._items is None or len(self._ledger.lines("run")) >= self._items * self.account.kills / kills
+            self._items is None or len(self._ledger.lines("run")) >= self._items * self.report.kills / kills
         )
 
     def _submitted(self) -> bool:
@@ -94,26 +94,26 @@ class Storm:
 
     def _start(self, role: str) -> None:
         items = sys.maxsize if self._items is None else self._items
-        command = [sys.executable, "-m", "tests.chaos.actors", role, self._ground.url]
+        command = [sys.executable, "-m", "tests.chaos.processes", role, self._store.url]
         command += [str(self._ledger.path), str(items)]
         self._running[subprocess.Popen(command, cwd=PROJECT)] = role
 
-    # -- what strikes ------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------
 
-    async def _strike(self, kills: int) -> None:
-        """Mostly a kill. The server crashes after a third of them, and is stopped in order after another;
-        processes are suspended all along."""
-        account, share = self.account, self.account.kills / kills
-        if self._ground.restarts and account.restarts < 2 and share >= (account.restarts + 1) / 3:
-            account.restarts += 1
-            await self._ground.restart(crash=account.restarts == 1)
-        elif account.pauses < share * max(4, kills // 10):
+    async def _disturb(self, kills: int) -> None:
+        """Cause one fault, mostly a kill. The server crashes after a third of the kills and is restarted in
+        order after two thirds. Processes are suspended throughout."""
+        report, share = self.report, self.report.kills / kills
+        if self._store.restarts and report.restarts < 2 and share >= (report.restarts + 1) / 3:
+            report.restarts += 1
+            await self._store.restart(crash=report.restarts == 1)
+        elif report.pauses < share * max(4, kills // 10):
             self._suspend_one()
-        (blow,) = self._rng.choices([self._kill_one, self._cut], [8, 1])
-        await blow()
+        (disturb,) = self._rng.choices([self._kill_one, self._cut], [8, 1])
+        await disturb()
 
     def _ready(self, *roles: str) -> list[subprocess.Popen[bytes]]:
-        """One that is still starting up would teach nothing, and one that is suspended has its own lesson."""
+        """The processes with these roles that have started and are not suspended."""
         able = self._ledger.ready() - self._suspended.keys()
         return [process for process, role in self._running.items() if process.pid in able and role in roles]
 
@@ -125,15 +125,15 @@ class Storm:
             victim.send_signal(signal.SIGKILL)
             victim.wait()
             self._start(self._running.pop(victim))
-            self.account.kills += 1
+            self.report.kills += 1
 
     def _suspend_one(self) -> None:
-        """It cannot know that it was: its leases lapse meanwhile, and what it then says must be refused."""
+        """Suspend a worker for longer than its lease. Its settlements afterwards must be refused."""
         victims = self._ready("work")
         if victims and not self._suspended:
             victim = self._rng.choice(victims)
             victim.send_signal(signal.SIGSTOP)
-            self.account.pauses += 1
+            self.report.pauses += 1
             seconds = SETTINGS["lease"] * self._rng.uniform(*SUSPENDED)
             self._suspended[victim.pid] = time.monotonic()
             task = asyncio.create_task(self._resume(victim, seconds))
@@ -147,9 +147,9 @@ class Storm:
 
     async def _cut(self) -> None:
         with suppress(OSError, asyncpg.PostgresError):
-            self.account.cuts += await self._ground.cut(self._rng)
+            self.report.cuts += await self._store.cut(self._rng)
 
-    # -- afterwards --------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
         for process, role in list(self._running.items()):
@@ -157,16 +157,16 @@ class Storm:
                 process.kill()
                 process.wait()
                 del self._running[process]
-        async with Client(self._ground.url, work=[effect, pair], **SETTINGS) as client:
-            await self._until_ended(client)
-            await settle_accounts(self.account, client, self._ground, self._ledger)
+        async with Client(self._store.url, work=[effect, pair], **SETTINGS) as client:
+            await self._wait_until_ended(client)
+            await fill_report(self.report, client, self._store, self._ledger)
         runs = Runs(self._ledger)
-        self.account.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at)]
-        self.account.overtaken = sum(
+        self.report.recoveries = [s for pid, at in self._killed for s in runs.after(pid, at)]
+        self.report.overtaken = sum(
             again < until - since for pid, since, until in self._resumed for again in runs.after(pid, since)
         )
 
-    async def _until_ended(self, client: Client) -> None:
+    async def _wait_until_ended(self, client: Client) -> None:
         counts: list[Any] = []
         deadline = time.monotonic() + PATIENCE
         while True:

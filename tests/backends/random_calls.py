@@ -1,4 +1,4 @@
-"""Wanderer: does anything that can be done to a backend, in any order, and in the end finishes all of it."""
+"""Random calls of every verb of a memory backend, in any order; then everything is ended and pruned."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ WORKERS = ("w1", "w2", "w3")
 DEADLINES = (1.0, 30.0, 300.0)
 
 
-class Wanderer:
+class RandomCalls:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.clock = ManualClock()
@@ -52,7 +52,7 @@ class Wanderer:
             self.pause,
             self.prune,
             self.limit,
-            self.look,
+            self.read,
         ]
 
     async def step(self) -> str:
@@ -64,14 +64,14 @@ class Wanderer:
         return verb.__name__
 
     async def finish(self) -> None:
-        """Let go of everything, end everything, and prune until nothing is left."""
+        """Resume every queue, remove every worker, end every item, and prune until the store is empty."""
         for queue, tenant in await self.backend.paused():
             await self.backend.pause(queue, False, tenant=tenant)
         for worker in WORKERS:
             await self.backend.remove_worker(worker)
-        while await self._end_some():
+        while await self._end_claimed():
             self.clock.advance(3600)
-        await self.backend.cancel([state.id for state in await self._open()])
+        await self.backend.cancel([state.id for state in await self._open_items()])
         for tenant in TENANTS:
             dead = await self.backend.list(Filter(status=("dead",), tenant=tenant), limit=1000)
             await self.backend.delete([state.group_id for state in dead.items], tenant=tenant, cascade=False)
@@ -81,7 +81,7 @@ class Wanderer:
         await self.backend.remove_worker("last")
         await self.backend.prune()
 
-    async def _end_some(self) -> bool:
+    async def _end_claimed(self) -> bool:
         await self.backend.beat(Heartbeat(worker="last", lease=1e9))
         claimed = await self.backend.claim(Demand(worker="last", limit=1000))
         ends = [
@@ -91,14 +91,14 @@ class Wanderer:
         await self.backend.settle(ends)
         return bool(ends) or claimed.next_due is not None
 
-    async def _open(self) -> list[Any]:
+    async def _open_items(self) -> list[Any]:
         found: list[Any] = []
         for tenant in TENANTS:
             where = Filter(status=("blocked", "scheduled", "ready", "running"), tenant=tenant)
             found += (await self.backend.list(where, limit=1000)).items
         return found
 
-    # -- making things up --------------------------------------------------------------------------------
+    # -- random values -----------------------------------------------------------------------------------
 
     def item(self, **fields: Any) -> Item:
         self.count += 1
@@ -129,7 +129,7 @@ class Wanderer:
         return Item(**(made | fields))
 
     def some_id(self) -> str:
-        """Of an item that was, is, or may come to be."""
+        """The id of an item that existed, exists, or may be submitted later."""
         return f"i{self.random.randint(max(1, self.count - 30), self.count + 5)}"
 
     def some_ids(self) -> list[str]:
@@ -207,7 +207,7 @@ class Wanderer:
         await self.backend.cancel(self.some_ids(), tenant=self.tenant())
 
     async def complete(self) -> None:
-        await self.backend.complete(self.some_id(), b"by hand", tenant=self.tenant())
+        await self.backend.complete(self.some_id(), b"completed", tenant=self.tenant())
 
     async def requeue(self) -> None:
         where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a")))
@@ -235,8 +235,8 @@ class Wanderer:
         await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
         await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
 
-    async def look(self) -> None:
-        """Reading changes nothing, and raises nothing."""
+    async def read(self) -> None:
+        """Reads must neither change nor raise anything."""
         ids = self.some_ids()
         await self.backend.get(ids)
         await self.backend.group(ids, tenant=self.tenant())

@@ -1,4 +1,4 @@
-"""Resident: one tenant's program over the verbs of a backend, and all that it was told."""
+"""BackendProgram: the random calls of one tenant to a backend, with all answers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from treadle.item import (
     Submission,
 )
 
-Told: TypeAlias = tuple[str, Any]
-"""A verb with its arguments, and the answer."""
+Exchange: TypeAlias = tuple[str, Any]
+"""A call with its arguments, and the answer."""
 
-# Both tenants use these, so that whatever can meet does.
+# Both tenants use the same names, so that every possible mix-up can happen.
 IDS = tuple(f"i{n}" for n in range(10))
 TYPES = ("a", "b")
 QUEUES = ("default", "bulk")
@@ -60,17 +60,17 @@ VERBS = {
     "list": 2,
     "counts": 1,
 }
-"""How often each is drawn."""
+"""The weight of each verb."""
 
 
-class Resident:
-    """Everything it does and hears is about its own tenant; that of `other` is there to be asked for."""
+class BackendProgram:
+    """All calls are bound to `tenant`. Some filters name the tenant `other`."""
 
     def __init__(self, backend: Backend, tenant: str, other: str, seed: int) -> None:
         self.backend = backend
         self.tenant = tenant
         self.other = other
-        self.told: list[Told] = []
+        self.exchanges: list[Exchange] = []
         self.leases: list[Lease] = []
         self._random = random.Random(f"{seed} {tenant}")
         self._workers = tuple(f"{tenant}-{n}" for n in (1, 2))
@@ -80,22 +80,22 @@ class Resident:
         verb = self._random.choices(list(VERBS), weights=list(VERBS.values()))[0]
         await getattr(self, verb)()
 
-    async def tell(
+    async def call(
         self, asked: str, call: Awaitable[Any], plain: Callable[[Any], Any] = lambda answer: answer
     ) -> Any:
-        """Ask, and remember what was answered: without tokens and cursors, which tell nothing."""
+        """Make the call and record its answer, without tokens and cursors, which differ between stores."""
         try:
             answer = await call
         except TreadleError as error:
-            self.told.append((asked, (type(error).__name__, str(error), sorted(vars(error).items()))))
+            self.exchanges.append((asked, (type(error).__name__, str(error), sorted(vars(error).items()))))
             return None
-        self.told.append((asked, bare(plain(answer))))
+        self.exchanges.append((asked, comparable(plain(answer))))
         return answer
 
-    # -- making things up ------------------------------------------------------------------------------
+    # -- random values ---------------------------------------------------------------------------------
 
     def mine(self, text: str = "") -> bytes:
-        """Something that must not be seen by anybody else."""
+        """Data that no other tenant may see."""
         return f"{text} of {self.tenant}".encode()
 
     def item(self, **fields: Any) -> Item:
@@ -135,7 +135,7 @@ class Resident:
 
     async def submit(self) -> None:
         new = self.submissions()
-        self.submitted(await self.tell(f"submit {bare(new)}", self.backend.submit(new)))
+        self.submitted(await self.call(f"submit {comparable(new)}", self.backend.submit(new)))
 
     def submitted(self, answers: Sequence[Any] | None) -> None:
         for answer in answers or ():
@@ -145,7 +145,7 @@ class Resident:
     async def claim(self) -> None:
         worker = self._random.choice(self._workers)
         await self._alive(worker)
-        # Which queue comes first is the store's affair: so it is asked for one, or for everything.
+        # The store decides which queue comes first. The claim asks for one queue, or for everything.
         queue = self._random.choice((None, *QUEUES))
         demand = Demand(
             worker=worker,
@@ -156,16 +156,16 @@ class Resident:
             rotation=self._rotations.get(worker),
         )
         asked = f"claim {demand.limit} of {queue} {demand.types} by {worker}"
-        found = await self.tell(asked, self.backend.claim(demand), claimed if queue else claimed_in_any_order)
+        found = await self.call(asked, self.backend.claim(demand), claimed if queue else claimed_in_any_order)
         if found is not None:
             self._rotations[worker] = found.rotation
-            self.leases += by_name(found.leases)
+            self.leases += by_id(found.leases)
 
     async def _alive(self, worker: str, lease: float = 30.0, held: Sequence[Lease] = ()) -> None:
         beat = Heartbeat(worker=worker, lease=lease, held=held)
         asked = f"beat {worker} {lease} {[one.id for one in held]}"
-        await self.tell(
-            asked, self.backend.beat(beat), lambda pulse: (pulse.fresh, list(pulse.lost.values()))
+        await self.call(
+            asked, self.backend.beat(beat), lambda reply: (reply.fresh, list(reply.lost.values()))
         )
 
     async def beat(self) -> None:
@@ -174,17 +174,17 @@ class Resident:
 
     async def remove_worker(self) -> None:
         worker = self._random.choice(self._workers)
-        await self.tell(f"remove_worker {worker}", self.backend.remove_worker(worker))
+        await self.call(f"remove_worker {worker}", self.backend.remove_worker(worker))
 
     async def unknown_leases(self) -> None:
         worker = self._random.choice(self._workers)
         known = [lease.token for lease in self.leases]
         found = self.backend.unknown_leases(worker, known)
-        await self.tell(f"unknown_leases {worker}", found, lambda found: sorted(lease.id for lease in found))
+        await self.call(f"unknown_leases {worker}", found, lambda found: sorted(lease.id for lease in found))
 
     async def settle(self) -> None:
         ends = self.settlements()
-        await self.tell(f"settle {bare(ends)}", self.backend.settle(ends), unordered_effects)
+        await self.call(f"settle {comparable(ends)}", self.backend.settle(ends), unordered_effects)
 
     def settlements(self) -> list[Settlement]:
         self._random.shuffle(self.leases)
@@ -214,49 +214,49 @@ class Resident:
 
     async def cancel(self) -> None:
         ids = self.ids(2)
-        await self.tell(f"cancel {ids}", self.backend.cancel(ids, tenant=self.tenant), changed)
+        await self.call(f"cancel {ids}", self.backend.cancel(ids, tenant=self.tenant), changed)
 
     async def complete(self) -> None:
         (id,) = self.ids(1)
         call = self.backend.complete(id, self.mine("by hand"), tenant=self.tenant)
-        await self.tell(f"complete {id}", call, changed)
+        await self.call(f"complete {id}", call, changed)
 
     async def requeue(self) -> None:
         named: list[Any] = [self.ids(3), Filter(), Filter(type="a"), Filter(tenant=self.other)]
         where = self._random.choice(named)
         redrives = self._random.choice((None, 2))
         call = self.backend.requeue(where, tenant=self.tenant, limit=3, redrives=redrives, backoff=4.0)
-        await self.tell(f"requeue {where} {redrives}", call, changed)
+        await self.call(f"requeue {where} {redrives}", call, changed)
 
     async def trigger(self) -> None:
         ids = self.ids(2)
-        await self.tell(f"trigger {ids}", self.backend.trigger(ids, tenant=self.tenant), changed)
+        await self.call(f"trigger {ids}", self.backend.trigger(ids, tenant=self.tenant), changed)
 
     async def delete(self) -> None:
         ids, cascade = self.ids(2), self._random.random() < 0.5
         call = self.backend.delete(ids, tenant=self.tenant, cascade=cascade)
-        await self.tell(f"delete {ids} {cascade}", call, changed)
+        await self.call(f"delete {ids} {cascade}", call, changed)
 
     async def pause(self) -> None:
         queue, paused = self._random.choice(QUEUES), self._random.random() < 0.4
-        await self.tell(f"pause {queue} {paused}", self.backend.pause(queue, paused, tenant=self.tenant))
+        await self.call(f"pause {queue} {paused}", self.backend.pause(queue, paused, tenant=self.tenant))
 
     async def claim_key(self) -> None:
         key, owner = self._random.choice(KEYS), self._random.choice(IDS)
         call = self.backend.claim_key(key, owner, self._random.choice((0.0, 20.0)), tenant=self.tenant)
-        await self.tell(f"claim_key {key} {owner}", call)
+        await self.call(f"claim_key {key} {owner}", call)
 
     # -- reads -----------------------------------------------------------------------------------------
 
     async def get(self) -> None:
-        await self.tell("get", self.backend.get(IDS, tenant=self.tenant))
+        await self.call("get", self.backend.get(IDS, tenant=self.tenant))
 
     async def group(self) -> None:
-        await self.tell("group", self.backend.group(IDS, tenant=self.tenant))
+        await self.call("group", self.backend.group(IDS, tenant=self.tenant))
 
     async def ended(self) -> None:
         refs = [(self.tenant, id) for id in IDS]
-        await self.tell("ended", self.backend.ended(refs, refs), over)
+        await self.call("ended", self.backend.ended(refs, refs), plain_ended)
 
     async def list(self) -> None:
         draw = self._random.choice
@@ -269,7 +269,7 @@ class Resident:
             group_id=draw((None, None, *IDS)),
             key=draw((None, None, *KEYS)),
         )
-        await self.tell(f"list {where}", self._pages(where, draw((1, 3, 1000)), draw((True, False))))
+        await self.call(f"list {where}", self._pages(where, draw((1, 3, 1000)), draw((True, False))))
 
     async def _pages(self, where: Filter, limit: int, oldest_first: bool = False) -> list[Any]:
         pages: list[Any] = []
@@ -282,35 +282,35 @@ class Resident:
                 return pages
 
     async def counts(self) -> None:
-        await self.tell("counts", self.backend.counts(tenant=self.tenant, ended=True), counted)
+        await self.call("counts", self.backend.counts(tenant=self.tenant, ended=True), counted)
 
-    async def look(self) -> None:
-        """All that there is to see."""
+    async def read_everything(self) -> None:
+        """Read everything that the tenant can see."""
         await self.get()
         await self.group()
         await self.ended()
         await self.counts()
         for where in (Filter(tenant=self.tenant), *(Filter(tenant=self.tenant, workflow=f) for f in FLOWS)):
-            await self.tell(f"list {where}", self._pages(where, 1000))
+            await self.call(f"list {where}", self._pages(where, 1000))
 
 
-# -- what is compared ------------------------------------------------------------------------------------
+# -- comparable answers ----------------------------------------------------------------------------------
 
 _OPAQUE = frozenset({"token", "ref", "rotation", "cursor"})
 
 
-def bare(value: Any) -> Any:
-    """As plain data, without what a store numbers for itself."""
+def comparable(value: Any) -> Any:
+    """Plain data, without the numbers that a store assigns."""
     if isinstance(value, msgspec.Struct):
-        return {name: bare(each) for name, each in asdict(value).items() if name not in _OPAQUE}
+        return {name: comparable(each) for name, each in asdict(value).items() if name not in _OPAQUE}
     if isinstance(value, dict):
-        return {key: bare(each) for key, each in value.items()}
+        return {key: comparable(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [bare(each) for each in value]
+        return [comparable(each) for each in value]
     return value
 
 
-def over(ended: Ended) -> list[Any]:
+def plain_ended(ended: Ended) -> list[Any]:
     items, groups = ([found[ref] for ref in sorted(found)] for found in (ended.items, ended.groups))
     return [items, groups, sorted(ended.missing)]
 
@@ -319,27 +319,27 @@ def counted(counts: Sequence[Count]) -> list[Any]:
     return sorted(astuple(count) for count in counts if count.count)
 
 
-def by_name(found: Sequence[Any]) -> list[Any]:
+def by_id(found: Sequence[Any]) -> list[Any]:
     return sorted(found, key=lambda each: each.id)
 
 
 def claimed(found: Claim) -> list[Any]:
-    """What is to be run, in turn; what is doomed has none."""
+    """The leases to run, in order. Doomed items have no order."""
     ready = [lease for lease in found.leases if lease.verdict is None]
     doomed = [lease for lease in found.leases if lease.verdict is not None]
-    return [ready, by_name(doomed), found.alive, found.next_due]
+    return [ready, by_id(doomed), found.alive, found.next_due]
 
 
 def claimed_in_any_order(found: Claim) -> list[Any]:
-    return [by_name(found.leases), found.alive, found.next_due]
+    return [by_id(found.leases), found.alive, found.next_due]
 
 
 def effects(found: Any) -> list[Any]:
-    return [by_name(found.released), by_name(found.closed), found.doomed]
+    return [by_id(found.released), by_id(found.closed), found.doomed]
 
 
 def changed(answer: Any) -> list[Any]:
-    return [by_name(answer.items), effects(answer.effects)]
+    return [by_id(answer.items), effects(answer.effects)]
 
 
 def unordered_effects(settled: Any) -> list[Any]:

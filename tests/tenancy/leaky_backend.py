@@ -1,4 +1,4 @@
-"""Leaky: what the tests here must find."""
+"""LeakyBackend: a planted leak that the tests must find."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from treadle.backend import Backend
 from treadle.item import Demand, Filter
 
 
-class Leaky:
-    """A backend that forgets the tenant in one verb."""
+class LeakyBackend:
+    """A backend that ignores the tenant in one verb."""
 
     def __init__(self, inner: Backend, verb: str) -> None:
         self._inner = inner
@@ -22,11 +22,11 @@ class Leaky:
         return (
             method
             if name != self._verb
-            else lambda *args, **given: method(*_forget(args), **_all(name, given))
+            else lambda *args, **given: method(*_without_tenant(args), **_for_all_tenants(name, given))
         )
 
 
-def _forget(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _without_tenant(args: tuple[Any, ...]) -> tuple[Any, ...]:
     match args:
         case (Demand() as demand, *rest):
             return (replace(demand, tenants=None), *rest)
@@ -36,6 +36,6 @@ def _forget(args: tuple[Any, ...]) -> tuple[Any, ...]:
             return args
 
 
-def _all(verb: str, given: dict[str, Any]) -> dict[str, Any]:
-    everybody = "everybody" if verb == "claim_key" else None
-    return given | ({"tenant": everybody} if "tenant" in given else {})
+def _for_all_tenants(verb: str, given: dict[str, Any]) -> dict[str, Any]:
+    all_tenants = "all_tenants" if verb == "claim_key" else None
+    return given | ({"tenant": all_tenants} if "tenant" in given else {})

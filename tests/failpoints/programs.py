@@ -1,8 +1,8 @@
-"""What happens at a failpoint: a small program on one store, and a fault at one of its steps.
+"""Small programs on one store, with a fault at one of their steps.
 
-    python -m tests.failpoints.scene URL PROGRAM STEP WHEN KIND
+    python -m tests.failpoints.programs URL PROGRAM NAME STEP WHEN KIND
 
-runs it in a process of its own, which a kill can end.
+runs one in its own process, which a kill can end.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ When: TypeAlias = Literal["before", "after"]
 Kind: TypeAlias = Literal["kill", "raise", "stall"]
 
 
-class Point(msgspec.Struct, frozen=True):
-    """Where something happens, once: before or after a verb of the store, or within the handler (`run`)."""
+class Failpoint(msgspec.Struct, frozen=True):
+    """One fault: before or after a verb of the store, or within the handler (`run`)."""
 
     step: str
     when: When
     kind: Kind
 
-    async def strike(self) -> None:
+    async def trigger(self) -> None:
         match self.kind:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -55,43 +55,43 @@ class Point(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.when} {self.step}"
 
 
-class Armed(WrappedBackend):
-    """A store with a fault at one point. The first `skip` calls pass."""
+class BackendWithFault(WrappedBackend):
+    """A backend with one fault. The first `skip` calls of the verb are not affected."""
 
-    def __init__(self, inner: Backend, point: Point, skip: int = 0) -> None:
+    def __init__(self, inner: Backend, point: Failpoint, skip: int = 0) -> None:
         super().__init__(inner)
         self._point = point
         self._skip = skip
-        self.struck = False
+        self.triggered = False
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[Any]]) -> Any:
-        if self.struck or not self._meant(verb, args):
+        if self.triggered or not self._is_here(verb, args):
             return await call()
         if self._skip > 0:
             self._skip -= 1
             return await call()
-        self.struck = True
+        self.triggered = True
         if self._point.when == "before":
-            await self._point.strike()
+            await self._point.trigger()
             return await call()
         answer = await call()
-        await self._point.strike()
+        await self._point.trigger()
         return answer
 
-    def _meant(self, verb: str, args: tuple[Any, ...]) -> bool:
-        """A settle without settlements, or a claim without room, is not what is meant."""
+    def _is_here(self, verb: str, args: tuple[Any, ...]) -> bool:
+        """Whether this call is the step of the failpoint. An empty settle is not."""
         return verb == self._point.step and (verb != "settle" or bool(args[0]))
 
 
-armed_handler: Point | None = None
-"""What the handler is struck by, if that is where the point is."""
+handler_failpoint: Failpoint | None = None
+"""The failpoint of the handler, if that is its step."""
 
 
-async def pass_through() -> None:
-    global armed_handler
-    point, armed_handler = armed_handler, None
+async def fail_if_armed() -> None:
+    global handler_failpoint
+    point, handler_failpoint = handler_failpoint, None
     if point is not None:
-        await point.strike()
+        await point.trigger()
 
 
 def added(old: int | None) -> int:
@@ -100,16 +100,16 @@ def added(old: int | None) -> int:
 
 @work(name="plain")
 async def plain(ctx: Context) -> Result[int, int]:
-    """Its effect is its share of the group's value."""
-    await pass_through()
+    """Adds 1 to the value of its group."""
+    await fail_if_armed()
     return ctx.result(1, append=added)
 
 
 @work(name="effect")
 async def effect(ctx: Context) -> int:
-    """Its effect is a row of the user's own."""
+    """Writes a row to the user's own table."""
     async with ctx.transaction() as tx:
-        await pass_through()
+        await fail_if_armed()
         if hasattr(tx, "executemany") and not asyncio.iscoroutinefunction(tx.execute):
             tx.execute("INSERT INTO effects (id) VALUES (?)", (ctx.id,))
         else:
@@ -119,7 +119,7 @@ async def effect(ctx: Context) -> int:
 
 @work(name="long")
 async def long(ctx: Context) -> Result[int, int]:
-    """Several beats long."""
+    """Runs for several heartbeats."""
     await asyncio.sleep(LEASE)
     return ctx.result(1, append=added)
 
@@ -134,54 +134,56 @@ async def submit(backend: Backend, name: str) -> None:
 
 
 async def run(backend: Backend, name: str) -> None:
-    """Work until there is nothing open."""
+    """Run a worker until no item is open."""
     async with Treadle(backend, work=list(WORKS.values()), **SETTINGS) as app:
-        await ended(app)
+        await wait_until_ended(app)
 
 
-async def ended(client: Client) -> None:
-    """Return when nothing is open."""
-    while (await client.list(status=sorted(OPEN), limit=1)).items:  # noqa: ASYNC110  in other processes
+async def wait_until_ended(client: Client) -> None:
+    """Return when no item is open."""
+    while (await client.list(status=sorted(OPEN), limit=1)).items:  # noqa: ASYNC110  items end in other processes
         await asyncio.sleep(0.02)
 
 
 async def fire(backend: Backend, name: str) -> None:
     app = Treadle(backend, work=list(WORKS.values()), **SETTINGS)
-    scheduled_once(app, name)
+    schedule_once(app, name)
     async with app:
-        await fired(app)
+        await wait_until_fired(app)
 
 
-def scheduled_once(app: Treadle, name: str) -> None:
-    """A schedule with one occurrence, at an instant that every process agrees on."""
+def schedule_once(app: Treadle, name: str) -> None:
+    """A schedule with one occurrence, at an instant that is the same in every process."""
     at = float(name)
     app.schedule("once", next=lambda now: at if now != at else None, run=plain, catch_up="all")
 
 
-async def fired(app: Treadle) -> None:
+async def wait_until_fired(app: Treadle) -> None:
     while not (await app.list(type="plain", limit=1)).items:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
-    await ended(app)
+    await wait_until_ended(app)
 
 
 PROGRAMS: dict[str, Callable[[Backend, str], Awaitable[None]]] = {"submit": submit, "run": run, "fire": fire}
 
 
-async def play(url: str, program: str, name: str, point: Point) -> bool:
-    """Run it with the point armed. Whether it was struck."""
-    global armed_handler  # noqa: PLW0603
-    # The first beat registers the worker: the one meant is a later one.
-    backend = Armed(connect(url, clock=SystemClock()), point, skip=1 if point.step == "beat" else 0)
-    armed_handler = point if point.step == "run" else None
+async def run_with_fault(url: str, program: str, name: str, point: Failpoint) -> bool:
+    """Run the program with the fault. Return whether it was triggered."""
+    global handler_failpoint  # noqa: PLW0603
+    # The first heartbeat registers the worker. The fault is at a later one.
+    backend = BackendWithFault(
+        connect(url, clock=SystemClock()), point, skip=1 if point.step == "beat" else 0
+    )
+    handler_failpoint = point if point.step == "run" else None
     await PROGRAMS[program](backend, name)
-    return backend.struck or (point.step == "run" and armed_handler is None)
+    return backend.triggered or (point.step == "run" and handler_failpoint is None)
 
 
 def main() -> None:
     url, program, name, step, when, kind = sys.argv[1:]
-    point = msgspec.convert({"step": step, "when": when, "kind": kind}, Point)
-    asyncio.run(play(url, program, name, point))
-    sys.exit("it was not struck")
+    point = msgspec.convert({"step": step, "when": when, "kind": kind}, Failpoint)
+    asyncio.run(run_with_fault(url, program, name, point))
+    sys.exit("the fault was not triggered")
 
 
 if __name__ == "__main__":

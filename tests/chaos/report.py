@@ -1,4 +1,4 @@
-"""The account of a storm: what became of everything, and how long it took to recover."""
+"""The report of a chaos run: what happened to every item, and how long recovery took."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.ledger import WEIGHTS, Ledger
-from tests.chaos.stores import Ground
+from tests.chaos.stores import DurableStore
 from treadle import Client
 from treadle.item import Filter, ItemState
 from treadle.testing.contract.check import consistent
 
 RECENT = 5.0
-"""An attempt that began longer ago had ended before its process was killed."""
+"""Seconds. An attempt that began earlier had ended before its process was killed."""
 
 
 @dataclass
-class Account:
+class ChaosReport:
     kills: int = 0
     pauses: int = 0
     cuts: int = 0
@@ -39,7 +39,7 @@ class Account:
     recoveries: list[float] = field(default_factory=list[float])
 
     def check(self) -> None:
-        """Nothing may be wrong."""
+        """Assert that nothing is wrong."""
         assert not self.lost, f"acknowledged and lost: {self.lost[:5]}"
         assert not self.not_successful, f"not successful: {self.not_successful[:5]}"
         assert not self.wrong_effects, (
@@ -64,36 +64,36 @@ class Account:
 
 def recovery(seconds: list[float]) -> str:
     if not seconds:
-        return "nothing was lost to a kill"
+        return "no item lost its worker"
     ordered = sorted(seconds)
     p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * q))] for q in (0.5, 0.99))
     return (
-        f"{len(ordered)} items ran again after their first loss to a kill:"
+        f"{len(ordered)} items ran again after their worker was killed:"
         f" p50 {p50:.2f} s, p99 {p99:.2f} s, max {ordered[-1]:.2f} s"
     )
 
 
-async def settle_accounts(account: Account, client: Client, ground: Ground, ledger: Ledger) -> None:
-    """Compare what the store says, what the processes said, and what the user's table says."""
+async def fill_report(report: ChaosReport, client: Client, store: DurableStore, ledger: Ledger) -> None:
+    """Compare the store, the ledger of the processes, and the user's own table."""
     states = {state.id: state async for state in _everything(client)}
-    account.items = len(states)
+    report.items = len(states)
     for kind, id in ledger.lines(*WEIGHTS):
-        account.acknowledged += 1
+        report.acknowledged += 1
         if id not in states:
-            account.lost.append(f"{kind} {id}")
-    account.not_successful = [
+            report.lost.append(f"{kind} {id}")
+    report.not_successful = [
         f"{state.type} {id} {state.status} {state.reason} {state.error}"
         for id, state in states.items()
         if state.status != "success"
     ]
-    account.wrong_families = wrong_families(states)
+    report.wrong_families = wrong_families(states)
     wanted = Counter(id for id, state in states.items() if state.type == "effect")
-    account.wrong_effects = differences(Counter(await ground.effects()), wanted)
-    account.announced_twice = twice(ledger, "done")
-    account.closed_twice = twice(ledger, "closed")
-    account.runs = len(ledger.lines("run"))
+    report.wrong_effects = differences(Counter(await store.effects()), wanted)
+    report.announced_twice = recorded_twice(ledger, "done")
+    report.closed_twice = recorded_twice(ledger, "closed")
+    report.runs = len(ledger.lines("run"))
     await consistent(client.backend)
-    account.miscounted = await ground.recount()
+    report.miscounted = await store.recount()
 
 
 async def _everything(client: Client) -> AsyncIterator[ItemState]:
@@ -108,7 +108,7 @@ async def _everything(client: Client) -> AsyncIterator[ItemState]:
 
 
 def wrong_families(states: dict[str, ItemState]) -> list[str]:
-    """Each pair has three effects in its group, and nothing else has any."""
+    """Each pair must have three effects in its group, and every other group exactly one item."""
     members = Counter(state.group_id for state in states.values())
     return [
         f"{state.type} {id} has {members[id]} members"
@@ -121,12 +121,12 @@ def differences(found: Counter[str], wanted: Counter[str]) -> dict[str, int]:
     return {id: found[id] for id in found.keys() | wanted.keys() if found[id] != wanted[id]}
 
 
-def twice(ledger: Ledger, kind: str) -> list[str]:
+def recorded_twice(ledger: Ledger, kind: str) -> list[str]:
     return [id for id, times in Counter(id for _, id in ledger.lines(kind)).items() if times > 1]
 
 
 class Runs:
-    """When attempts began, and where."""
+    """When and in which process each attempt began."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._by_item: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
@@ -136,8 +136,8 @@ class Runs:
             runs.sort()
 
     def after(self, pid: int, moment: float) -> list[float]:
-        """For each item whose first attempt this process began just before: seconds until the second began.
-        Not if that was lost too, before it began: from the second loss in a row on an item has to wait."""
+        """Seconds until the second attempt began, for each item whose first attempt this process began
+        shortly before `moment`. Items that were lost twice are left out: they have to wait."""
         found: list[float] = []
         for runs in self._by_item.values():
             n = bisect_left(runs, (moment, 0, 0))
