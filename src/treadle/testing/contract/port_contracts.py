@@ -201,7 +201,7 @@ class PubSubContract:
     """Fixture: `pubsub`, a PubSub without subscribers."""
 
     async def test_every_subscriber_gets_every_message(self, pubsub: PubSub) -> None:
-        """Unchanged."""
+        """Each message arrives unchanged."""
         recorders = [MessageRecorder(), MessageRecorder()]
         for recorder in recorders:
             await resolve(pubsub.subscribe(recorder))
@@ -211,7 +211,7 @@ class PubSubContract:
             await recorder.wait_for(*TEXTS[1:])
 
     async def test_publishing_without_subscribers_is_accepted(self, pubsub: PubSub) -> None:
-        """Publishing without subscribers is fine."""
+        """It raises nothing."""
         await resolve(pubsub.publish("x"))
 
     async def test_an_unsubscribed_receiver_gets_no_messages(self, pubsub: PubSub) -> None:
