@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.wander import Wanderer
+from tests.backends.random_calls import RandomCalls
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
 from treadle.backends.memory.rows import ItemKind
@@ -136,13 +136,13 @@ def left_in(store: MemoryTables) -> list[str]:
 @pytest.mark.parametrize("seed", range(12))
 async def test_random_verbs_keep_the_tables_consistent(seed: int) -> None:
     """The audit runs after each verb. In the end all items are done and pruned, and all tables are empty."""
-    wanderer = Wanderer(seed)
+    calls = RandomCalls(seed)
     for _ in range(250):
-        verb = await wanderer.step()
-        assert audit(wanderer.backend) == [], verb
-    await wanderer.finish()
-    assert audit(wanderer.backend) == []
-    assert left_in(wanderer.backend.store) == []
+        verb = await calls.step()
+        assert audit(calls.backend) == [], verb
+    await calls.finish()
+    assert audit(calls.backend) == []
+    assert left_in(calls.backend.store) == []
 
 
 # ----------------------------------------------------------------------------------------------------- memory

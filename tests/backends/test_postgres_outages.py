@@ -33,7 +33,7 @@ from treadle.testing.contract.build import (
     succeed,
 )
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import WakeRecorder
 
 T = TypeVar("T")
 
@@ -222,12 +222,12 @@ class TestLostConnections:
     async def test_the_listener_comes_back(self, prepared_url: str) -> None:
         """After a lost connection it listens again, and delivers a wake-up for everything."""
         async with opened(prepared_url) as backend, connected(prepared_url) as admin:
-            ear = Ear()
-            await backend.subscribe(ear)
+            recorder = WakeRecorder()
+            await backend.subscribe(recorder)
             await admin.execute(KILL)
-            await ear.until(lambda: any(wake.everything for wake in ear.signals))
+            await recorder.wait_until(lambda: any(wake.everything for wake in recorder.wakes))
             await backend.publish(Wake(items=(("t", "after"),)))
-            await ear.hear({("t", "after")})
+            await recorder.wait_for({("t", "after")})
 
     async def test_a_transaction_whose_connection_is_lost(self, prepared_url: str) -> None:
         """It raises `StoreUnavailable`, and is rolled back."""
@@ -348,13 +348,13 @@ class TestPool:
 async def test_without_notifications_everything_works(prepared_url: str) -> None:
     """Wake-ups then stay in the process. Nothing else depends on them."""
     async with opened(prepared_url, notify=False) as backend, opened(prepared_url, notify=False) as other:
-        near, far = Ear(), Ear()
+        near, far = WakeRecorder(), WakeRecorder()
         await backend.subscribe(near)
         await other.subscribe(far)
         await backend.publish(Wake(ready=True))
         await submit(backend, item("a"))
         assert await claim_ids(other) == ["a"]
-        assert (len(near.signals), far.signals) == (1, [])
+        assert (len(near.wakes), far.wakes) == (1, [])
 
 
 async def test_behind_a_pooler(prepared_url: str) -> None:
@@ -383,13 +383,13 @@ async def discard(backend: PostgresBackend) -> None:
 async def test_wake_ups_are_collected(prepared_url: str) -> None:
     """A thousand in a row are sent as a few notifications, and none is left out."""
     async with Client(prepared_url) as client, opened(prepared_url) as other:
-        ear = Ear()
-        await other.subscribe(ear)
+        recorder = WakeRecorder()
+        await other.subscribe(recorder)
         for n in range(1000):
             client._core.wakeups.ended([("t", f"i{n}")], [])
             await asyncio.sleep(0)
-        await ear.hear({("t", f"i{n}") for n in range(1000)})
-        assert len(ear.signals) < 20
+        await recorder.wait_for({("t", f"i{n}") for n in range(1000)})
+        assert len(recorder.wakes) < 20
 
 
 @pytest.mark.parametrize(("times", "rate"), [(1, PER_SECOND), (100, WHEN_BUSY)])
@@ -405,13 +405,13 @@ async def test_the_rate_of_notifications_is_bounded(prepared_url: str, times: in
 async def test_closing_a_client_sends_the_collected_wake_ups(prepared_url: str) -> None:
     """Also those that wait because of the bounded rate."""
     async with opened(prepared_url) as other:
-        ear = Ear()
-        await other.subscribe(ear)
+        recorder = WakeRecorder()
+        await other.subscribe(recorder)
         async with Client(prepared_url) as client:
             for n in range(5):
                 client._core.wakeups.ended([("t", f"i{n}")], [])
                 await asyncio.sleep(0)
-        await ear.hear({("t", f"i{n}") for n in range(5)})
+        await recorder.wait_for({("t", f"i{n}") for n in range(5)})
 
 
 async def test_a_statement_keeps_its_connection(prepared_url: str) -> None:

@@ -10,7 +10,7 @@ from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.read import ListQuery, cursor_of
 from treadle.backends.postgres.schema import PostgresSchema
 from treadle.item import Filter, Heartbeat
-from treadle.testing.contract.build import apply, beat, claim, gate, item, release, submit, succeed
+from treadle.testing.contract.build import apply, beat, claim, dependent, item, release, submit, succeed
 
 ENDED = """
 with gone as (delete from treadle.open_item where no % 2 = 0 returning no)
@@ -52,7 +52,7 @@ async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
 async def work(backend: PostgresBackend) -> None:
     """Call every verb that runs an item goes through, and the reads of a waiter."""
     name = f"{time.monotonic_ns()}"
-    await submit(backend, item(f"a{name}"), gate(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
+    await submit(backend, item(f"a{name}"), dependent(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
     leases = await claim(backend, 20)
     mine = [lease for lease in leases if lease.id.endswith(name)]
     rest = [release(lease) for lease in leases if lease not in mine]

@@ -18,7 +18,7 @@ from treadle.item import Wake
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import WakeRecorder
 
 __all__ = ["shared_database", "shared_url"]
 
@@ -73,10 +73,10 @@ async def test_listening_elsewhere(prepared_url: str) -> None:
         Pooler(prepared_url) as pooler,
         opened(pooler.url, prepare=False, listen_url=prepared_url) as backend,
     ):
-        ear = Ear()
-        await backend.subscribe(ear)
+        recorder = WakeRecorder()
+        await backend.subscribe(recorder)
         await backend.publish(Wake(items=(("t", "a"),)))
-        await ear.hear({("t", "a")})
+        await recorder.wait_for({("t", "a")})
 
 
 async def test_prepared_statements_fail(prepared_url: str) -> None:

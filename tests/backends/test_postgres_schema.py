@@ -10,7 +10,7 @@ from tests.backends.postgres_store import connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.schema import VERSION
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.testing.contract.build import ask, claim_one, item, items, status, submit
+from treadle.testing.contract.build import claim_answer, claim_one, item, items, status, submit
 
 
 async def test_many_open_an_empty_database_at_once(postgres_url: str) -> None:
@@ -115,7 +115,7 @@ async def _claim_from_lanes(backend: PostgresBackend) -> None:
     served: list[str] = []
     rotation: object = None
     for size in (5, 1, 7, 11, 12):
-        claimed = await ask(backend, size, rotation=rotation)
+        claimed = await claim_answer(backend, size, rotation=rotation)
         served += [lease.lane for lease in claimed.leases]
         rotation = claimed.rotation
     assert [sorted(served[n : n + 12]) for n in (0, 12, 24)] == [sorted(lanes)] * 3

@@ -22,8 +22,8 @@ from treadle.testing.contract.build import (
     apply,
     claim_ids,
     contribute,
+    dependent,
     exists,
-    gate,
     group,
     item,
     items,
@@ -38,7 +38,7 @@ from treadle.testing.contract.build import (
     succeed,
 )
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.signals import Ear
+from treadle.testing.contract.wakeups import WakeRecorder
 
 Execute = Callable[[str], Awaitable[object]]
 User = Callable[[str, bool], AbstractAsyncContextManager[tuple[object, Execute]]]
@@ -178,7 +178,7 @@ class TestSubmitInTransaction:
             await admin.execute("create table mine (id text)")
             async with user(prepared_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
-                answer = only(await backend.submit([Submission((item("a"), gate("a", id="b")))], tx=tx))
+                answer = only(await backend.submit([Submission((item("a"), dependent("a", id="b")))], tx=tx))
                 assert not isinstance(answer, Rejected)
                 assert [(one.id, one.status) for one in answer] == [("a", "ready"), ("b", "blocked")]
                 assert not await exists(backend, "a")
@@ -190,14 +190,14 @@ class TestSubmitInTransaction:
     async def test_nothing_is_left_if_it_rolls_back(self, prepared_url: str, user: User) -> None:
         """Neither items nor keys are stored, and no wake-up is sent."""
         async with opened(prepared_url) as backend:
-            ear = Ear()
-            await backend.subscribe(ear)
+            recorder = WakeRecorder()
+            await backend.subscribe(recorder)
             async with user(prepared_url, False) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
             assert await statuses(backend, "a") == [None]
             await backend.publish(Wake(items=(("t", "afterwards"),)))
-            await ear.hear({("t", "afterwards")})
-            assert not any(wake.ready for wake in ear.signals)
+            await recorder.wait_for({("t", "afterwards")})
+            assert not any(wake.ready for wake in recorder.wakes)
             assert not (await submit_one(backend, item("b", key="k"))).existing
             await consistent(backend)
 
@@ -212,7 +212,9 @@ class TestSubmitInTransaction:
                 with pytest.raises(DuplicateIdError):
                     await backend.submit([Submission((item("a"), item("taken")))], tx=tx)
                 with pytest.raises(CycleError):
-                    await backend.submit([Submission((gate("y", id="x"), gate("x", id="y")))], tx=tx)
+                    await backend.submit(
+                        [Submission((dependent("y", id="x"), dependent("x", id="y")))], tx=tx
+                    )
                 await backend.submit([Submission((item("b"),))], tx=tx)
             assert await admin.fetchval("select count(*) from mine") == 1
             assert await statuses(backend, "a", "x", "b") == [None, None, "ready"]
@@ -220,16 +222,16 @@ class TestSubmitInTransaction:
     async def test_the_wake_up_is_sent_with_the_commit(self, prepared_url: str) -> None:
         """Not before, and not if the transaction rolls back."""
         async with opened(prepared_url) as backend, opened(prepared_url) as other:
-            ear = Ear()
-            await other.subscribe(ear)
+            recorder = WakeRecorder()
+            await other.subscribe(recorder)
             async with by_asyncpg(prepared_url, False) as (tx, _):
                 await backend.submit([Submission((item("never"),))], tx=tx)
             async with by_asyncpg(prepared_url, True) as (tx, _):
                 await backend.submit([Submission((item("a"),))], tx=tx)
                 await other.publish(Wake(items=(("t", "before"),)))
-                await ear.hear({("t", "before")})
-                assert not any(wake.ready for wake in ear.signals)
-            await ear.until(lambda: any(wake.ready for wake in ear.signals))
+                await recorder.wait_for({("t", "before")})
+                assert not any(wake.ready for wake in recorder.wakes)
+            await recorder.wait_until(lambda: any(wake.ready for wake in recorder.wakes))
             assert await claim_ids(other) == ["a"]
 
     @every_driver
@@ -277,7 +279,7 @@ class TestSubmitInTransaction:
         async with opened(prepared_url) as backend:
             leases = await start(backend, *(item(f"a{n}") for n in range(8)))
             async with by_asyncpg(prepared_url, True) as (tx, _):
-                await backend.submit([Submission((gate("a3", id="next"),))], tx=tx)
+                await backend.submit([Submission((dependent("a3", id="next"),))], tx=tx)
                 settling = asyncio.create_task(backend.settle([succeed(lease) for lease in leases]))
                 others = [f"a{n}" for n in range(8) if n != 3]
                 async with asyncio.timeout(30):

@@ -1,4 +1,4 @@
-"""The backend of examples/third_party_backend.py passes the contracts, and its log is complete."""
+"""The backend of examples/third_party_backend.py passes the contracts, and its audit log is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle import Treadle, work
 __all__ = ["TestAuditedBackend", "TestAuditedWorkers", "subject"]
 
 
-async def test_every_change_is_logged() -> None:
+async def test_the_audit_log_has_every_change() -> None:
     @work(name="pay")
     async def pay() -> None: ...
 

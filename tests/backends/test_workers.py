@@ -1,4 +1,4 @@
-"""WorkerContract: the engine, from end to end, on every backend."""
+"""WorkerContract on every backend: the engine, end to end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestPostgres(WorkerContract):
 
 
 class TestPorts(WorkerContract):
-    """What three small ports can promise."""
+    """The cases that need no more than three ports can do."""
 
     @pytest.fixture
     def subject(self) -> PortsSubject:

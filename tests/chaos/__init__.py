@@ -1,8 +1,8 @@
-"""Chaos: real processes on a real store, killed at random moments; then every item is accounted for.
+"""Chaos: real processes on a real store, killed at random moments. Then every item is accounted for.
 
-actors    the processes: one submits, some work
-ledger    what they say they did: one line each, appended in one write
-storm     starts them, kills and suspends them, cuts connections, restarts the server, waits for the end
-account   counts: what was lost, done twice, closed twice; how long it took to recover
-stores    the user's own table, and what can be done to a store from outside
+processes  the processes: one submits, some work
+ledger     a file in which they record what they do: one line each, appended in one write
+run        starts, kills and suspends them, cuts connections, restarts the server, waits for the end
+report     counts lost items, items and effects done twice, groups ended twice, and the time to recover
+stores     the stores with a user's own table, and the faults that can be caused from outside
 """

@@ -1,10 +1,10 @@
-"""A ledger beside the store: lines that survive the process that wrote them.
+"""A file beside the store, with lines that survive the process that wrote them.
 
-effect ID, pair ID     acknowledged to the process that submitted it
+effect ID, pair ID     the submission was acknowledged
 ready PID              this process is up
 run ID PID SECONDS N   attempt N began, by the clock that all processes of a machine share
-done ID                it was announced as a success
-closed ID              its group was announced as done
+done ID                the success of the item was announced
+closed ID              the end of its group was announced
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 from pathlib import Path
 
 WEIGHTS = {"effect": 1, "pair": 4}
-"""How many items come of what was acknowledged."""
+"""The number of items that each acknowledged submission makes."""
 
 
 class Ledger:
-    """Each line is one write to a file opened for appending: whole, or not there."""
+    """Each line is one write to a file opened for appending: it is there completely or not at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class Ledger:
             self._words.setdefault(words[0], []).append(words)
 
     def items(self) -> int:
-        """How many items the acknowledged submissions make."""
+        """The number of items that the acknowledged submissions make."""
         return sum(WEIGHTS[kind] for kind, _ in self.lines(*WEIGHTS))
 
     def ready(self) -> set[int]:

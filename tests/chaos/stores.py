@@ -1,4 +1,4 @@
-"""The stores of a storm: the user's own table in them, and what can be done to them from outside."""
+"""The stores of a chaos run: a user's own table, and the faults that can be caused from outside."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ select count(pg_terminate_backend(pid)) from (
 """
 
 
-class Ground(Protocol):
-    """A store under a storm."""
+class DurableStore(Protocol):
+    """A store that survives its processes."""
 
     url: str
     restarts: bool
     """Whether there is a server that can be restarted."""
 
     async def prepare(self) -> None:
-        """Make the user's own table. Without a unique key: a second row must be seen, not refused."""
+        """Create the user's own table, without a unique key, so that a second row is seen and not refused."""
 
     async def effects(self) -> list[str]:
-        """What is in it."""
+        """The ids in the user's own table."""
         ...
 
     async def cut(self, rng: random.Random) -> int:
-        """Break some connections. How many."""
+        """Break some connections. Return how many."""
         ...
 
     async def restart(self, *, crash: bool) -> None:
         """Restart the server."""
 
     async def recount(self) -> dict[str, list[Any]]:
-        """What is counted wrongly in the tables."""
+        """The counters in the tables that are wrong."""
         ...
 
 
-class SqliteGround:
-    """A file: nobody stands in between."""
+class SqliteStore:
+    """A file: there is no connection to cut and no server to restart."""
 
     restarts = False
 
@@ -75,8 +75,8 @@ class SqliteGround:
         return {}
 
 
-class PostgresGround:
-    """A server that nobody else uses, in the directory `home`."""
+class PostgresStore:
+    """A server that only this run uses, in the directory `home`."""
 
     restarts = True
 

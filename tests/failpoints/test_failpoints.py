@@ -1,8 +1,8 @@
-"""A fault at each step of an item's way, one at a time, and exactly what must come of it.
+"""One fault at each step in the life of an item, and its exact outcome.
 
-Every verb of the store that is on the way, before it is carried out and after (then its answer is lost), and
-the handler itself; each with a kill -9 (in a process of its own), an error, and a stall of two and a half
-leases. On the stores that last.
+The steps are the verbs of the store that an item goes through, and the handler itself. A fault comes before
+a verb is carried out, or after it, and then its answer is lost. The faults are a kill -9 (in its own
+process), an error, and a stall of two and a half leases. The stores are those that survive a process.
 """
 
 from __future__ import annotations
@@ -15,8 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.stores import Ground, PostgresGround, SqliteGround
-from tests.failpoints.scene import SETTINGS, WORKS, Kind, Point, When, ended, fired, play, scheduled_once
+from tests.chaos.stores import DurableStore, PostgresStore, SqliteStore
+from tests.failpoints.programs import (
+    SETTINGS,
+    WORKS,
+    Failpoint,
+    Kind,
+    When,
+    run_with_fault,
+    schedule_once,
+    wait_until_ended,
+    wait_until_fired,
+)
 from treadle import Treadle
 from treadle.item import ItemState
 from treadle.testing.contract.check import consistent
@@ -33,29 +43,29 @@ POINTS: list[tuple[When, Kind]] = [
     ("after", "stall"),
 ]
 
-# How many attempts an item has had in the end, for each. 0: it was never stored. None: no such point.
+# The final number of attempts of the item, for each fault. 0: it was never stored. None: no such point.
 STEPS: dict[tuple[str, str], tuple[int | None, ...]] = {
-    # What is acknowledged is stored; what is not may be, and then runs like any other.
+    # An acknowledged item is stored. One without an answer may be stored, and then runs like any other.
     ("effect", "submit"): (0, 1, 1, 1, 1, 1),
-    # A claim that was carried out is an attempt once its worker is dead. A lost answer is asked for.
+    # The claim of a worker that dies is an attempt. After a lost answer the worker asks for its leases.
     ("effect", "claim"): (1, 2, 1, 1, 1, 1),
-    # Within the handler. Long is not dead: it beats, also within a transaction that lets nobody else write.
+    # Within the handler. A slow handler is not dead: its worker beats, also within a transaction.
     ("plain", "run"): (2, None, 2, None, 1, None),
     ("effect", "run"): (2, None, 2, None, 1, None),
-    # Settled or not: nothing in between. The same settlement may be sent again.
+    # A settlement is applied or not, nothing in between. It may be sent again.
     ("plain", "settle"): (2, 1, 1, 1, 1, 1),
-    # The handler's own transaction. Until the commit none of it has happened.
+    # The handler's own transaction. Before the commit none of it has happened.
     ("effect", "begin"): (2, 2, 2, 2, 1, 1),
     ("effect", "settle_within"): (2, 2, 2, 2, 1, 1),
     ("effect", "commit"): (2, 1, 2, 1, 1, 1),
-    # A beat that is late or lost is not the last: the next comes in time, or the loop's guard beats instead.
+    # A late or lost heartbeat is followed by the next one in time, or by one of the loop's guard.
     ("long", "beat"): (2, 2, 1, 1, 1, 1),
-    # An occurrence and what it submits are one step: it fires once, whoever does it.
+    # An occurrence and its items are one step: it fires once, in any process.
     ("", "fire"): (1, 1, 1, 1, 1, 1),
 }
 
 CASES = [
-    pytest.param(name, Point(step, when, kind), attempts, id=f"{kind}-{when}-{step}-{name}".rstrip("-"))
+    pytest.param(name, Failpoint(step, when, kind), attempts, id=f"{kind}-{when}-{step}-{name}".rstrip("-"))
     for (name, step), outcomes in STEPS.items()
     for (when, kind), attempts in zip(POINTS, outcomes, strict=True)
     if attempts is not None
@@ -63,28 +73,30 @@ CASES = [
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    made: Ground
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> DurableStore:
+    made: DurableStore
     if request.param == "sqlite":
-        made = SqliteGround(tmp_path / "work.db")
+        made = SqliteStore(tmp_path / "work.db")
     else:
-        made = PostgresGround(request.getfixturevalue("prepared_url"), tmp_path)
+        made = PostgresStore(request.getfixturevalue("prepared_url"), tmp_path)
     await made.prepare()
     return made
 
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize(("name", "point", "attempts"), CASES)
-async def test_exactly(ground: Ground, name: str, point: Point, attempts: int) -> None:
-    """One item, struck once; then everything is as if it had not been, but for the attempts."""
-    app = Treadle(ground.url, work=list(WORKS.values()), **SETTINGS)
+async def test_a_fault_at_one_step_has_its_exact_outcome(
+    store: DurableStore, name: str, point: Failpoint, attempts: int
+) -> None:
+    """After one fault the item ends as if there had been none, except for the number of attempts."""
+    app = Treadle(store.url, work=list(WORKS.values()), **SETTINGS)
     program = {"submit": "submit", "fire": "fire"}.get(point.step, "run")
     if program == "run":
         await app.enqueue(WORKS[name]())
     elif program == "fire":
         name = str(round(time.time()))
-    await asyncio.wait_for(strike(ground, program, name, point), PATIENCE)
-    items = await asyncio.wait_for(finished(app, program, name), PATIENCE)
+    await asyncio.wait_for(trigger_fault(store, program, name, point), PATIENCE)
+    items = await asyncio.wait_for(finish(app, program, name), PATIENCE)
     assert [(item.status, item.attempt) for item in items] == [("success", attempts)] * (attempts > 0)
     for item in items:
         killed = sum(attempt.error_type == "LeaseLost" for attempt in item.history)
@@ -92,15 +104,15 @@ async def test_exactly(ground: Ground, name: str, point: Point, attempts: int) -
             attempts - 1 if point.kind == "kill" else 0,
             attempts - 1,
         )
-    assert await ground.effects() == [item.id for item in items if item.type == "effect"]
+    assert await store.effects() == [item.id for item in items if item.type == "effect"]
 
 
-async def finished(app: Treadle, program: str, name: str) -> list[ItemState]:
-    """Everything there is, once somebody else has done what was left."""
+async def finish(app: Treadle, program: str, name: str) -> list[ItemState]:
+    """Let another app finish. Return all items."""
     if program == "fire":
-        scheduled_once(app, name)
+        schedule_once(app, name)
     async with app:
-        await (fired(app) if program == "fire" else ended(app))
+        await (wait_until_fired(app) if program == "fire" else wait_until_ended(app))
         listed = (await app.list(limit=100)).items
         items = [item for item in await app.get([item.id for item in listed]) if item is not None]
         groups = [await app.group(item.id) for item in items]
@@ -109,11 +121,20 @@ async def finished(app: Treadle, program: str, name: str) -> list[ItemState]:
     return items
 
 
-async def strike(ground: Ground, program: str, name: str, point: Point) -> None:
-    """Have it happen: here, or in a process that it kills."""
+async def trigger_fault(store: DurableStore, program: str, name: str, point: Failpoint) -> None:
+    """Run the program with the fault in this process, or in a process that it kills."""
     if point.kind != "kill":
-        assert await play(ground.url, program, name, point)
+        assert await run_with_fault(store.url, program, name, point)
         return
-    command = ("-m", "tests.failpoints.scene", ground.url, program, name, point.step, point.when, point.kind)
+    command = (
+        "-m",
+        "tests.failpoints.programs",
+        store.url,
+        program,
+        name,
+        point.step,
+        point.when,
+        point.kind,
+    )
     process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=PROJECT)
     assert await process.wait() == -signal.SIGKILL

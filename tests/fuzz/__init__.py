@@ -1,1 +1,1 @@
-"""Anything at all, where text or bytes come in from outside: only documented errors come out."""
+"""Arbitrary text and bytes from outside: only documented errors come out."""

@@ -1,4 +1,4 @@
-"""Codec, cron, cursors and names, given anything."""
+"""Codec, cron, cursors and names with arbitrary input."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ marks = st.sampled_from(
 @example(b'{"$treadle":"decimal","value":"1e999999999999"}')
 @example(b'{"$treadle":["x"],"value":null}')
 @example(b'"\\ud800"')
-def test_bytes_of_any_kind_decode_or_are_refused(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_decode_error(data: bytes) -> None:
     try:
         default_codec.decode(data)
     except DecodeError:
@@ -54,7 +54,7 @@ def test_bytes_of_any_kind_decode_or_are_refused(data: bytes) -> None:
 @example("* * * * * *")
 @example("*/0 * * * *")
 @example("99999999999999999999 * * * *")
-def test_cron_of_any_kind_is_read_or_refused(text: str) -> None:
+def test_any_cron_text_parses_or_raises_cron_error(text: str) -> None:
     try:
         next_after(text, 1_700_000_000.0, "UTC")
     except CronError:
@@ -79,8 +79,8 @@ NAMES = (
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
-async def test_names_with_sql_in_them_are_names(kind: str, request: pytest.FixtureRequest) -> None:
-    """In every place where a name goes: what is stored is found by it, and by nothing else."""
+async def test_names_may_contain_sql(kind: str, request: pytest.FixtureRequest) -> None:
+    """An item is found by its own names and by no others, in every field that holds a name."""
     backend, directory = _backend(kind, request)
     await backend.open()
     try:
@@ -110,7 +110,7 @@ async def test_names_with_sql_in_them_are_names(kind: str, request: pytest.Fixtu
 @example("99999999999999999999999")
 @example("'; drop table items; --")
 @example("\x00")
-async def test_a_cursor_of_any_kind_is_read_or_refused(cursor: str) -> None:
+async def test_any_cursor_is_accepted_or_raises_input_error(cursor: str) -> None:
     backend = MemoryBackend()
     try:
         await backend.list(Filter(), cursor=cursor)

@@ -1,4 +1,4 @@
-"""The model: one machine that does anything to two backends at once, and compares all that they say.
+"""The model: one state machine makes the same calls to two backends and compares everything they return.
 
-The memory backend is the oracle: the simulator and its audit hold it to the contract.
+The memory backend is the reference. The simulator and its audit hold it to the contract.
 """

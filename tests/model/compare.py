@@ -1,7 +1,7 @@
 """How two answers are compared.
 
-What a backend may choose is taken out: tokens, its own numbers, cursors, where the turns of lanes stand,
-which of several members that failed stands for a group, and the order of what happens in one step.
+What a backend may choose is left out: tokens, its own numbers, cursors, the position of the rotation, which
+of several failed members a group names, and the order of effects of one step.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ HIDDEN = frozenset(("token", "ref", "rotation", "cursor"))
 
 
 def plain(value: Any) -> Any:
-    """What can be compared."""
+    """Convert an answer to tuples that can be compared."""
     if isinstance(value, msgspec.Struct):
         fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
         if isinstance(value, GroupState) and value.failed is not None:
-            fields["failed"] = value.failed.status  # any one of those that failed
+            fields["failed"] = value.failed.status  # it may be any of the failed members
         return (type(value).__name__, tuple(sorted(fields.items())))
     if isinstance(value, float):
         return round(value, 4)
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def unordered(value: Any) -> Any:
-    """The same, whatever the order of what happened in one step."""
+    """Like `plain`, but the order of effects does not matter."""
     found = plain(value)
     return _sorted(found)
 
@@ -46,18 +46,18 @@ def _sorted(value: Any) -> Any:
 
 
 def differences(one: Any, two: Any) -> list[str]:
-    """Where two answers differ, once they are plain."""
+    """Where two plain answers differ."""
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
         return [found for pair in zip(one, two, strict=True) for found in differences(*pair)]
     return [] if one == two else [f"{one!r}, not {two!r}"]
 
 
-def known_of(lease: Lease) -> Lease:
-    """When an orphan that is not to be run was claimed: each backend says something else."""
+def without_claim_time(lease: Lease) -> Lease:
+    """Leave out when a doomed item was claimed: backends report different times."""
     return lease if lease.verdict is None else msgspec.structs.replace(lease, claimed_at=0.0)
 
 
 def as_listed(ended: Ended) -> Ended:
-    """Only `get` has to read the history."""
+    """Leave out the history. Only `get` has to read it."""
     items = {ref: msgspec.structs.replace(state, history=()) for ref, state in ended.items.items()}
     return msgspec.structs.replace(ended, items=items)

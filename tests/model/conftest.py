@@ -1,4 +1,4 @@
-"""A PostgreSQL database whose clock stands still until it is told to move."""
+"""A PostgreSQL database whose clock moves only when a test sets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.databases import Postgres
 from treadle.backends.postgres import PostgresBackend
 from treadle.testing import ManualClock
 
-STILL_CLOCK = """
+MANUAL_CLOCK = """
 create table treadle.shift (seconds float8 not null);
 insert into treadle.shift values (0);
 create or replace function treadle.clock() returns float8 language sql volatile as
@@ -22,7 +22,7 @@ create or replace function treadle.clock() returns float8 language sql volatile 
 """
 
 
-class StillPostgres:
+class ManualClockPostgres:
     def __init__(self, url: str) -> None:
         self.url = url
         self._admin: Any = None
@@ -44,10 +44,10 @@ class StillPostgres:
 
 
 @pytest.fixture
-def shared_clock(postgres: Postgres) -> Iterator[StillPostgres]:
+def clocked_postgres(postgres: Postgres) -> Iterator[ManualClockPostgres]:
     with postgres.database() as url:
         asyncio.run(_prepare(url))
-        yield StillPostgres(url)
+        yield ManualClockPostgres(url)
 
 
 async def _prepare(url: str) -> None:
@@ -55,5 +55,5 @@ async def _prepare(url: str) -> None:
     await backend.open()
     await backend.close()
     connection = await asyncpg.connect(url)
-    await connection.execute(STILL_CLOCK)
+    await connection.execute(MANUAL_CLOCK)
     await connection.close()

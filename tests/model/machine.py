@@ -1,4 +1,4 @@
-"""The machine. Its rules are the verbs of a backend; each is done to both, and the answers must be equal."""
+"""The state machine. Each rule calls a verb on both backends. The answers must be equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model import values as v
-from tests.model.compare import as_listed, differences, known_of, plain, unordered
+from tests.model.compare import as_listed, differences, plain, unordered, without_claim_time
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
@@ -34,8 +34,8 @@ from treadle.testing import ManualClock
 PAIR = tuple[Lease, Lease]
 
 
-def _told(outcome: Outcome, end: dict[str, Any]) -> Any:
-    """What is both `moved` and `rejected` may be told either."""
+def _plain_outcome(outcome: Outcome, end: dict[str, Any]) -> Any:
+    """A settlement that is both `moved` and `rejected` may be answered with either."""
     fold = end["contribution"]
     both = fold is not None and fold.version is not None and end["children"]
     return "refused" if both and outcome.verb in ("moved", "rejected") else plain(outcome)
@@ -43,7 +43,7 @@ def _told(outcome: Outcome, end: dict[str, Any]) -> Any:
 
 class BackendMachine(RuleBasedStateMachine):
     steps = 0
-    """Of all machines of this process."""
+    """Of all machines in this process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,17 +60,17 @@ class BackendMachine(RuleBasedStateMachine):
     async def disconnect(self) -> None:
         raise NotImplementedError
 
-    async def moved(self) -> None:
-        """The clock has moved: tell a store that has one of its own."""
+    async def clock_moved(self) -> None:
+        """The clock has moved. Override this for a store with its own clock."""
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.disconnect())
         self.loop.close()
 
-    # -- both ------------------------------------------------------------------------------------------
+    # -- both backends ---------------------------------------------------------------------------------
 
     def both(self, call: Callable[[Backend, int], Awaitable[Any]], compare: Any = plain) -> tuple[Any, Any]:
-        """Do it to both. `call` is given the backend and which of the two it is."""
+        """Make the call on both backends. `call` gets the backend and its index."""
         BackendMachine.steps += 1
         one = self.loop.run_until_complete(_outcome(call(self.memory, 0)))
         two = self.loop.run_until_complete(_outcome(call(self.other, 1)))
@@ -80,8 +80,8 @@ class BackendMachine(RuleBasedStateMachine):
         )
         return one, two
 
-    def take(self, one: Any, two: Any) -> None:
-        """Keep the leases of two claims, side by side."""
+    def keep_leases(self, one: Any, two: Any) -> None:
+        """Keep the leases of both backends in pairs."""
         first, second = ({(lease.tenant, lease.id): lease for lease in each} for each in (one, two))
         self.leases += [(first[ref], second[ref]) for ref in sorted(first)]
 
@@ -119,11 +119,11 @@ class BackendMachine(RuleBasedStateMachine):
             unknown_grace=grace,
         )
         one, two = self.both(lambda backend, _: backend.claim(demand), unordered)
-        self._in_line(one.leases, two.leases)
-        self.take(one.leases, two.leases)
+        self._check_order(one.leases, two.leases)
+        self.keep_leases(one.leases, two.leases)
 
-    def _in_line(self, one: Any, two: Any) -> None:
-        """Within a lane the order of one type is the same."""
+    def _check_order(self, one: Any, two: Any) -> None:
+        """Within a lane, leases of one type come in the same order."""
         lines: list[dict[Any, list[str]]] = [{}, {}]
         for line, leases in zip(lines, (one, two), strict=True):
             for lease in leases:
@@ -143,7 +143,7 @@ class BackendMachine(RuleBasedStateMachine):
                     worker=worker, lease=lease, types=types, held=[pair[side] for pair in self.leases[:6]]
                 )
             ),
-            lambda pulse: (pulse.fresh, sorted(pulse.lost.values())),
+            lambda reply: (reply.fresh, sorted(reply.lost.values())),
         )
 
     @rule(worker=st.sampled_from(v.WORKERS))
@@ -166,7 +166,7 @@ class BackendMachine(RuleBasedStateMachine):
                 [Settlement(lease=pair[side], **end) for pair, end in zip(pairs, ends, strict=True)]
             ),
             lambda settled: (
-                [_told(outcome, end) for outcome, end in zip(settled.outcomes, ends, strict=True)],
+                [_plain_outcome(outcome, end) for outcome, end in zip(settled.outcomes, ends, strict=True)],
                 unordered(settled.effects),
             ),
         )
@@ -192,10 +192,10 @@ class BackendMachine(RuleBasedStateMachine):
         known = self.leases[:3]
         self.both(
             lambda backend, side: backend.unknown_leases(worker, [pair[side].token for pair in known]),
-            lambda leases: unordered([known_of(lease) for lease in leases]),
+            lambda leases: unordered([without_claim_time(lease) for lease in leases]),
         )
 
-    # -- what is done most: chance alone would hardly ever bring an item to its end ----------------------
+    # -- frequent steps: purely random calls would hardly ever end an item -------------------------------
 
     @initialize(items=st.lists(v.items(delay=0.0, expires_in=None), min_size=3, max_size=6))
     def begin(self, items: Any) -> None:
@@ -229,17 +229,17 @@ class BackendMachine(RuleBasedStateMachine):
 
     # -- operators -------------------------------------------------------------------------------------
 
-    @rule(ids=st.lists(v.names, min_size=1, max_size=3), tenant=v.anyone)
+    @rule(ids=st.lists(v.names, min_size=1, max_size=3), tenant=v.any_tenant)
     def cancel(self, ids: list[str], tenant: str | None) -> None:
         self.both(lambda backend, _: backend.cancel(ids, tenant=tenant), unordered)
 
-    @rule(id=v.names, result=v.results, tenant=v.anyone)
+    @rule(id=v.names, result=v.results, tenant=v.any_tenant)
     def complete(self, id: str, result: bytes | None, tenant: str | None) -> None:
         self.both(lambda backend, _: backend.complete(id, result, tenant=tenant), unordered)
 
     @rule(
         where=st.one_of(st.lists(v.names, min_size=1, max_size=3), v.filters),
-        tenant=v.anyone,
+        tenant=v.any_tenant,
         limit=st.sampled_from((1, 1000)),
         redrives=st.sampled_from((None, 2)),
     )
@@ -247,15 +247,15 @@ class BackendMachine(RuleBasedStateMachine):
         how: Any = {"tenant": tenant, "limit": limit, "redrives": redrives, "backoff": 4.0}
         self.both(lambda backend, _: backend.requeue(where, **how), unordered)
 
-    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.anyone)
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant)
     def trigger(self, ids: list[str], tenant: str | None) -> None:
         self.both(lambda backend, _: backend.trigger(ids, tenant=tenant), unordered)
 
-    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.anyone, cascade=st.booleans())
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant, cascade=st.booleans())
     def delete(self, ids: list[str], tenant: str | None, cascade: bool) -> None:
         self.both(lambda backend, _: backend.delete(ids, tenant=tenant, cascade=cascade), unordered)
 
-    @rule(queue=st.sampled_from(v.QUEUES), paused=st.sampled_from((True, False, False)), tenant=v.anyone)
+    @rule(queue=st.sampled_from(v.QUEUES), paused=st.sampled_from((True, False, False)), tenant=v.any_tenant)
     def pause(self, queue: str, paused: bool, tenant: str | None) -> None:
         self.both(lambda backend, _: backend.pause(queue, paused, tenant=tenant))
 
@@ -266,7 +266,7 @@ class BackendMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.5, 3.0, 20.0, 60.0)))
     def pass_time(self, seconds: float) -> None:
         self.loop.run_until_complete(_advance(self.clock, seconds))
-        self.loop.run_until_complete(self.moved())
+        self.loop.run_until_complete(self.clock_moved())
 
     # -- coordination ----------------------------------------------------------------------------------
 
@@ -281,11 +281,11 @@ class BackendMachine(RuleBasedStateMachine):
         back=st.booleans(),
     )
     def limit(self, worker: str, algorithm: Any, count: int, back: bool) -> None:
-        takes = [PermitRequest((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
+        requests = [PermitRequest((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
         if back:
-            self.both(lambda backend, _: backend.return_permits(takes, worker=worker))
+            self.both(lambda backend, _: backend.return_permits(requests, worker=worker))
         else:
-            self.both(lambda backend, _: backend.take_permits(takes, worker=worker))
+            self.both(lambda backend, _: backend.take_permits(requests, worker=worker))
 
     @rule(
         name=st.sampled_from(v.KEYS),
@@ -318,9 +318,9 @@ class BackendMachine(RuleBasedStateMachine):
         self.both(lambda backend, _: backend.ended(refs, refs), lambda found: unordered(as_listed(found)))
 
     @invariant()
-    def the_same(self) -> None:
-        """All that can be read."""
-        self.both(lambda backend, _: _dump(backend))
+    def states_are_equal(self) -> None:
+        """Everything that can be read is equal."""
+        self.both(lambda backend, _: _read_everything(backend))
 
 
 async def _outcome(call: Awaitable[Any]) -> Any:
@@ -345,7 +345,7 @@ async def _pages(backend: Backend, where: Filter, limit: int, oldest_first: bool
             return found
 
 
-async def _dump(backend: Backend) -> Any:
+async def _read_everything(backend: Backend) -> Any:
     listed = (await backend.list(Filter(), limit=1000, oldest_first=True)).items
     whole = []
     for tenant in v.TENANTS:

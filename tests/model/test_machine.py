@@ -1,4 +1,4 @@
-"""The machine finds what it is there to find."""
+"""The state machine finds planted bugs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mutants.hunt import MUTANTS
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["get_leaks", "attempt_not_counted"])
-def test_a_bug_in_one_of_the_two_is_seen(name: str) -> None:
+def test_a_planted_bug_makes_the_machine_fail(name: str) -> None:
     quick = settings(PROFILE, max_examples=40, phases=(Phase.generate,))
     with MUTANTS[name].planted(), pytest.raises(AssertionError, match="memory: "):
         run_state_machine_as_test(SqliteMachine, settings=quick)

@@ -1,5 +1,7 @@
-"""SQLite and PostgreSQL do what memory does, step by step, and memory does the same without its shortcuts.
-`make model` for the long run."""
+"""SQLite and PostgreSQL do what memory does, step by step. So does memory without its shortcuts.
+
+`make model` runs more and longer programs.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +34,26 @@ PROFILE = settings(
     database=None,
     print_blob=True,
     derandomize=not LONG,
-    # To make a failing program smaller takes minutes: that is for whoever looks into it.
+    # Shrinking a failing program takes minutes. It is done only in long runs.
     phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
 
 
 class MemoryMachine(BackendMachine):
-    """With the shortcuts of plain items, and without. Both are recounted after every step."""
+    """Memory with its shortcuts for plain items, and without them. Both pass the audit after every step."""
 
     async def connect(self) -> Backend:
-        self.long_way = MemoryBackend(clock=self.clock)
-        self.long_way.store.shortcuts = False
-        return self.long_way
+        self.without_shortcuts = MemoryBackend(clock=self.clock)
+        self.without_shortcuts.store.shortcuts = False
+        return self.without_shortcuts
 
     async def disconnect(self) -> None:
         await self.other.close()
 
     @invariant()
-    def recounted(self) -> None:
-        assert audit(self.memory) == audit(self.long_way) == []
+    def both_pass_the_audit(self) -> None:
+        assert audit(self.memory) == audit(self.without_shortcuts) == []
 
 
 class SqliteMachine(BackendMachine):
@@ -66,35 +68,35 @@ class SqliteMachine(BackendMachine):
         shutil.rmtree(self.directory)
 
 
-def passed(name: str) -> None:
+def record_run(name: str) -> None:
     if LONG:
         command = f"make model EXAMPLES={EXAMPLES} STEPS={STEPS}"
         record(name, command, programs=EXAMPLES, steps=f"up to {STEPS} each", differences=0)
 
 
 @pytest.mark.timeout(0 if LONG else 600)
-def test_memory() -> None:
+def test_memory_without_shortcuts_matches_memory() -> None:
     run_state_machine_as_test(MemoryMachine, settings=PROFILE)
-    passed("model memory")
+    record_run("model memory")
 
 
 @pytest.mark.timeout(0 if LONG else 600)
-def test_sqlite() -> None:
+def test_sqlite_matches_memory() -> None:
     run_state_machine_as_test(SqliteMachine, settings=PROFILE)
-    passed("model SQLite")
+    record_run("model SQLite")
 
 
 @pytest.mark.timeout(0 if LONG else 600)
-def test_postgres(shared_clock: Any) -> None:
+def test_postgres_matches_memory(clocked_postgres: Any) -> None:
     class PostgresMachine(BackendMachine):
         async def connect(self) -> Backend:
-            return await shared_clock.open(self.clock)
+            return await clocked_postgres.open(self.clock)
 
-        async def moved(self) -> None:
-            await shared_clock.set(self.clock.now())
+        async def clock_moved(self) -> None:
+            await clocked_postgres.set(self.clock.now())
 
         async def disconnect(self) -> None:
-            await shared_clock.close(self.other)
+            await clocked_postgres.close(self.other)
 
     run_state_machine_as_test(PostgresMachine, settings=PROFILE)
-    passed("model PostgreSQL")
+    record_run("model PostgreSQL")

@@ -1,4 +1,4 @@
-"""Hostile values: everything here is allowed by the contract, and every backend must treat it alike."""
+"""Hostile values. The contract allows all of them, and every backend must treat them alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ("k1", "k'2", "K1")
 
 names = st.sampled_from(IDS)
 tenants = st.sampled_from(TENANTS)
-anyone = st.sampled_from((None, *TENANTS))
+any_tenant = st.sampled_from((None, *TENANTS))
 data = st.sampled_from((b"", b"{}", b"\x00\xff", b"-0.0", b"1e400", b'"\\ud800"', bytes(range(256))))
 results = st.one_of(st.none(), data)
 texts = st.sampled_from(("", "oops", "a\x00b", "é😀", "'; --", "line\nline", "x" * 10_000))
@@ -62,7 +62,7 @@ contributions = st.one_of(
 )
 filters = st.builds(
     Filter,
-    tenant=anyone,
+    tenant=any_tenant,
     status=st.sampled_from(((), ("dead",), ("success", "cancelled"), ("ready", "blocked"))),
     type=st.sampled_from((None, None, *TYPES)),
     queue=st.sampled_from((None, None, *QUEUES)),

@@ -1,4 +1,4 @@
-"""A process that dies at the worst moment: `python -m tests.scenarios.shipping URL`."""
+"""A process that is killed right before its commit: `python -m tests.scenarios.shipping URL`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle import Context, Result, Retry, Treadle, work
 
 
 async def shipping(url: str, *, die: bool) -> int:
-    """One worker that ships an order: a row of the user's, a result, and an invoice to come."""
+    """One worker ships an order: a row of the user, a result, and an invoice to run next."""
 
     @work(name="invoice")
     async def invoice(ctx: Context, order: int) -> str:
@@ -22,7 +22,7 @@ async def shipping(url: str, *, die: bool) -> int:
         async with ctx.transaction() as tx:
             await tx.execute("insert into orders values ($1)", order)
         if die:
-            os.kill(os.getpid(), signal.SIGKILL)  # all is written, nothing is committed
+            os.kill(os.getpid(), signal.SIGKILL)  # everything is written, nothing is committed
         return ctx.queue(invoice(order))
 
     async with Treadle(url, work=[ship, invoice], lease=1.0) as app:

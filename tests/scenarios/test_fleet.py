@@ -1,4 +1,4 @@
-"""Q8, Q26, Q31, Q40, Q42: many workers, flows, waking, waiting; on PostgreSQL."""
+"""Q8, Q26, Q31, Q40, Q42 on PostgreSQL: many workers, flows, wake-ups, waiting."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def test_q08_each_handler_runs_once(prepared_url: str) -> None:
     assert ran == Counter(range(200))
 
 
-async def test_q26_a_flow_loops_branches_and_goes_back(prepared_url: str) -> None:
-    """Its value is that of the last step; what it was made of is listed in order, under stable ids."""
+async def test_q26_a_flow_may_loop_and_branch(prepared_url: str) -> None:
+    """The group has the value of the last step. Its items are listed in order, each with its parent."""
 
     @work(name="begin")
     async def begin(ctx: Context) -> Result[None, str]:
@@ -67,7 +67,7 @@ async def test_q26_a_flow_loops_branches_and_goes_back(prepared_url: str) -> Non
 
 
 async def test_q31_a_thousand_children_are_added_up(prepared_url: str) -> None:
-    """By three workers at once: the sum is exact, and the group is done once."""
+    """Three workers at once: the sum is exact, and the group ends once."""
     seen = Seen()
 
     @work(name="one")
@@ -87,9 +87,8 @@ async def test_q31_a_thousand_children_are_added_up(prepared_url: str) -> None:
     assert [event.id for event in seen.of(GroupDone)] == [handle.id]
 
 
-async def test_q40_a_wake_costs_each_worker_a_look(prepared_url: str) -> None:
-    """Three items for ten idle workers: each asks for work, once or twice, however many there are; whoever
-    does not hear of it finds it by the poll."""
+async def test_q40_a_wake_up_costs_each_worker_few_claims(prepared_url: str) -> None:
+    """Three items and ten idle workers: each worker makes at most five claims."""
 
     @work(name="note")
     async def note(n: int) -> int:
@@ -113,8 +112,8 @@ async def test_q40_a_wake_costs_each_worker_a_look(prepared_url: str) -> None:
 
 
 class TestQ42Waiting:
-    async def test_a_timeout_leaves_nothing(self, prepared_url: str) -> None:
-        """The work goes on."""
+    async def test_a_wait_timeout_leaves_no_task(self, prepared_url: str) -> None:
+        """The item keeps running."""
         gate = Gate()
 
         @work(name="wait")
@@ -130,8 +129,8 @@ class TestQ42Waiting:
             gate.go.set()
             assert await handle.result(PATIENCE) == "done"
 
-    async def test_what_is_deleted_meanwhile_is_not_found(self, prepared_url: str) -> None:
-        """Whoever waits for it is told, in another process too."""
+    async def test_waiting_for_a_deleted_item_raises_not_found(self, prepared_url: str) -> None:
+        """Also for a waiter in another process."""
 
         @work(name="never")
         async def never() -> None: ...
@@ -148,8 +147,8 @@ class TestQ42Waiting:
         await app.close()
         await other.close()
 
-    async def test_cancelling_a_waiter_reaches_it(self, prepared_url: str) -> None:
-        """As any cancellation does; the item is not touched."""
+    async def test_cancelling_a_waiter_does_not_touch_the_item(self, prepared_url: str) -> None:
+        """The waiter gets CancelledError."""
 
         @work(name="never")
         async def never() -> None: ...

@@ -1,4 +1,4 @@
-"""The table of scenarios is about tests that exist."""
+"""The table of scenarios names tests that exist."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def existing() -> frozenset[str]:
     return frozenset(name for file in files for name in DEFINED.findall(file.read_text()))
 
 
-def test_there_are_42() -> None:
+def test_the_scenarios_are_numbered_1_to_42() -> None:
     assert list(SCENARIOS) == list(range(1, 43))
 
 
 @pytest.mark.parametrize("number", SCENARIOS)
-def test_each_has_its_tests(number: int) -> None:
+def test_each_scenario_names_existing_tests(number: int) -> None:
     scenario = SCENARIOS[number]
     assert scenario.tests
     assert [name for name in scenario.tests if name not in existing()] == []

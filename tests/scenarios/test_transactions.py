@@ -1,4 +1,4 @@
-"""Q1-Q6: the user's data and work in one transaction, in the whole engine, on PostgreSQL."""
+"""Q1 to Q6 on PostgreSQL: the user's data and work in one transaction, in the whole engine."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class Undo(Exception):
 
 
 class Channel:
-    """Hears every notification of our channel, as other processes do."""
+    """Records every notification of our channel, as other processes get them."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.notifications: list[dict[str, Any]] = []
         self._any = asyncio.Event()
 
     def __call__(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self.heard.append(json.loads(str(payload)))
+        self.notifications.append(json.loads(str(payload)))
         self._any.set()
 
-    async def hears(self) -> None:
+    async def wait(self) -> None:
         async with asyncio.timeout(PATIENCE):
             await self._any.wait()
 
     @property
     def wakes(self) -> int:
-        return sum(bool(signal.get("ready")) for signal in self.heard)
+        return sum(bool(wake.get("ready")) for wake in self.notifications)
 
 
 @asynccontextmanager
 async def listening(url: str) -> AsyncGenerator[tuple[Channel, asyncpg.Connection]]:
-    """Somebody who listens, and a connection of the user's with a table of its own."""
-    async with connected(url) as ears, connected(url) as user:
+    """A listener on our channel, and a connection of the user with its own table."""
+    async with connected(url) as listener, connected(url) as user:
         channel = Channel()
-        await ears.add_listener("treadle.treadle", channel)
+        await listener.add_listener("treadle.treadle", channel)
         await user.execute("create table orders (id int)")
         yield channel, user
 
@@ -63,8 +63,8 @@ async def confirm(order: int) -> int:
     return order
 
 
-async def test_q01_a_transaction_that_is_rolled_back(prepared_url: str) -> None:
-    """Neither the row nor the item is there; nobody was woken, nothing was announced."""
+async def test_q01_a_rolled_back_transaction_submits_nothing(prepared_url: str) -> None:
+    """Neither the row nor the item exists. There was no wake-up and no event."""
     seen = Seen()
     async with listening(prepared_url) as (channel, user):
         app = Treadle(prepared_url, work=[confirm], on_event=seen)
@@ -77,14 +77,14 @@ async def test_q01_a_transaction_that_is_rolled_back(prepared_url: str) -> None:
         assert await app.get(handle) == [None]
         assert await user.fetchval("select count(*) from orders") == 0
         await user.execute("""select pg_notify('treadle.treadle', '{"sender": "us"}')""")
-        await channel.hears()
+        await channel.wait()
         assert channel.wakes == 0
         assert seen.events == []
         await app.close()
 
 
-async def test_q02_a_transaction_that_commits(prepared_url: str) -> None:
-    """Ten items, one wake, when all is there to be seen: the handlers find the user's row."""
+async def test_q02_a_committed_transaction_wakes_workers_once(prepared_url: str) -> None:
+    """Ten items, one wake-up, after the commit: the handlers find the user's row."""
     found: list[int] = []
 
     @work(name="look")
@@ -106,8 +106,8 @@ async def test_q02_a_transaction_that_commits(prepared_url: str) -> None:
         await producer.close()
 
 
-async def test_q03_a_savepoint_that_is_rolled_back(prepared_url: str) -> None:
-    """Only what was outside of it exists."""
+async def test_q03_a_rolled_back_savepoint_submits_nothing(prepared_url: str) -> None:
+    """Only the item that was enqueued outside of it exists."""
     seen = Seen()
     async with connected(prepared_url) as user, Treadle(prepared_url, work=[confirm], on_event=seen) as app:
         async with user.transaction():
@@ -122,8 +122,8 @@ async def test_q03_a_savepoint_that_is_rolled_back(prepared_url: str) -> None:
         assert not seen.of(Queued, inner.id)
 
 
-async def test_q04_a_worker_that_is_killed_before_the_commit(prepared_url: str) -> None:
-    """Of row, result and continuation none is there; the next worker makes exactly one of each."""
+async def test_q04_a_worker_killed_before_the_commit_leaves_nothing(prepared_url: str) -> None:
+    """Row, result and continuation do not exist. The next worker makes exactly one of each."""
     async with connected(prepared_url) as user:
         await user.execute("create table orders (id int)")
         process = await asyncio.create_subprocess_exec(
@@ -138,8 +138,8 @@ async def test_q04_a_worker_that_is_killed_before_the_commit(prepared_url: str) 
         assert await user.fetchval("select count(*) from treadle.ended_item") == 2
 
 
-async def test_q05_a_raise_after_the_block(prepared_url: str) -> None:
-    """The write, the result, what it queued and what waits for it: all as if it had not run."""
+async def test_q05_an_exception_after_the_block_undoes_everything(prepared_url: str) -> None:
+    """The row, the result, its children and its dependents are as if it had not run."""
     runs: list[int] = []
 
     @work(name="after")
@@ -165,8 +165,8 @@ async def test_q05_a_raise_after_the_block(prepared_url: str) -> None:
             assert await user.fetchval("select count(*) from treadle.item") == 2
 
 
-async def test_q06_an_error_of_the_users_sql(prepared_url: str) -> None:
-    """A transaction that the server has given up on: the attempt has failed, the connection is good."""
+async def test_q06_an_error_in_the_users_sql_fails_the_attempt(prepared_url: str) -> None:
+    """The transaction is aborted. The attempt has failed, and the connection can be used again."""
 
     @work(name="divide", retry=Retry(attempts=3, base=0))
     async def divide(ctx: Context) -> None:
@@ -185,8 +185,8 @@ async def test_q06_an_error_of_the_users_sql(prepared_url: str) -> None:
         assert await user.fetchval("select count(*) from orders") == 0
 
 
-async def test_q01_to_q03_from_a_view_of_django(prepared_url: str) -> None:
-    """In the thread of the request, with `app.sync`: committed, rolled back, and back to a savepoint."""
+async def test_q01_to_q03_in_a_django_view(prepared_url: str) -> None:
+    """In the thread of the request, with `app.sync`: a commit, a rollback, and a rollback to a savepoint."""
     app = Treadle(prepared_url, work=[confirm])
 
     def view() -> list[int | None]:

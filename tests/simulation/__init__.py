@@ -1,14 +1,18 @@
-"""The simulator: the real engine, several workers and a client, on an event loop that owns time and chance.
+"""The simulator: the real engine, several workers and a client, on an event loop with virtual time.
 
-fate      what is going to be done to a fleet, drawn from the seed: submits, kills, pauses, shutdowns
-program   a random program of work, and the types it is made of
-loop      virtual time, a seeded order of what is ready; processes that can be killed and paused
-network   between a process and the store: calls that fail, are late, are lost on the way back, come twice
-store     the memory backend, every step of it shown to the watch
-shadow    what the store must hold, from the contract alone
-watch     what must be true after every step
-world     all of it together, for one seed, and what must be true at its end
-expect    what must happen now and then
-shrink    a seed that fails, made smaller
-__main__  `make simulate SEEDS=20000`
+plan             the actions of one seed: submits, operator calls, kills, stops, pauses, clock jumps
+program          the work types that a simulated fleet runs, and random works and options
+loop             the event loop: virtual time, a seeded order of callbacks, killed and paused processes
+network          between a process and the store: calls that fail, are late, lose their answer or come twice
+store            the memory backend, which passes every call and its answer to the checker
+reference        what the store must contain, computed from the contract alone
+checker          runs the checks after every step of the store; the list of invariants
+work_checks      the checks of submit, claim, heartbeat and settle
+operator_checks  the checks of operator verbs, keys, schedules and reads
+fleet            the store, the client and the worker processes of one simulation
+actions          what each action of the plan does to the fleet
+simulation       runs one seed, then checks what must be true at its end
+coverage         what must happen in every 500 or 2,000 seeds
+shrink           makes a failing seed smaller and reports it
+__main__         `make simulate SEEDS=20000`
 """

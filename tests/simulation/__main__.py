@@ -1,4 +1,4 @@
-"""`make simulate SEEDS=20000`, or `SEED=86` to see one history. Exits 1 at the first violation."""
+"""`make simulate SEEDS=20000`, or `SEED=86` to replay one. Exits with 1 at the first violation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.simulation.expect import missing
-from tests.simulation.shrink import attempt, shrink, story
-from tests.simulation.world import World
+from tests.simulation.coverage import missing
+from tests.simulation.shrink import attempt, report, shrink
+from tests.simulation.simulation import Simulation
 from tests.support.records import record
 
 console = Console()
@@ -25,9 +25,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="replay one, and show what happened")
-    parser.add_argument("--without", nargs="*", default=[], help="deeds, or weather, to leave out of it")
-    parser.add_argument("--history", action="store_true", help="say only what it comes to, in one number")
+    parser.add_argument("--seed", type=int, help="replay one seed and print its timeline")
+    parser.add_argument(
+        "--without", nargs="*", default=[], help="numbers of actions, or names of faults, to leave out"
+    )
+    parser.add_argument("--history", action="store_true", help="print only the hash of the timeline")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.seed is not None:
@@ -39,13 +41,13 @@ def main() -> None:
 def replay(seed: int, without: frozenset[Any], *, brief: bool) -> bool:
     failing = attempt(seed, without)
     if failing is not None:
-        console.print(story(failing), markup=False, highlight=False, soft_wrap=True)
+        console.print(report(failing), markup=False, highlight=False, soft_wrap=True)
         return False
-    world = World(seed, without)
-    world.run()
+    simulation = Simulation(seed, without)
+    simulation.run()
     if not brief:
-        console.print("\n".join(world.watch.timeline), markup=False, highlight=False, soft_wrap=True)
-    console.print(f"seed {seed}: nothing wrong; history {world.history}", highlight=False)
+        console.print("\n".join(simulation.checker.timeline), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"seed {seed}: no violation; history {simulation.history}", highlight=False)
     return True
 
 
@@ -54,36 +56,36 @@ def simulate(seeds: range) -> bool:
     total: Counter[str] = Counter()
     began = time.process_time()
     for seed in track(seeds, "seeds", console=console):
-        world = World(seed)
+        simulation = Simulation(seed)
         try:
-            coverage.update(world.run().coverage)
-        except Exception:  # noqa: BLE001  whatever it is, it is what we are looking for
+            coverage.update(simulation.run().coverage)
+        except Exception:  # noqa: BLE001  any error is a finding
             return _failed(seed)
-        total.update(world.figures())
+        total.update(simulation.figures())
     record(
         "simulator",
         f"make simulate SEEDS={len(seeds)}",
         **{"seeds": len(seeds), "violations": 0, "simulated hours": total["seconds"] / 3600},
         **{name: int(total[name]) for name in total if name != "seconds"},
     )
-    _show(seeds, total, coverage, time.process_time() - began)
+    _print_totals(seeds, total, coverage, time.process_time() - began)
     if absent := missing(coverage, len(seeds)):
         console.print(f"[red]never happened in {len(seeds):,} seeds:[/] {', '.join(absent)}")
     return not absent
 
 
 def _failed(seed: int) -> bool:
-    console.print(f"[red]seed {seed} fails[/]; making it smaller")
+    console.print(f"[red]seed {seed} fails[/]; reducing it")
     failing = attempt(seed)
     if failing is None:
-        console.print("it does not fail when run again: it is not deterministic")
+        console.print("it does not fail when run again: the simulation is not deterministic")
         return False
-    console.print(story(shrink(failing)), markup=False, highlight=False, soft_wrap=True)
+    console.print(report(shrink(failing)), markup=False, highlight=False, soft_wrap=True)
     return False
 
 
-def _show(seeds: range, total: Counter[str], coverage: Counter[str], seconds: float) -> None:
-    table = Table("what happened", "times", title=f"{len(seeds):,} seeds, nothing wrong")
+def _print_totals(seeds: range, total: Counter[str], coverage: Counter[str], seconds: float) -> None:
+    table = Table("event", "times", title=f"{len(seeds):,} seeds, no violations")
     table.add_row("simulated hours", f"{total.pop('seconds') / 3600:,.1f}")
     table.add_row("seeds per second of one core", f"{len(seeds) / max(seconds, 0.001):,.1f}")
     for what, times in (*total.items(), *sorted(coverage.items())):

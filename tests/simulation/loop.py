@@ -1,8 +1,8 @@
-"""An event loop that owns time and chance.
+"""An event loop with virtual time.
 
-Time jumps to the next timer as soon as nothing is ready; what is ready runs in an order drawn from the seed.
-Every task belongs to the process in whose context it was made: a killed one's callbacks are dropped, as if
-the machine had lost power between two of its steps; a paused one's are held back.
+When no callback is ready, time jumps to the next timer. Ready callbacks run in an order drawn from the seed.
+Every task belongs to the process in whose context it was created. The callbacks of a killed process are
+dropped, as if the machine had lost power between two steps. The callbacks of a paused process are delayed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 STEPS = 400_000
-"""More than any seed needs: a loop that goes on beyond it is stuck."""
+"""More than any seed needs. A loop with more steps is stuck."""
 
 
 class Process:
@@ -29,10 +29,10 @@ class Process:
         self.paused_until = 0.0
         self.was_paused = False
         self.stopping = False
-        """It was asked to stop, and does so by itself."""
+        """It was asked to stop."""
         self.stopped = False
         self.skew = 0.0
-        """By how much its wall clock is wrong."""
+        """The error of its wall clock, in seconds."""
 
     def __repr__(self) -> str:
         return self.name
@@ -42,11 +42,11 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Stuck(Exception):
-    """Nothing can happen any more, or far too much does."""
+    """No callback is left to run, or there are too many steps."""
 
 
 class _NoFiles(selectors.BaseSelector):
-    """The loop's own pipe is registered, and never looked at."""
+    """A selector without I/O. The loop registers its own pipe, which is never read."""
 
     def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
@@ -78,8 +78,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.now = 0.0
         self.steps = 0
         self._draw = rng.random
-        self.broken: Callable[[], BaseException | None] = lambda: None
-        """Asked after every turn: what ends it all."""
+        self.violation: Callable[[], BaseException | None] = lambda: None
+        """Called after every iteration. An exception that it returns ends the run."""
         self._kept: list[tuple[asyncio.Task[Any], Process | None]] = []
         self._timers: list[tuple[float, int, Any]] = []
         self._numbers = count()
@@ -94,14 +94,15 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task = super().create_task(coro, **kwargs)
-        # A task of a dead process never ends. The garbage collector would end it, at a moment of its own.
+        # A task of a dead process never ends. Without this reference the garbage collector would end it at a
+        # moment that is not deterministic.
         context = kwargs.get("context")
         self._kept.append((task, PROCESS.get() if context is None else context.get(PROCESS)))
         if len(self._kept) > 5000:
             self._kept = [(task, process) for task, process in self._kept if not task.done()]
         return task
 
-    # Most of what a simulation does is done by the next three, and by `_run_once`: they are short of checks.
+    # Most of the time is spent in the next three methods and in `_run_once`, so they do few checks.
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
@@ -121,7 +122,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time has come."""
+        """Cancelled timers are skipped when they are due."""
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
         return [task for task, _ in self._kept if not task.done()]
@@ -131,11 +132,11 @@ class SimLoop(asyncio.SelectorEventLoop):
         return [task for task, owner in self._kept if owner is process and not task.done()]
 
     def _run_once(self) -> None:
-        """One turn: what is ready now, in an order of chance. There is nothing to wait for but timers."""
+        """One iteration: run the ready callbacks in a random order. Only timers are waited for."""
         self.steps += 1
         if self.steps > STEPS:
             raise Stuck(f"more than {STEPS} steps")
-        self._let_time_pass()
+        self._advance_time()
         ready, may_run = self._ready, self._may_run
         handles = [handle for handle in ready if not handle._cancelled and may_run(handle)]
         ready.clear()
@@ -145,16 +146,16 @@ class SimLoop(asyncio.SelectorEventLoop):
         for handle in handles:
             if not handle._cancelled:
                 handle._run()
-        if (violation := self.broken()) is not None:
+        if (violation := self.violation()) is not None:
             raise violation
 
-    def _let_time_pass(self) -> None:
+    def _advance_time(self) -> None:
         timers, ready = self._timers, self._ready
         while timers and timers[0][2]._cancelled:
             heappop(timers)
         if not ready and not self._stopping:
             if not timers:
-                raise Stuck("nothing is ready, and no timer is set")
+                raise Stuck("no callback is ready and no timer is set")
             self.now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= self.now:
             ready.append(heappop(timers)[2])
@@ -172,7 +173,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
 
 class SimClock:
-    """The clock of one process: right about how long, wrong about what time it is."""
+    """The clock of one process: durations are right, the time of day may be wrong."""
 
     def __init__(self, loop: SimLoop, process: Process | None = None) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""A random program of work, and the types that it is made of.
+"""The work types that a simulated fleet runs, and random works and options.
 
 Handlers draw from the seed too: whether they fail, how long they take, what they queue.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, work
 
 RNG: ContextVar[random.Random] = ContextVar("rng")
-"""Set by the world, for everything that runs in it."""
+"""Set by the simulation for everything that runs in it."""
 
 QUICK = Retry(attempts=4, base=0.1, factor=2.0, max=2.0, jitter=0.5)
 
@@ -61,7 +61,7 @@ async def deferring(ctx: Context, n: int) -> int:
 
 @work(name="endless", retry=QUICK)
 async def endless(n: int) -> int:
-    """Ends by its deadline only, or when somebody ends it."""
+    """Ends only by its deadline or by an operator."""
     await asyncio.sleep(60)
     return n
 
@@ -76,7 +76,7 @@ async def local(n: int) -> int:
 
 @work(name="parent", retry=QUICK)
 async def parent(ctx: Context, n: int) -> Result[None, int]:
-    """Queues keyed children, and runs what skips the queue in the process that it is in."""
+    """Queues a keyed child."""
     keyed = leaf(n, 0.1)
     return ctx.queue(keyed, key=f"child{n % 3}").next(ending(n), when="all_done")
 
@@ -88,7 +88,7 @@ async def ending(ctx: Context, n: int) -> Result[int, int]:
 
 @work(name="once", retry=QUICK)
 async def once(ctx: Context, n: int) -> bool:
-    """Claims a key. The watch knows who may have it."""
+    """Claims a key. The checker knows which owner may have it."""
     ours = await ctx.claim(f"key{n % 3}", ttl=_rng().choice((5, 1000)))
     if _rng().random() < 0.3:
         raise RuntimeError("after the claim")
@@ -97,7 +97,7 @@ async def once(ctx: Context, n: int) -> bool:
 
 @work(name="brief", keep=3.0)
 async def brief(n: int) -> int:
-    """Forgotten soon after it has ended."""
+    """Pruned soon after it has ended."""
     return n
 
 
@@ -139,7 +139,7 @@ async def counted(ctx: Context, n: int) -> Result[int, int]:
 
 @work(name="counting", retry=QUICK)
 async def counting(ctx: Context, n: int) -> Result[None, int]:
-    """A group whose value is the number of its children: exact, or something is wrong."""
+    """A group whose value must be the exact number of its children."""
     return ctx.queue([counted(i) for i in range(n)])
 
 
@@ -183,8 +183,8 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
 }
 
 
-def some_options(rng: random.Random, type: str, known: list[str], to_come: list[str]) -> dict[str, Any]:
-    """Options for a work, at random."""
+def some_options(rng: random.Random, type: str, known: list[str], later_ids: list[str]) -> dict[str, Any]:
+    """Random options for a work."""
     options: dict[str, Any] = {}
     if rng.random() < 0.2:
         options["delay"] = rng.uniform(0, 10)
@@ -202,12 +202,14 @@ def some_options(rng: random.Random, type: str, known: list[str], to_come: list[
     if rng.random() < 0.1 and type != "endless":
         options["retry"] = Retry(attempts=rng.randint(1, 3), base=0.1)
     if known and rng.random() < 0.25:
-        _add_gate(rng, options, known, to_come)
+        _add_dependencies(rng, options, known, later_ids)
     return options
 
 
-def _add_gate(rng: random.Random, options: dict[str, Any], known: list[str], to_come: list[str]) -> None:
+def _add_dependencies(
+    rng: random.Random, options: dict[str, Any], known: list[str], later_ids: list[str]
+) -> None:
     options["after"] = rng.sample(known, min(len(known), rng.randint(1, 3)))
-    if rng.random() < 0.3 and to_come:
-        options["after"] = [*options["after"], to_come[0]]
+    if rng.random() < 0.3 and later_ids:
+        options["after"] = [*options["after"], later_ids[0]]
     options["when"] = rng.choice(("all_success", "all_done", at_least(1)))

@@ -1,33 +1,33 @@
-"""A seed that fails, made smaller: whatever can be left out while it still fails is."""
+"""Make a failing seed smaller: leave out every action and fault without which it still fails."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, NamedTuple
 
-from tests.simulation.network import TROUBLES
-from tests.simulation.world import World
+from tests.simulation.network import FAULTS
+from tests.simulation.simulation import Simulation
 
 
 class Failing(NamedTuple):
-    """A world that ended badly: what was left out of it, and how it ended."""
+    """A simulation that failed, what was left out of it, and the error."""
 
-    world: World
+    simulation: Simulation
     without: frozenset[Any]
     error: Exception
 
 
 def attempt(seed: int, without: frozenset[Any] = frozenset()) -> Failing | None:
-    world = World(seed, without)
+    simulation = Simulation(seed, without)
     try:
-        world.run()
-    except Exception as error:  # noqa: BLE001  whatever it is, it is what we are looking for
-        return Failing(world, without, error)
+        simulation.run()
+    except Exception as error:  # noqa: BLE001  any error is a finding
+        return Failing(simulation, without, error)
     return None
 
 
 def shrink(failing: Failing, seconds: float = 60.0) -> Failing:
-    """First whole kinds of deeds and of weather, then deed by deed, again and again until nothing can go."""
+    """Leave out halves, whole kinds of actions, faults, then single actions, until nothing more can go."""
     until = time.monotonic() + seconds
     smallest, changed = failing, True
     while changed:
@@ -35,7 +35,7 @@ def shrink(failing: Failing, seconds: float = 60.0) -> Failing:
         for portion in _portions(smallest):
             if time.monotonic() > until:
                 return smallest
-            smaller = attempt(smallest.world.seed, smallest.without | portion)
+            smaller = attempt(smallest.simulation.seed, smallest.without | portion)
             if smaller is not None:
                 smallest, changed = smaller, True
                 break
@@ -43,28 +43,28 @@ def shrink(failing: Failing, seconds: float = 60.0) -> Failing:
 
 
 def _portions(failing: Failing) -> list[frozenset[Any]]:
-    deeds = failing.world.fate.deeds
-    kinds = {deed.kind for deed in deeds}
-    whole = [frozenset(deed.number for deed in deeds if deed.kind == kind) for kind in sorted(kinds)]
-    half = len(deeds) // 2
-    halves = [frozenset(deed.number for deed in some) for some in (deeds[:half], deeds[half:])]
-    weather = [frozenset((trouble,)) for trouble in TROUBLES if trouble not in failing.without]
-    single = [frozenset((deed.number,)) for deed in deeds]
-    found = [*halves, *whole, *weather, *single] if len(deeds) > 1 else [*weather, *single]
+    actions = failing.simulation.plan.actions
+    kinds = {action.kind for action in actions}
+    whole = [frozenset(action.number for action in actions if action.kind == kind) for kind in sorted(kinds)]
+    half = len(actions) // 2
+    halves = [frozenset(action.number for action in some) for some in (actions[:half], actions[half:])]
+    faults = [frozenset((fault,)) for fault in FAULTS if fault not in failing.without]
+    single = [frozenset((action.number,)) for action in actions]
+    found = [*halves, *whole, *faults, *single] if len(actions) > 1 else [*faults, *single]
     return [portion for portion in found if portion - failing.without]
 
 
-def story(failing: Failing) -> str:
-    """What happened, in as few lines as it takes, and how to see it again."""
-    world = failing.world
+def report(failing: Failing) -> str:
+    """The timeline, the error, and the commands that replay it."""
+    simulation = failing.simulation
     left_out = " ".join(str(one) for one in sorted(failing.without, key=str))
-    deeds = ", ".join(str(deed) for deed in world.fate.deeds)
+    actions = ", ".join(str(action) for action in simulation.plan.actions)
     lines = [
-        *world.watch.timeline,
-        f"deeds left: {deeds}",
-        f"seed {world.seed}: {type(failing.error).__name__}: {failing.error}",
-        f"see it whole:  make simulate SEED={world.seed}",
+        *simulation.checker.timeline,
+        f"actions left: {actions}",
+        f"seed {simulation.seed}: {type(failing.error).__name__}: {failing.error}",
+        f"replay the whole seed:    make simulate SEED={simulation.seed}",
     ]
     if left_out:
-        lines.append(f'see it small:  make simulate SEED={world.seed} WITHOUT="{left_out}"')
+        lines.append(f'replay the reduced seed:  make simulate SEED={simulation.seed} WITHOUT="{left_out}"')
     return "\n".join(lines)

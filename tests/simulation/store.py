@@ -1,11 +1,11 @@
-"""The store of the simulated fleet: a memory backend that shows every step to the watch, as it happens."""
+"""The store of the simulated fleet: a memory backend that passes every call and its answer to the checker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tests.simulation.watch import Watch
+from tests.simulation.checker import Checker
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
     Changed,
@@ -28,101 +28,101 @@ from treadle.item import (
 )
 
 
-class ObservedStore(MemoryBackend):
-    watch: Watch
+class CheckedStore(MemoryBackend):
+    checker: Checker
 
-    def _stepped(self, verb: str, *args: Any) -> None:
-        self.watch.stepped(verb, self.store.now(), *args)
+    def _check_step(self, verb: str, *args: Any) -> None:
+        self.checker.check_step(verb, self.store.now(), *args)
 
     async def submit(
         self, submissions: Sequence[Submission], *, tx: object = None
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         answer = await super().submit(submissions, tx=tx)
-        self._stepped("submit", submissions, answer)
+        self._check_step("submit", submissions, answer)
         return answer
 
     async def claim(self, demand: Demand) -> Claim:
         answer = await super().claim(demand)
-        self._stepped("claim", demand, answer)
+        self._check_step("claim", demand, answer)
         return answer
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         answer = await super().beat(beat)
-        self._stepped("beat", beat, answer)
+        self._check_step("beat", beat, answer)
         return answer
 
     async def remove_worker(self, worker: str) -> int:
         answer = await super().remove_worker(worker)
-        self._stepped("remove_worker", worker, answer)
+        self._check_step("remove_worker", worker, answer)
         return answer
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         answer = await super().settle(settlements)
-        self._stepped("settle", settlements, answer)
+        self._check_step("settle", settlements, answer)
         return answer
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         answer = await super().unknown_leases(worker, known)
-        self._stepped("unknown_leases", worker, known, answer)
+        self._check_step("unknown_leases", worker, known, answer)
         return answer
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         answer = await super().get(ids, tenant=tenant)
-        self._stepped("get", ids, tenant, answer)
+        self._check_step("get", ids, tenant, answer)
         return answer
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         answer = await super().ended(items, groups)
-        self._stepped("ended", answer)
+        self._check_step("ended", answer)
         return answer
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         answer = await super().cancel(ids, tenant=tenant)
-        self._stepped("cancel", ids, tenant, answer)
+        self._check_step("cancel", ids, tenant, answer)
         return answer
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
         answer = await super().complete(id, result, tenant=tenant)
-        self._stepped("complete", id, result, tenant, answer)
+        self._check_step("complete", id, result, tenant, answer)
         return answer
 
     async def requeue(
         self, where: Sequence[str] | Filter, *, tenant: str | None = None, **how: Any
     ) -> Changed:
         answer = await super().requeue(where, tenant=tenant, **how)
-        self._stepped("requeue", where, tenant, answer)
+        self._check_step("requeue", where, tenant, answer)
         return answer
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         answer = await super().trigger(ids, tenant=tenant)
-        self._stepped("trigger", ids, tenant, answer)
+        self._check_step("trigger", ids, tenant, answer)
         return answer
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
         await super().pause(queue, paused, tenant=tenant)
-        self._stepped("pause", queue, paused, tenant)
+        self._check_step("pause", queue, paused, tenant)
 
     async def prune(self, limit: int = 1000) -> int:
         answer = await super().prune(limit)
-        self._stepped("prune", answer)
+        self._check_step("prune", answer)
         return answer
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         answer = await super().claim_key(key, owner, ttl, tenant=tenant)
-        self._stepped("claim_key", key, owner, ttl, tenant, answer)
+        self._check_step("claim_key", key, owner, ttl, tenant, answer)
         return answer
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         answer = await super().put_schedule(schedule)
-        self._stepped("put_schedule", schedule, answer)
+        self._check_step("put_schedule", schedule, answer)
         return answer
 
     async def drop_schedule(self, name: str) -> bool:
         answer = await super().drop_schedule(name)
-        self._stepped("drop_schedule", name)
+        self._check_step("drop_schedule", name)
         return answer
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         answer = await super().fire(fire)
-        self._stepped("fire", fire, answer)
+        self._check_step("fire", fire, answer)
         return answer

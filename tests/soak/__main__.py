@@ -1,7 +1,7 @@
-"""`make soak MINUTES=30`: a mixed load for a long time, and a look every few seconds at what must not grow.
+"""`make soak MINUTES=30`: a mixed load for a long time, with regular samples of what must not grow.
 
-On SQLite, in one process, with everything on: retries, gates, groups, batches, schedules, events, metrics.
-What has ended is pruned after a minute, so that all of it comes and goes. Exits 1 if something has a slope.
+It runs on SQLite, in one process, with everything on: retries, dependencies, groups, batches, schedules,
+events, metrics. Ended items are pruned after a minute. Exits with 1 if a series grows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from treadle import Context, Result, Retry, Treadle, WorkFailed, work
 from treadle.events import Event, Started
 
 KEEP = 60.0
-"""Seconds that what has ended is kept: after so long, as much is pruned as is added."""
+"""Seconds that ended items are kept. After that, as many are pruned as are added."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -53,8 +53,8 @@ async def family(ctx: Context, size: int) -> Result[None, int]:
     return ctx.queue([value(n) for n in range(size)]).next(gathered())
 
 
-class Claims:
-    """How long items waited to be claimed, since the last look."""
+class Latencies:
+    """How long items took since the last sample, and how many have started."""
 
     def __init__(self) -> None:
         self._waits: list[float] = []
@@ -64,7 +64,7 @@ class Claims:
         if isinstance(event, Started):
             self.count += 1
 
-    def note(self, seconds: float) -> None:
+    def add(self, seconds: float) -> None:
         self._waits.append(seconds)
 
     def p99(self) -> float:
@@ -73,23 +73,23 @@ class Claims:
 
 
 class Series:
-    """One thing that is looked at again and again."""
+    """The samples of one quantity."""
 
     def __init__(self, name: str, unit: str, slack: float) -> None:
         self.name = name
         self.unit = unit
         self._slack = slack
-        """So much more at the end than after the beginning is no slope."""
+        """A rise of at most this much is not growth."""
         self.values: list[float] = []
 
     @property
     def steady(self) -> Sequence[float]:
-        """Without the first third, in which everything fills up."""
+        """The samples without the first third, in which everything fills up."""
         return self.values[len(self.values) // 3 :]
 
     @property
     def growth(self) -> float:
-        """What a line through the values rises by, from its beginning to its end."""
+        """The rise of a line fitted to the steady samples, from start to end."""
         values = self.steady
         if len(values) < 6:
             return 0.0
@@ -109,20 +109,20 @@ class Soak:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rng = random.Random(1)
-        self.claims = Claims()
+        self.latencies = Latencies()
         self.series = [
             Series("memory", "MB", 8.0),
             Series("tasks", "", 10.0),
             Series("open files", "", 5.0),
             Series("write-ahead log", "MB", 4.0),
-            Series("a job, p99", "ms", 50.0),
+            Series("an item, p99", "ms", 50.0),
         ]
 
     async def run(self, seconds: float, every: float) -> None:
         app = Treadle(
             f"sqlite:///{self._path}",
             work=[value, batched, gathered, family],
-            on_event=self.claims,
+            on_event=self.latencies,
             keep=KEEP,
         )
         app.schedule("tick", every=1.0, run=lambda: value(0))
@@ -134,8 +134,8 @@ class Soak:
                 end = time.monotonic() + seconds
                 while time.monotonic() < end:
                     await asyncio.sleep(every)
-                    self._look()
-                    bar.update(task, advance=every, description=f"{self.claims.count:,} jobs")
+                    self._sample()
+                    bar.update(task, advance=every, description=f"{self.latencies.count:,} items")
             for each in load:
                 each.cancel()
 
@@ -143,11 +143,11 @@ class Soak:
         while True:
             began = time.perf_counter()
             with suppress(WorkFailed):
-                await self._some(app)
-            self.claims.note(time.perf_counter() - began)
+                await self._submit_some(app)
+            self.latencies.add(time.perf_counter() - began)
             await asyncio.sleep(0.01)
 
-    async def _some(self, app: Treadle) -> None:
+    async def _submit_some(self, app: Treadle) -> None:
         kind = self._rng.random()
         if kind < 0.2:
             await app.enqueue(family(self._rng.randrange(1, 20))).group()
@@ -160,7 +160,7 @@ class Soak:
         else:
             await app.tenant(f"t{self._rng.randrange(20)}").enqueue(value(1)).result()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         wal = Path(f"{self._path}-wal")
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         found = (
@@ -168,7 +168,7 @@ class Soak:
             len(asyncio.all_tasks()),
             len(list(Path("/proc/self/fd").iterdir())),
             wal.stat().st_size / 2**20 if wal.exists() else 0.0,
-            self.claims.p99(),
+            self.latencies.p99(),
         )
         for series, each in zip(self.series, found, strict=True):
             series.values.append(each)
@@ -183,7 +183,7 @@ def main() -> None:
         soak = Soak(Path(directory) / "soak.db")
         asyncio.run(soak.run(seconds, max(0.5, seconds / 240)))
     table = Table(
-        "what", "over time", "least", "median", "most", "slope", title=f"{soak.claims.count:,} jobs"
+        "quantity", "over time", "least", "median", "most", "rise", title=f"{soak.latencies.count:,} items"
     )
     for series in soak.series:
         low, middle, high = min(series.values), statistics.median(series.values), max(series.values)
@@ -195,7 +195,7 @@ def main() -> None:
     record(
         "soak",
         f"make soak MINUTES={given.minutes:g}",
-        jobs=soak.claims.count,
+        items=soak.latencies.count,
         grows=", ".join(grown) or "nothing",
     )
     sys.exit(any(series.grows for series in soak.series))

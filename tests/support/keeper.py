@@ -1,8 +1,7 @@
-"""Starts the servers of a run, and stays to stop them when the run has ended, if nobody else did.
+"""Starts the servers of a test run, and stops them when the run has ended without doing so.
 
-`start_postgres` runs this file as a program. It ends when the server answers; the copy of itself
-that it leaves behind belongs to no terminal and to no parent, so that what kills the run does not
-kill it too.
+`start_postgres` runs this file as a program, which ends when the server answers. It leaves a copy of itself,
+the keeper, which has no terminal and no parent, so that a signal that kills the run does not kill it too.
 """
 
 import os
@@ -17,7 +16,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def start_postgres(directory: Path) -> str:
-    """The address of the run's PostgreSQL, which the first caller starts."""
+    """The URL of the run's PostgreSQL. The first caller starts it."""
     url = directory / "postgres.url"
     with locked(directory / "starting"):
         if not url.exists():
@@ -35,7 +34,7 @@ def _start(directory: Path) -> None:
 
 
 def main(directory: Path) -> None:
-    """Start the server, write its address, and leave a keeper."""
+    """Start the server, leave a keeper, and write the URL."""
     url = postgres.start(directory)
     _leave_keeper(directory)
     (directory / "postgres.url").write_text(url)

@@ -1,6 +1,6 @@
 """Whether a process that is not our child has ended.
 
-`psutil` counts a zombie as running, and in a container the first process may be slow to reap, or never do.
+`psutil` counts a zombie as running. In a container the first process may reap slowly or never.
 """
 
 import time
@@ -9,7 +9,7 @@ import psutil
 
 
 def ended(process: psutil.Process) -> bool:
-    """Whether it runs no more, reaped or not."""
+    """Whether the process has ended, reaped or not."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -17,7 +17,7 @@ def ended(process: psutil.Process) -> bool:
 
 
 def wait_until_ended(process: psutil.Process, timeout: float = 30) -> None:
-    """Return when it has ended. There is no event to wait for that all systems have."""
+    """Return when the process has ended. It polls: not all systems have an event for this."""
     deadline = time.monotonic() + timeout
     while not ended(process):
         if time.monotonic() > deadline:

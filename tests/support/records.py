@@ -1,4 +1,4 @@
-"""Records of long runs: what each came to. `make reliability` makes the table in the documents of them."""
+"""Records of long runs. `make reliability` writes them as a table into docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ BEGIN, END = "<!-- runs: made by `make reliability` -->", "<!-- end of runs -->"
 
 
 def record(name: str, command: str, **figures: object) -> None:
-    """Remember what a run came to; the last one of a name counts."""
+    """Store the figures of a run. A later run of the same name replaces it."""
     RECORDS.mkdir(exist_ok=True)
-    told = {"name": name, "command": command, "figures": figures}
-    (RECORDS / f"{name.replace(' ', '-')}.json").write_text(json.dumps(told, indent=1))
+    run = {"name": name, "command": command, "figures": figures}
+    (RECORDS / f"{name.replace(' ', '-')}.json").write_text(json.dumps(run, indent=1))
 
 
 def table() -> str:
     lines = [
         f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}.",
         "",
-        "| run | command | what it came to |",
+        "| run | command | result |",
         "| --- | --- | --- |",
     ]
     for path in sorted(RECORDS.glob("*.json")):
-        told = json.loads(path.read_text())
-        figures = "; ".join(f"{name} {_shown(value)}" for name, value in told["figures"].items())
-        lines.append(f"| {told['name']} | `{told['command']}` | {figures} |")
+        run = json.loads(path.read_text())
+        figures = "; ".join(f"{name} {_format(value)}" for name, value in run["figures"].items())
+        lines.append(f"| {run['name']} | `{run['command']}` | {figures} |")
     return "\n".join(lines)
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,13 +1,11 @@
 """One run of the tests, and the directory in which its servers live.
 
-Servers outlive the process that starts them (any worker of pytest-xdist may be the first to need
-one), so something else has to tell when they are no longer wanted. That is a lock: the process that
-began the run holds `alive` until it ends, in whatever way it ends. When it ends well it removes the
-directory itself. When it is killed, the keeper that stands beside the servers (keeper.py) gets the
-lock and removes the directory instead. When all of it is killed at once, `sweep` at the start of
-the next run finds a directory whose lock is free.
+Servers outlive the process that starts them, because any worker of pytest-xdist may be the first to need
+one. A lock tells when they are no longer needed: the process that began the run holds `alive` until it ends.
+If it ends normally, it removes the directory. If it is killed, the keeper (keeper.py) gets the lock and
+removes the directory. If both are killed, `sweep` at the start of the next run finds a free lock.
 
-The lock is `lockf` and not `flock`: a child forked by a test must not keep its dead parent's lock.
+The lock is `lockf`, not `flock`: a child that a test forks must not keep the lock of its dead parent.
 """
 
 import fcntl
@@ -23,7 +21,7 @@ from tests.support.unprivileged import reachable
 
 PREFIX = "treadle-run-"
 OWN = "own-"
-"""How the directories of servers begin that a single test has for itself, within that of the run."""
+"""The prefix of directories, within that of the run, for servers that only one test uses."""
 
 
 class Run:
@@ -35,9 +33,9 @@ class Run:
 
     @classmethod
     def begin(cls) -> "Run":
-        """Make a directory for this run, after removing those of runs that were killed."""
+        """Create a directory for this run. Remove those of killed runs."""
         sweep()
-        # Locked before it gets the name that others sweep.
+        # Lock it before it gets the name that `sweep` of other runs looks for.
         unnamed = Path(tempfile.mkdtemp(prefix="treadle-new-", dir=_home()))
         unnamed.chmod(0o755)
         alive = (unnamed / "alive").open("w")
@@ -46,32 +44,32 @@ class Run:
         return cls(unnamed.rename(directory), alive)
 
     def end(self) -> None:
-        """Stop the run's servers and remove all trace of it."""
+        """Stop the servers of the run and remove its directory."""
         remove(self.directory)
         self._alive.close()
 
 
 def remove(directory: Path) -> None:
-    """Stop the servers of a run, and remove its directory."""
+    """Stop the servers of a run and remove its directory."""
     for home in (directory, *directory.glob(f"{OWN}*")):
         postgres.stop(home)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def sweep() -> None:
-    """Remove the directories of runs that nobody owns any more.
+    """Remove the directories of runs whose process has ended.
 
-    Not to be called by a process that owns a run: closing any handle on a file gives up its locks.
+    A process that owns a run must not call this: closing any handle on a file releases its locks.
     """
     for alive in _home().glob(f"{PREFIX}*/alive"):
-        with _claimed(alive) as orphaned:
-            if orphaned:
+        with _claimed(alive) as abandoned:
+            if abandoned:
                 remove(alive.parent)
 
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """One process at a time."""
+    """Hold an exclusive lock between processes."""
     with path.open("a") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield
@@ -85,10 +83,10 @@ def wait_for_end(directory: Path) -> None:
 
 @contextmanager
 def _claimed(alive: Path) -> Generator[bool]:
-    """Whether the owner is gone; if so, hold its lock meanwhile."""
+    """Whether the owner has ended. If so, hold its lock within the block."""
     try:
         file = alive.open("r+")
-    except OSError:  # someone else's, or just removed
+    except OSError:  # of another user, or just removed
         yield False
         return
     with file:

@@ -1,7 +1,7 @@
-"""Two tenants in one store, each doing what it likes, under the same names: neither learns of the other.
+"""Two tenants in one store, with the same names, each running a random program. Neither sees the other.
 
-A tenant's *program* is random, but it depends only on its seed and on what the tenant has been told. So the
-same program is run twice, in a store of its own and in one that it shares, and everything that it was told
-must be the same: by id, key, group, workflow, list, count, claim, error text. `test_backends` does so with
-the verbs of a backend, `test_clients` with bound clients, their waiters and handlers.
+A tenant's *program* is random, but it depends only on its seed and on the answers it gets. The same program
+runs twice, in a store of its own and in a shared one. All its answers must be the same: by id, key, group,
+workflow, list, count, claim and error text. `test_backends` calls the verbs of a backend, `test_clients`
+calls bound clients with their waiters and handlers.
 """

@@ -1,4 +1,4 @@
-"""Stores that begin empty, at the same instant, as often as they are asked to; their time stands still."""
+"""Empty stores that begin at the same instant. Their clocks move only when a test advances them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.model.conftest import StillPostgres, shared_clock
+from tests.model.conftest import ManualClockPostgres, clocked_postgres
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.testing import ManualClock
 
-__all__ = ["shared_clock"]  # a database for PostgreSQL
+__all__ = ["clocked_postgres"]  # the fixture for PostgreSQL
 
 
-class Place:
-    """An empty store, and its clock."""
+class EmptyStore:
+    """An empty store with its clock."""
 
-    def __init__(self, backend: Backend, clock: ManualClock, server: StillPostgres | None = None) -> None:
+    def __init__(
+        self, backend: Backend, clock: ManualClock, server: ManualClockPostgres | None = None
+    ) -> None:
         self.backend = backend
         self.clock = clock
         self._server = server
@@ -33,39 +35,39 @@ class Place:
             await self._server.set(self.clock.now())
 
 
-NewPlace: TypeAlias = Callable[[], AbstractAsyncContextManager[Place]]
+NewStore: TypeAlias = Callable[[], AbstractAsyncContextManager[EmptyStore]]
 
 
 @asynccontextmanager
-async def in_memory() -> AsyncGenerator[Place]:
+async def in_memory() -> AsyncGenerator[EmptyStore]:
     clock = ManualClock()
-    yield Place(MemoryBackend(clock), clock)
+    yield EmptyStore(MemoryBackend(clock), clock)
 
 
 @asynccontextmanager
-async def in_a_file(directory: Path) -> AsyncGenerator[Place]:
+async def in_sqlite(directory: Path) -> AsyncGenerator[EmptyStore]:
     clock = ManualClock()
     backend = SqliteBackend(
         Path(tempfile.mkdtemp(dir=directory)) / "work.db", clock=clock, durability="normal"
     )
     await backend.open()
-    yield Place(backend, clock)
+    yield EmptyStore(backend, clock)
     await backend.close()
 
 
 @asynccontextmanager
-async def on_a_server(server: StillPostgres) -> AsyncGenerator[Place]:
+async def on_postgres(server: ManualClockPostgres) -> AsyncGenerator[EmptyStore]:
     clock = ManualClock()
     backend = await server.open(clock)
-    yield Place(backend, clock, server)
+    yield EmptyStore(backend, clock, server)
     await server.close(backend)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> NewPlace:
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
     if request.param == "memory":
         return in_memory
     if request.param == "sqlite":
-        return lambda: in_a_file(tmp_path)
-    server: Any = request.getfixturevalue("shared_clock")
-    return lambda: on_a_server(server)
+        return lambda: in_sqlite(tmp_path)
+    server: Any = request.getfixturevalue("clocked_postgres")
+    return lambda: on_postgres(server)

@@ -1,4 +1,4 @@
-"""Tenancy in every verb of every backend: what a tenant is told does not depend on another one."""
+"""Tenancy in every verb of every backend: the answers to one tenant do not depend on another tenant."""
 
 from __future__ import annotations
 
@@ -7,42 +7,46 @@ from typing import Any
 
 import pytest
 
-from tests.tenancy.conftest import NewPlace, Place, in_memory
-from tests.tenancy.leaky import Leaky
-from tests.tenancy.resident import VERBS, Resident, Told
-from tests.tenancy.world import World, compare
+from tests.tenancy.backend_program import VERBS, BackendProgram, Exchange
+from tests.tenancy.conftest import EmptyStore, NewStore, in_memory
+from tests.tenancy.leaky_backend import LeakyBackend
+from tests.tenancy.shared_store import SharedStore, compare
 from treadle.item import OPEN, TERMINAL
 
 SEEDS = int(os.environ.get("TREADLE_TENANCY_SEEDS", "4"))
 ACME, ZOO = "acme", "zoo'; --"
 
 
-async def lived(place: Place, seed: int, *tenants: str, backend: Any = None) -> dict[str, list[Told]]:
-    """What each of these tenants was told in the course of this seed."""
+async def run_programs(
+    store: EmptyStore, seed: int, *tenants: str, backend: Any = None
+) -> dict[str, list[Exchange]]:
+    """Run this seed and return the calls and answers of each tenant."""
     other = {ACME: ZOO, ZOO: ACME}
-    inside = backend or place.backend
-    residents = [Resident(inside, tenant, other[tenant], seed) for tenant in tenants]
-    await World(place, residents, seed).turn()
-    return {resident.tenant: resident.told for resident in residents}
+    inside = backend or store.backend
+    programs = [BackendProgram(inside, tenant, other[tenant], seed) for tenant in tenants]
+    await SharedStore(store, programs, seed).run()
+    return {program.tenant: program.exchanges for program in programs}
 
 
-async def apart(new_place: NewPlace, seed: int, leak: str | None = None) -> None:
-    alone: dict[str, list[Told]] = {}
+async def compare_alone_and_together(new_store: NewStore, seed: int, leak: str | None = None) -> None:
+    alone: dict[str, list[Exchange]] = {}
     for tenant in (ACME, ZOO):
-        async with new_place() as place:
-            alone |= await lived(place, seed, tenant)
-    async with new_place() as place:
-        together = await lived(place, seed, ACME, ZOO, backend=leak and Leaky(place.backend, leak))
+        async with new_store() as store:
+            alone |= await run_programs(store, seed, tenant)
+    async with new_store() as store:
+        together = await run_programs(
+            store, seed, ACME, ZOO, backend=leak and LeakyBackend(store.backend, leak)
+        )
     for tenant, other in ((ACME, ZOO), (ZOO, ACME)):
-        heard_of = f"of {other}" in repr([answer for _, answer in together[tenant]])
-        assert not heard_of
+        leaked = f"of {other}" in repr([answer for _, answer in together[tenant]])
+        assert not leaked
         compare(alone[tenant], together[tenant])
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_neither_observes_nor_changes_the_other(new_place: NewPlace, seed: int) -> None:
-    await apart(new_place, seed)
+async def test_a_tenant_gets_the_same_answers_beside_another_tenant(new_store: NewStore, seed: int) -> None:
+    await compare_alone_and_together(new_store, seed)
 
 
 WORDS = {
@@ -52,14 +56,14 @@ WORDS = {
 }
 
 
-async def test_the_programs_use_every_verb_and_get_somewhere() -> None:
-    """A test of nothing would pass as well."""
+async def test_the_programs_use_every_verb_and_reach_every_status() -> None:
+    """Otherwise the comparison would prove nothing."""
     verbs, words = set(VERBS), set(WORDS)
     for seed in range(60):
-        async with in_memory() as place:
-            told = (await lived(place, seed, ACME))[ACME]
-        answers = repr(told)
-        verbs -= {asked.split()[0] for asked, _ in told}
+        async with in_memory() as store:
+            exchanges = (await run_programs(store, seed, ACME))[ACME]
+        answers = repr(exchanges)
+        verbs -= {asked.split()[0] for asked, _ in exchanges}
         words = {word for word in words if word not in answers}
         if not verbs and not words:
             break
@@ -78,9 +82,9 @@ async def test_the_programs_use_every_verb_and_get_somewhere() -> None:
 )
 async def test_a_leak_in_one_verb_is_found(verb: str) -> None:
     with pytest.raises(AssertionError):
-        await until_found(verb)
+        await run_seeds_with_leak(verb)
 
 
-async def until_found(leak: str) -> None:
+async def run_seeds_with_leak(leak: str) -> None:
     for seed in range(20):
-        await apart(in_memory, seed, leak)
+        await compare_alone_and_together(in_memory, seed, leak)

@@ -1,5 +1,7 @@
-"""Tenancy for bound clients: two of them, one app, the same names, one worker for both. What each is told by
-its verbs, its handles, its waiters and its handlers does not depend on the other."""
+"""Tenancy for bound clients: two clients of one app use the same names and share one worker.
+
+What each one gets from its verbs, handles, waiters and handlers does not depend on the other.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.tenancy.conftest import NewPlace, Place, in_memory
-from tests.tenancy.leaky import Leaky
-from tests.tenancy.resident import KEYS, QUEUES, Told, bare, by_name, counted
-from tests.tenancy.world import compare
+from tests.tenancy.backend_program import KEYS, QUEUES, Exchange, by_id, comparable, counted
+from tests.tenancy.conftest import EmptyStore, NewStore, in_memory
+from tests.tenancy.leaky_backend import LeakyBackend
+from tests.tenancy.shared_store import compare
 from treadle import Abort, Client, Context, Result, Retry, Treadle, Work, Worker, work
 from treadle.errors import TreadleError
 from treadle.item import TERMINAL
@@ -69,22 +71,22 @@ async def behave(ctx: Context, mode: str, whose: str) -> Result[Any, Any]:
 
 
 def add(old: Any) -> Any:
-    """How many: the order in which members end does not matter."""
+    """Count contributions: the order in which members end does not matter."""
     return (old or 0) + 1
 
 
 def named(id: str, mode: str, whose: str) -> Work[Any, Any]:
-    minted = behave(mode, whose)
-    return Work(id, minted.type, minted.input, minted.definition)
+    new = behave(mode, whose)
+    return Work(id, new.type, new.input, new.definition)
 
 
-class Tenant:
-    """One tenant's program over the verbs of its client."""
+class ClientProgram:
+    """The random calls of one tenant to its client."""
 
     def __init__(self, client: Client, name: str, seed: int) -> None:
         self.client = client
         self.name = name
-        self.told: list[Told] = []
+        self.exchanges: list[Exchange] = []
         self._random = random.Random(f"{seed} {name}")
         self._waiting: dict[str, asyncio.Task[Any]] = {}
 
@@ -92,14 +94,14 @@ class Tenant:
         verb = self._random.choices(list(VERBS), weights=list(VERBS.values()))[0]
         await getattr(self, verb)()
 
-    async def tell(
+    async def call(
         self, asked: str, call: Awaitable[Any], plain: Callable[[Any], Any] = lambda answer: answer
     ) -> None:
         try:
             answer = plain(await call)
         except TreadleError as error:
             answer = (type(error).__name__, str(error))
-        self.told.append((asked, without_workers(bare(answer))))
+        self.exchanges.append((asked, without_workers(comparable(answer))))
 
     def id(self) -> str:
         return self._random.choice(IDS)
@@ -123,7 +125,7 @@ class Tenant:
     async def enqueue(self) -> None:
         new, options = self.work(), self.options()
         call = self._submitted(new, options)
-        await self.tell(f"enqueue {new.id} {new.input} {options}", call)
+        await self.call(f"enqueue {new.id} {new.input} {options}", call)
 
     async def _submitted(self, new: Work[Any, Any], options: dict[str, Any]) -> Any:
         handle = await self.client.enqueue(new, **options)
@@ -132,7 +134,7 @@ class Tenant:
     async def enqueue_many(self) -> None:
         new = {each.id: each for each in (self.work() for _ in range(3))}
         call = self.client.enqueue_many(list(new.values()))
-        await self.tell(f"enqueue_many {list(new)}", call, lambda handles: [each.id for each in handles])
+        await self.call(f"enqueue_many {list(new)}", call, lambda handles: [each.id for each in handles])
 
     async def wait(self) -> None:
         """For an item or its group, until it has ended."""
@@ -140,18 +142,18 @@ class Tenant:
         if id not in self._waiting:
             handle = self.client.handle(id)
             call = self._random.choice((handle.result, handle.group))
-            self._waiting[id] = asyncio.create_task(self.tell(f"wait {id}", call()))
-            await self.settled()
+            self._waiting[id] = asyncio.create_task(self.call(f"wait {id}", call()))
+            await self.check_waiters()
 
-    async def settled(self) -> None:
-        """Whoever waits for what has ended, or is not there, has been told; nobody else has."""
+    async def check_waiters(self) -> None:
+        """Waiters for ended or missing items have their answer, and no other waiter has."""
         ids = list(self._waiting)
         for id, state in zip(ids, await self.client.get(ids), strict=True):
             group = None if state is None else await self.client.group(state.group_id)
             if state is None or (state.status in TERMINAL and group is not None and group.open == 0):
                 await asyncio.wait_for(self._waiting.pop(id), PATIENCE)
             elif state.status not in TERMINAL:
-                assert not self._waiting[id].done(), f"{id} of {self.name}: told too early"
+                assert not self._waiting[id].done(), f"{id} of {self.name}: answered too early"
 
     async def end(self) -> None:
         for task in self._waiting.values():
@@ -160,7 +162,7 @@ class Tenant:
 
     async def claim_one(self) -> None:
         queue, well = self._random.choice(QUEUES), self._random.random() < 0.6
-        await self.tell(f"claim_one {queue} {well}", self._claimed(queue, well))
+        await self.call(f"claim_one {queue} {well}", self._claimed(queue, well))
 
     async def _claimed(self, queue: str, well: bool) -> Any:
         lease = await self.client.claim_one(queues=[queue])
@@ -172,140 +174,142 @@ class Tenant:
     # -- looking ---------------------------------------------------------------------------------------
 
     async def get(self) -> None:
-        await self.tell("get", self.client.get(IDS))
+        await self.call("get", self.client.get(IDS))
 
     async def states(self) -> None:
         id = self.id()
-        await self.tell(f"state {id}", self.client.handle(id).state())
+        await self.call(f"state {id}", self.client.handle(id).state())
 
     async def group(self) -> None:
         id = self.id()
-        await self.tell(f"group {id}", self.client.group(id))
+        await self.call(f"group {id}", self.client.group(id))
 
     async def workflow(self) -> None:
-        await self.tell("workflow", self.client.workflow("flow"))
+        await self.call("workflow", self.client.workflow("flow"))
 
     async def list(self) -> None:
         where = {"status": self._random.choice((None, "dead", "ready")), "tenant": self._any()}
-        await self.tell(f"list {where}", self.client.list(**where), lambda page: page.items)
+        await self.call(f"list {where}", self.client.list(**where), lambda page: page.items)
 
     def _any(self) -> str | None:
         return self._random.choice((None, None, ACME, ZOO))
 
     async def counts(self) -> None:
-        await self.tell("counts", self.client.counts(ended=True), counted)
+        await self.call("counts", self.client.counts(ended=True), counted)
 
     # -- operating -------------------------------------------------------------------------------------
 
     async def cancel(self) -> None:
         id = self.id()
-        await self.tell(f"cancel {id}", self.client.cancel(id))
+        await self.call(f"cancel {id}", self.client.cancel(id))
 
     async def complete(self) -> None:
         id = self.id()
-        await self.tell(f"complete {id}", self.client.complete(id, [f"by hand of {self.name}"]))
+        await self.call(f"complete {id}", self.client.complete(id, [f"by hand of {self.name}"]))
 
     async def requeue(self) -> None:
         id = self.id()
-        await self.tell(f"requeue {id}", self.client.requeue(id))
+        await self.call(f"requeue {id}", self.client.requeue(id))
 
     async def trigger(self) -> None:
         id = self.id()
-        await self.tell(f"trigger {id}", self.client.trigger(id))
+        await self.call(f"trigger {id}", self.client.trigger(id))
 
     async def delete(self) -> None:
         id, cascade = self.id(), self._random.random() < 0.5
-        await self.tell(f"delete {id} {cascade}", self.client.delete(id, cascade=cascade))
+        await self.call(f"delete {id} {cascade}", self.client.delete(id, cascade=cascade))
 
     async def dead(self) -> None:
         dead, tenant = self.client.dead, self._any()
         verb = self._random.choice((dead.requeue, dead.delete, dead.list))
         shown = lambda answer: getattr(answer, "items", answer)  # noqa: E731
-        await self.tell(f"dead.{verb.__name__} {tenant}", verb(tenant=tenant), shown)
+        await self.call(f"dead.{verb.__name__} {tenant}", verb(tenant=tenant), shown)
 
     async def pause(self) -> None:
         verb = self._random.choice((self.client.pause, self.client.resume, self.client.resume))
         queue = self._random.choice(QUEUES)
-        await self.tell(f"{verb.__name__} {queue}", verb(queue))
+        await self.call(f"{verb.__name__} {queue}", verb(queue))
 
     async def schedule(self) -> None:
-        """None of them comes due here; their names are what could meet."""
+        """No schedule becomes due here. The test is about their names."""
         schedules, name = self.client.schedules, self._random.choice(KEYS)
         if self._random.random() < 0.4:
             self.client.schedule(name, every=86400, run=lambda: None)
         verb = self._random.choice((schedules.pause, schedules.resume, schedules.cancel))
-        await self.tell(f"schedule.{verb.__name__} {name}", verb(name))
+        await self.call(f"schedule.{verb.__name__} {name}", verb(name))
         rows = lambda found: [(row.name, row.paused, row.next_at) for row in found]  # noqa: E731
-        await self.tell("schedules", schedules.list(), rows)
+        await self.call("schedules", schedules.list(), rows)
 
-    async def look(self) -> None:
+    async def read_everything(self) -> None:
         await self.get()
         await self.workflow()
         await self.counts()
-        await self.tell("list", self.client.list(limit=1000), lambda page: by_name(page.items))
+        await self.call("list", self.client.list(limit=1000), lambda page: by_id(page.items))
 
 
 def without_workers(answer: Any) -> Any:
-    """Who ran it has a name by chance."""
+    """Leave out the names of workers, which are random."""
     if isinstance(answer, dict):
         return {key: without_workers(each) for key, each in answer.items() if key != "worker"}
     return [without_workers(each) for each in answer] if isinstance(answer, list) else answer
 
 
-async def lived(place: Place, seed: int, *names: str, leak: str = "") -> dict[str, list[Told]]:
-    """What each of these tenants was told in the course of this seed."""
-    backend: Any = Leaky(place.backend, leak) if leak else place.backend
-    app = Treadle(backend, work=[behave], clock=place.clock)
-    tenants = [Tenant(app.tenant(name), name, seed) for name in names]
-    fate = random.Random(f"fate {seed}")
+async def run_programs(
+    store: EmptyStore, seed: int, *names: str, leak: str = ""
+) -> dict[str, list[Exchange]]:
+    """Run this seed and return the calls and answers of each tenant."""
+    backend: Any = LeakyBackend(store.backend, leak) if leak else store.backend
+    app = Treadle(backend, work=[behave], clock=store.clock)
+    tenants = [ClientProgram(app.tenant(name), name, seed) for name in names]
+    rng = random.Random(f"fate {seed}")
     try:
         for _ in range(ROUNDS):
-            if fate.random() < 0.3:
+            if rng.random() < 0.3:
                 await run_all(app)
             else:
                 await asyncio.gather(*(tenant.step() for tenant in tenants))
             for tenant in tenants:
-                await tenant.settled()
-                await tenant.look()
+                await tenant.check_waiters()
+                await tenant.read_everything()
     finally:
         for tenant in tenants:
             await tenant.end()
         await app.close()
-    return {tenant.name: tenant.told for tenant in tenants}
+    return {tenant.name: tenant.exchanges for tenant in tenants}
 
 
 async def run_all(app: Treadle) -> None:
-    """Everything that is due, of every tenant, by one worker."""
+    """One worker runs everything that is due, for all tenants."""
     async with asyncio.timeout(PATIENCE), Worker(app) as worker:
         await worker.drain()
 
 
-async def apart(new_place: NewPlace, seed: int, leak: str = "") -> None:
-    alone: dict[str, list[Told]] = {}
+async def compare_alone_and_together(new_store: NewStore, seed: int, leak: str = "") -> None:
+    alone: dict[str, list[Exchange]] = {}
     for name in (ACME, ZOO):
-        async with new_place() as place:
-            alone |= await lived(place, seed, name)
-    async with new_place() as place:
-        together = await lived(place, seed, ACME, ZOO, leak=leak)
+        async with new_store() as store:
+            alone |= await run_programs(store, seed, name)
+    async with new_store() as store:
+        together = await run_programs(store, seed, ACME, ZOO, leak=leak)
     for name, other in ((ACME, ZOO), (ZOO, ACME)):
-        heard_of = f"of {other}" in repr(together[name])
-        assert not heard_of
+        leaked = f"of {other}" in repr(together[name])
+        assert not leaked
         compare(alone[name], together[name])
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_neither_client_learns_of_the_other(new_place: NewPlace, seed: int) -> None:
-    await apart(new_place, seed)
+async def test_a_client_gets_the_same_answers_beside_another_tenant(new_store: NewStore, seed: int) -> None:
+    await compare_alone_and_together(new_store, seed)
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "cancel", "complete", "delete", "pause"])
-async def test_a_leak_is_found(verb: str) -> None:
-    """A test that cannot fail would pass as well."""
+async def test_a_leak_in_one_verb_is_found_by_clients(verb: str) -> None:
+    """Otherwise the comparison would prove nothing."""
     with pytest.raises(AssertionError):
-        await until_found(verb)
+        await run_seeds_with_leak(verb)
 
 
-async def until_found(leak: str) -> None:
+async def run_seeds_with_leak(leak: str) -> None:
     for seed in range(20):
-        await apart(in_memory, seed, leak)
+        await compare_alone_and_together(in_memory, seed, leak)

@@ -1,4 +1,4 @@
-"""Short words for the cases: build items and settlements, ask, and look."""
+"""Shorthand for the cases: build items and settlements, call verbs, read states."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .subject import Subject
 T = TypeVar("T")
 
 LEASE = 10_000_000.0
-"""Longer than any case lasts: workers die only where a case says so."""
+"""Longer than any case lasts, so that a worker dies only where a case wants it to."""
 
 _numbers = itertools.count(1)
 
 
 def near(seconds: float) -> Any:
-    """Equal, give or take what a store on real time loses between two calls."""
+    """Equal within 5 seconds: a store on real time moves on between two calls."""
     return pytest.approx(seconds, abs=5)
 
 
@@ -63,13 +63,13 @@ def items(count: int, **fields: Any) -> list[Item]:
     return [item(**fields) for _ in range(count)]
 
 
-def gate(*after: str, id: str | None = None, need: int | None = None, **fields: Any) -> Item:
-    """An item that waits for `after`: for all of them unless told otherwise."""
+def dependent(*after: str, id: str | None = None, need: int | None = None, **fields: Any) -> Item:
+    """An item that waits for the items `after`: for all of them, or for `need` of them."""
     return item(id, after=after, need=len(after) if need is None else need, **fields)
 
 
 async def submit(backend: Backend, *new: Item) -> tuple[Submitted, ...]:
-    """Store these together. They must be accepted."""
+    """Store these items in one submission, which must be accepted."""
     answer = only(await backend.submit([Submission(new)]))
     assert not isinstance(answer, Rejected), answer
     assert len(answer) == len(new)
@@ -81,21 +81,21 @@ async def submit_one(backend: Backend, new: Item) -> Submitted:
 
 
 async def submit_each(backend: Backend, *new: Item) -> Sequence[tuple[Submitted, ...] | Rejected]:
-    """Store each of these on its own, in one call."""
+    """Store each of these items as a submission of its own, in one call."""
     answers = await backend.submit([Submission((one,)) for one in new])
     assert len(answers) == len(new)
     return answers
 
 
-async def refused(backend: Backend, *new: Item) -> Rejected:
-    """Submit these together. They must be refused."""
+async def submit_refused(backend: Backend, *new: Item) -> Rejected:
+    """Submit these items in one submission, which must be refused."""
     answer = only(await backend.submit([Submission(new)]))
     assert isinstance(answer, Rejected), answer
     return answer
 
 
 async def start(backend: Backend, *new: Item, worker: str = "w") -> list[Lease]:
-    """Store these already running, whatever else is ready."""
+    """Store these items leased to the worker, so that they run without a claim."""
     await beat(backend, worker)
     answers = await submit(backend, *(replace(one, lease_to=worker) for one in new))
     leases = [answer.lease for answer in answers if answer.lease is not None]
@@ -116,7 +116,7 @@ async def beat(
     await backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
 
 
-async def ask(
+async def claim_answer(
     backend: Backend,
     limit: int = 100,
     worker: str = "w",
@@ -125,20 +125,20 @@ async def ask(
     lease: float = LEASE,
     **demand: Any,
 ) -> Claim:
-    """Heartbeat, then claim: the whole answer."""
+    """Heartbeat, then claim. Return the whole answer."""
     await beat(backend, worker, lease, None if types is None else tuple(types))
     return await backend.claim(Demand(worker=worker, limit=limit, types=types, **demand))
 
 
 async def claim(backend: Backend, limit: int = 100, worker: str = "w", **demand: Any) -> list[Lease]:
-    """Heartbeat, then claim: what is to be run. Nothing doomed may come with it."""
-    leases = list((await ask(backend, limit, worker, **demand)).leases)
+    """Heartbeat, then claim. Return the leases to run. No verdict may come with them."""
+    leases = list((await claim_answer(backend, limit, worker, **demand)).leases)
     assert [lease.id for lease in leases if lease.verdict] == []
     return leases
 
 
 async def claim_one(backend: Backend, worker: str = "w", **demand: Any) -> Lease:
-    """Claim what must be the one item to run."""
+    """Claim the only item there is to run."""
     return only(await claim(backend, worker=worker, **demand))
 
 
@@ -147,14 +147,14 @@ async def claim_ids(backend: Backend, limit: int = 100, worker: str = "w", **dem
 
 
 async def verdicts(backend: Backend, worker: str = "w", **demand: Any) -> dict[str, str]:
-    """Ask for doomed items only: id and verdict of each."""
-    claimed = await ask(backend, 0, worker, **demand)
+    """Claim doomed items only. Return the verdict of each by id."""
+    claimed = await claim_answer(backend, 0, worker, **demand)
     return {lease.id: lease.verdict or "none" for lease in claimed.leases}
 
 
 async def doomed_lease(backend: Backend, worker: str = "w", **demand: Any) -> Lease:
-    """The lease of the one doomed item."""
-    lease = only((await ask(backend, 0, worker, **demand)).leases)
+    """Claim the only doomed item."""
+    lease = only((await claim_answer(backend, 0, worker, **demand)).leases)
     assert lease.verdict is not None
     return lease
 
@@ -173,7 +173,7 @@ def succeed(
 def contribute(
     lease: Lease, value: bytes | None, *, final: bool = False, version: int | None = None
 ) -> Settlement:
-    """A success that sets the group's value; with `version`, a fold."""
+    """A success that contributes to the value of the group. With `version` it is a fold."""
     return succeed(lease, contribution=Contribution(value, final, version))
 
 
@@ -193,7 +193,7 @@ def release(lease: Lease, delay: float = 0.0) -> Settlement:
 
 
 def die(lease: Lease, *children: Item, reason: Reason | None = None) -> Settlement:
-    """The verdict's death, or that of a handler that gave up."""
+    """A death by the verdict, or by a handler that gave up."""
     why = reason or lease.verdict or "aborted"
     return Settlement(
         lease=lease, kind="dead", reason=why, failure=ErrorInfo("Oops", "no", "trace"), children=children
@@ -215,18 +215,18 @@ async def settle_one(backend: Backend, settlement: Settlement) -> Outcome:
 
 
 async def apply(backend: Backend, *settlements: Settlement) -> Settled:
-    """Settle these. All must be applied, now."""
+    """Settle these. All must be applied, for the first time."""
     settled = await settle(backend, *settlements)
     assert {(outcome.verb, outcome.again) for outcome in settled.outcomes} <= {("applied", False)}, settled
     return settled
 
 
 async def end(backend: Backend, *new: Item, how: Any = succeed) -> Settled:
-    """Store these and end each at once, `how` one says."""
+    """Start these items and settle each with `how`."""
     return await apply(backend, *[how(lease) for lease in await start(backend, *new)])
 
 
-# ------------------------------------------------------------------------------------------------- looking
+# ------------------------------------------------------------------------------------------------- reading
 
 
 async def state(backend: Backend, id: str, tenant: str | None = None) -> ItemState:
@@ -251,7 +251,7 @@ async def exists(backend: Backend, id: str, tenant: str | None = None) -> bool:
 
 async def group(backend: Backend, id: str, tenant: str | None = None) -> GroupState:
     found = only(await backend.group([id], tenant=tenant))
-    assert found is not None, f"no group {id}"
+    assert found is not None, f"group {id} does not exist"
     return found
 
 
@@ -260,6 +260,6 @@ def by_id(leases: Iterable[Lease]) -> dict[str, Lease]:
 
 
 async def connections(subject: Subject, count: int) -> list[Backend]:
-    """As many independent connections to the store."""
+    """That many independent connections to the store."""
     others = await asyncio.gather(*(subject.another() for _ in range(count - 1)))
     return [subject.backend, *others]

@@ -1,6 +1,6 @@
-"""The invariants that can be seen through the contract, checked for everything in the store.
+"""The invariants that are visible through the contract, checked for everything in the store.
 
-Call these when nothing else is going on: they read in several steps.
+Call these while no other call is running: they read in several steps.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Ref
 
 from .build import group
 
-PORTION = 500
+PAGE_SIZE = 500
 
 
 async def everything(backend: Backend, **where: Any) -> list[ItemState]:
-    """All items that a filter finds, oldest first, page by page."""
+    """All items that match a filter, oldest first."""
     found: list[ItemState] = []
     cursor: str | None = None
     while True:
-        page = await backend.list(Filter(**where), limit=PORTION, cursor=cursor, oldest_first=True)
-        assert len(page.items) <= PORTION
+        page = await backend.list(Filter(**where), limit=PAGE_SIZE, cursor=cursor, oldest_first=True)
+        assert len(page.items) <= PAGE_SIZE
         found += page.items
         cursor = page.cursor
         if cursor is None:
             return found
 
 
-async def recount(backend: Backend, id: str, tenant: str = "default") -> int:
-    """How many members of a group are open. Where they can be listed, it must be what is counted."""
+async def open_members(backend: Backend, id: str, tenant: str = "default") -> int:
+    """The number of open members that the group shows. It must equal a count of the listed members."""
     shown = (await group(backend, id, tenant)).open
     if "listing" in backend.capabilities:
         members = await everything(backend, group_id=id, tenant=tenant)
@@ -39,19 +39,19 @@ async def recount(backend: Backend, id: str, tenant: str = "default") -> int:
 
 
 async def consistent(backend: Backend) -> None:
-    """Every item is in one sane state, and every counter equals its recount."""
+    """Assert that every item is in a valid state, and that every counter equals its recount."""
     if "listing" not in backend.capabilities:
         return
     found = await everything(backend)
     assert len({(one.tenant, one.id) for one in found}) == len(found), "an item is listed twice"
     for one in found:
-        _sane(one)
-    await _groups_agree(backend, found)
-    await _counts_agree(backend, found)
-    await _workers_agree(backend, found)
+        _assert_valid(one)
+    await _assert_groups_match(backend, found)
+    await _assert_counts_match(backend, found)
+    await _assert_workers_match(backend, found)
 
 
-def _sane(one: ItemState) -> None:
+def _assert_valid(one: ItemState) -> None:
     assert one.status in OPEN | TERMINAL, one
     assert (one.reason is not None) == (one.status == "dead"), one
     assert (one.ended_at is not None) == (one.status in TERMINAL), one
@@ -64,23 +64,23 @@ def _sane(one: ItemState) -> None:
         assert one.attempt >= 1, one
 
 
-async def _groups_agree(backend: Backend, found: list[ItemState]) -> None:
+async def _assert_groups_match(backend: Backend, found: list[ItemState]) -> None:
     members: dict[Ref, list[ItemState]] = defaultdict(list)
     for one in found:
         members[one.tenant, one.group_id].append(one)
     for tenant in {tenant for tenant, _ in members}:
         wanted = [root for owner, root in members if owner == tenant]
-        for begin in range(0, len(wanted), PORTION):
-            portion = wanted[begin : begin + PORTION]
-            answers = await backend.group(portion, tenant=tenant)
-            for root, answer in zip(portion, answers, strict=True):
-                _group_agrees(answer, tenant, root, members[tenant, root])
+        for begin in range(0, len(wanted), PAGE_SIZE):
+            page = wanted[begin : begin + PAGE_SIZE]
+            answers = await backend.group(page, tenant=tenant)
+            for root, answer in zip(page, answers, strict=True):
+                _assert_group_matches(answer, tenant, root, members[tenant, root])
 
 
-def _group_agrees(answer: GroupState | None, tenant: str, id: str, members: list[ItemState]) -> None:
+def _assert_group_matches(answer: GroupState | None, tenant: str, id: str, members: list[ItemState]) -> None:
     root = next((one for one in members if one.id == id), None)
     if answer is None:
-        # Pruning may have taken the root before the rest.
+        # The root may have been pruned before the other members.
         assert root is None, id
         return
     assert (answer.tenant, answer.id) == (tenant, id)
@@ -89,17 +89,17 @@ def _group_agrees(answer: GroupState | None, tenant: str, id: str, members: list
     assert answer.contributed or answer.value is None, answer
     if root is not None:
         assert answer.type == root.type, answer
-    _failure_agrees(answer, members)
+    _assert_failure_matches(answer, members)
 
 
-def _failure_agrees(answer: GroupState, members: list[ItemState]) -> None:
+def _assert_failure_matches(answer: GroupState, members: list[ItemState]) -> None:
     by_status = {one.status for one in members}
     worst = next((status for status in ("dead", "cancelled") if status in by_status), None)
     shown = answer.failed and answer.failed.status
     assert shown == (None if answer.open else worst), answer
 
 
-async def _counts_agree(backend: Backend, found: list[ItemState]) -> None:
+async def _assert_counts_match(backend: Backend, found: list[ItemState]) -> None:
     shown = {
         (count.tenant, count.queue, count.type, count.status): count.count
         for count in await backend.counts(ended=True)
@@ -108,10 +108,10 @@ async def _counts_agree(backend: Backend, found: list[ItemState]) -> None:
     assert shown == Counter((one.tenant, one.queue, one.type, one.status) for one in found)
 
 
-async def _workers_agree(backend: Backend, found: list[ItemState]) -> None:
+async def _assert_workers_match(backend: Backend, found: list[ItemState]) -> None:
     running = Counter(one.worker for one in found if one.status == "running")
     workers = await backend.workers()
     for worker in workers:
-        # What is leased with a verdict does not run.
+        # An item that is leased with a verdict does not run.
         assert worker.running == running.pop(worker.id, 0), worker
-    assert not running, "items run on workers that hold no lease"
+    assert not running, "items run on unknown workers"

@@ -1,4 +1,4 @@
-"""Fleet: apps on one store, as many processes would be; and a gate to hold their handlers at."""
+"""Fleet: several apps on one store, like several processes; and a checkpoint inside their handlers."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from treadle.item import ItemState
 from .subject import Subject
 
 PATIENCE = 20.0
-"""Seconds to wait for what should come at once: a case that waits so long has failed."""
+"""Seconds to wait for something that should happen at once. After that the case fails."""
 
 SETTINGS: dict[str, Any] = {"poll_interval": 0.02, "lease": 10.0, "drain": PATIENCE}
 
 
 class Fleet:
-    """Apps that share the subject's store, each on a connection of its own. Stopped when the case ends."""
+    """Apps that share the subject's store, each on its own connection. The fixture stops them."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._apps: list[Treadle] = []
 
     async def idle(self, *work: Any, **settings: Any) -> Treadle:
-        """An app that is connected and does not run."""
+        """Connect an app that runs no worker."""
         app = Treadle(await self.subject.another(), work=work, **{**SETTINGS, **settings})
         self._apps.append(app)
         await app.connect()
         return app
 
     async def app(self, *work: Any, **settings: Any) -> Treadle:
-        """An app that runs."""
+        """Start an app that runs a worker."""
         app = await self.idle(*work, **settings)
         await app.start()
         return app
@@ -43,16 +43,16 @@ class Fleet:
             await app.stop(drain=0)
 
 
-class Gate:
-    """A handler that passes says so, and waits until it may go on."""
+class Checkpoint:
+    """A point in a handler: the case waits until it is reached, and decides when the handler goes on."""
 
     def __init__(self) -> None:
-        self.passed = 0
+        self.arrivals = 0
         self._reached = asyncio.Event()
         self._open = asyncio.Event()
 
-    async def passing(self) -> None:
-        self.passed += 1
+    async def arrive(self) -> None:
+        self.arrivals += 1
         self._reached.set()
         await self._open.wait()
 
@@ -65,29 +65,29 @@ class Gate:
 
 
 async def failure(awaitable: Awaitable[object]) -> WorkFailed:
-    """What waiting for it raises."""
+    """The error that waiting for an item raises."""
     try:
         value = await awaitable
     except WorkFailed as error:
         return error
-    raise AssertionError(f"it ended well, with {value!r}")
+    raise AssertionError(f"expected a failure, got the value {value!r}")
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Return once it holds: for what happens in a store, which tells nobody."""
+    """Return when the condition holds. It polls, because the store announces no such event."""
     async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110  no event tells of it
+        while not await holds():  # noqa: ASYNC110  there is no event for it
             await asyncio.sleep(0.01)
 
 
 async def until_status(app: Treadle, id: str, *statuses: str) -> ItemState:
-    """The item, once it is in one of these states."""
+    """Return the item when it has one of these statuses."""
     found: list[ItemState] = []
 
-    async def there() -> bool:
+    async def reached() -> bool:
         (state,) = await app.get([id])
         found[:] = [] if state is None else [state]
         return state is not None and state.status in statuses
 
-    await until(there)
+    await until(reached)
     return found[0]

@@ -1,4 +1,4 @@
-"""What a backend's own tests hand to the contract suite, and how a case says what it needs."""
+"""What a backend's own tests provide to the contract suite, and how a case names what it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Case = TypeVar("Case", bound=Callable[..., object])
 
 
 class Subject(Protocol):
-    """A store that is empty, and this case's own."""
+    """An empty store that only this case uses."""
 
     @property
     def backend(self) -> Backend:
@@ -19,17 +19,17 @@ class Subject(Protocol):
         ...
 
     async def advance(self, seconds: float) -> None:
-        """Move the *store's* clock on, for every connection to it. Never by sleeping."""
+        """Advance the *store's* clock, for every connection to it. Never sleep."""
         ...
 
     async def another(self) -> Backend:
-        """A second, independent connection to the same store, open. May be the same object where a store
-        lives in its process. The fixture closes it."""
+        """Open a second, independent connection to the same store. May return the same object if the store
+        lives in this process. The fixture closes it."""
         ...
 
 
 def needs(*capabilities: str) -> Callable[[Case], Case]:
-    """Mark a case that only a backend with these capabilities can pass; others skip it."""
+    """Mark a case that needs these capabilities. Backends without them skip it."""
 
     def mark(case: Case) -> Case:
         case.__dict__["needs"] = frozenset(capabilities)

@@ -1,4 +1,4 @@
-"""Tenants: the same names in two of them never meet, on any verb; the wrong tenant sees nothing."""
+"""Tenants: the same names in two tenants never meet, and the wrong tenant sees nothing, for every verb."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from .build import (
     claim,
     claim_one,
     contribute,
+    dependent,
     die,
     end,
     exists,
-    gate,
     group,
     item,
     only,
-    refused,
     start,
     start_one,
     state,
@@ -33,6 +32,7 @@ from .build import (
     submit,
     submit_each,
     submit_one,
+    submit_refused,
     succeed,
 )
 from .check import consistent, everything
@@ -41,28 +41,28 @@ from .subject import Subject, needs
 BOTH = ("x", "y")
 
 
-async def twins(backend: Backend, **fields: Any) -> None:
+async def submit_twins(backend: Backend, **fields: Any) -> None:
     """The item `a` of both tenants; that of x came first."""
     for tenant in BOTH:
         await submit(backend, item("a", tenant=tenant, input=tenant.encode(), **fields))
 
 
-async def running_twins(backend: Backend) -> list[Lease]:
+async def start_twins(backend: Backend) -> list[Lease]:
     return [await start_one(backend, item("a", tenant=tenant)) for tenant in BOTH]
 
 
-async def dead_twins(backend: Backend) -> None:
-    await apply(backend, *(die(lease) for lease in await running_twins(backend)))
+async def kill_twins(backend: Backend) -> None:
+    await apply(backend, *(die(lease) for lease in await start_twins(backend)))
 
 
-async def of_both(backend: Backend, id: str = "a") -> list[str | None]:
+async def statuses_of_both(backend: Backend, id: str = "a") -> list[str | None]:
     return [only(await statuses(backend, id, tenant=tenant)) for tenant in BOTH]
 
 
-class Tenants:
+class TenantCases:
     async def test_two_tenants_may_use_the_same_id(self, backend: Backend) -> None:
-        """An item is named by its tenant and its id; twice in one tenant is a duplicate."""
-        await twins(backend)
+        """Tenant and id together name an item. The same id twice in one tenant is a duplicate."""
+        await submit_twins(backend)
         found = [await state(backend, "a", tenant) for tenant in BOTH]
         assert [(one.tenant, one.input, one.group_id) for one in found] == [
             ("x", b"x", "a"),
@@ -72,22 +72,22 @@ class Tenants:
         assert [isinstance(answer, Rejected) for answer in answers] == [True, False]
         await consistent(backend)
 
-    async def test_the_operator_sees_the_first(self, backend: Backend) -> None:
-        """Without a tenant, an id that several use means the one submitted first."""
+    async def test_without_a_tenant_an_id_means_the_first_item(self, backend: Backend) -> None:
+        """Several tenants use the id: it means the item that was submitted first."""
         for tenant in ("m", "z", "a"):
             lease = await start_one(backend, item("a", tenant=tenant))
             await apply(backend, contribute(lease, tenant.encode()))
         assert (await state(backend, "a")).tenant == "m"
         assert (await group(backend, "a")).value == b"m"
 
-    async def test_get_sees_its_tenant_only(self, backend: Backend) -> None:
-        """What belongs to another is exactly like what does not exist."""
+    async def test_get_returns_only_items_of_its_tenant(self, backend: Backend) -> None:
+        """Another tenant's item looks exactly like a missing one."""
         await submit(backend, item("a", tenant="x"))
-        assert list(await backend.get(["a", "nobody"], tenant="y")) == [None, None]
+        assert list(await backend.get(["a", "missing"], tenant="y")) == [None, None]
 
-    async def test_groups_do_not_meet(self, backend: Backend) -> None:
-        """The same root id: separate members, counters and values; the wrong tenant sees none."""
-        first, second = await running_twins(backend)
+    async def test_groups_of_two_tenants_are_separate(self, backend: Backend) -> None:
+        """The same root id: separate members, counters and values."""
+        first, second = await start_twins(backend)
         await apply(backend, succeed(first, item("child")))
         settled = await apply(backend, contribute(second, b"y"))
         assert [(closed.id, closed.tenant) for closed in settled.effects.closed] == [("a", "y")]
@@ -96,11 +96,13 @@ class Tenants:
         assert list(await backend.group(["a"], tenant="z")) == [None]
         await consistent(backend)
 
-    async def test_prerequisites_are_of_the_same_tenant(self, backend: Backend) -> None:
+    async def test_an_item_waits_only_for_items_of_its_tenant(self, backend: Backend) -> None:
         """Another tenant's item of that id is neither waited for nor counted."""
         lease = await start_one(backend, item("p", tenant="x"))
         await end(backend, item("done", tenant="x"))
-        await submit(backend, gate("p", id="next", tenant="y"), gate("done", id="after", tenant="y"))
+        await submit(
+            backend, dependent("p", id="next", tenant="y"), dependent("done", id="after", tenant="y")
+        )
         assert (await apply(backend, succeed(lease))).effects.released == ()
         assert await statuses(backend, "next", "after", tenant="y") == ["blocked", "blocked"]
         assert (await state(backend, "next", "y")).waiting_for == ("p",)
@@ -110,29 +112,31 @@ class Tenants:
 
     @needs("batches")
     async def test_a_submission_may_hold_items_of_several_tenants(self, backend: Backend) -> None:
-        """Stored together or not at all, each in its own tenant."""
+        """All are stored or none, each in its own tenant."""
         answers = await submit(backend, item("a", tenant="x"), item("a", tenant="y"))
         assert [(answer.id, answer.group_id) for answer in answers] == [("a", "a"), ("a", "a")]
-        answer = await refused(backend, item("b", tenant="x"), item("a", tenant="y"))
+        answer = await submit_refused(backend, item("b", tenant="x"), item("a", tenant="y"))
         assert (answer.why, answer.ids) == ("duplicate_id", ("a",))
         assert not await exists(backend, "b", "x")
         await consistent(backend)
 
-    async def test_there_is_no_cycle_across_tenants(self, backend: Backend) -> None:
-        """The ids are others'."""
-        answers = await submit(backend, gate("b", id="a", tenant="x"), gate("a", id="b", tenant="y"))
+    async def test_dependencies_of_two_tenants_form_no_cycle(self, backend: Backend) -> None:
+        """The same ids mean different items."""
+        answers = await submit(
+            backend, dependent("b", id="a", tenant="x"), dependent("a", id="b", tenant="y")
+        )
         assert [answer.status for answer in answers] == ["blocked", "blocked"]
 
-    async def test_keys_do_not_meet(self, backend: Backend) -> None:
-        """Whatever the scope."""
+    async def test_keys_of_two_tenants_are_separate(self, backend: Backend) -> None:
+        """For every scope."""
         await end(backend, item("a", key="k", tenant="x"))
         answer = await submit_one(backend, item("b", key="k", key_scope="any", tenant="y"))
         assert not answer.existing
         answer = await submit_one(backend, item("c", key="k", key_scope="any", tenant="x"))
         assert (answer.id, answer.existing) == ("a", True)
 
-    async def test_ended_names_the_tenant(self, backend: Backend) -> None:
-        """Refs carry their tenant; the wrong one is missing."""
+    async def test_ended_uses_the_tenant_of_each_ref(self, backend: Backend) -> None:
+        """A ref with the wrong tenant is missing."""
         await end(backend, item("a", tenant="x"))
         await submit(backend, item("a", tenant="y"))
         refs = [(tenant, "a") for tenant in ("x", "y", "z")]
@@ -141,9 +145,9 @@ class Tenants:
         assert found.missing == frozenset({("z", "a")})
 
     @needs("listing")
-    async def test_lists_and_counts_see_their_tenant_only(self, backend: Backend) -> None:
-        """Every filter is within the tenant."""
-        await twins(backend, workflow="w", key="k")
+    async def test_list_and_counts_cover_only_their_tenant(self, backend: Backend) -> None:
+        """With every filter."""
+        await submit_twins(backend, workflow="w", key="k")
         for where in ({}, {"workflow": "w"}, {"key": "k"}, {"group_id": "a"}, {"status": ("ready",)}):
             found = await everything(backend, tenant="y", **where)
             assert [(one.tenant, one.id) for one in found] == [("y", "a")]
@@ -152,32 +156,32 @@ class Tenants:
         assert [count for count in await backend.counts(tenant="z") if count.count] == []
 
     @needs("listing")
-    async def test_the_operator_lists_all(self, backend: Backend) -> None:
+    async def test_list_and_counts_without_a_tenant_cover_all_tenants(self, backend: Backend) -> None:
         """Without a tenant: all tenants."""
-        await twins(backend, workflow="w")
+        await submit_twins(backend, workflow="w")
         found = await everything(backend, workflow="w")
         assert [(one.tenant, one.id) for one in found] == [("x", "a"), ("y", "a")]
         assert len([count for count in await backend.counts() if count.count]) == 2
 
     async def test_cancel_stays_in_its_tenant(self, backend: Backend) -> None:
-        """The wrong tenant: skipped. The operator: the first one only."""
-        await twins(backend)
+        """The wrong tenant is skipped. Without a tenant only the first item is cancelled."""
+        await submit_twins(backend)
         assert (await backend.cancel(["a"], tenant="z")).items == ()
         await backend.cancel(["a"], tenant="y")
-        assert await of_both(backend) == ["ready", "cancelled"]
+        assert await statuses_of_both(backend) == ["ready", "cancelled"]
         await backend.cancel(["a"])
-        assert await of_both(backend) == ["cancelled", "cancelled"]
+        assert await statuses_of_both(backend) == ["cancelled", "cancelled"]
 
-    async def test_the_operator_cancels_the_first(self, backend: Backend) -> None:
-        """An id that several tenants use means the one submitted first."""
-        await twins(backend)
+    async def test_cancel_without_a_tenant_ends_the_first_item(self, backend: Backend) -> None:
+        """Several tenants use the id: it means the item that was submitted first."""
+        await submit_twins(backend)
         changed = await backend.cancel(["a"])
         assert [(one.tenant, one.id) for one in changed.items] == [("x", "a")]
-        assert await of_both(backend) == ["cancelled", "ready"]
+        assert await statuses_of_both(backend) == ["cancelled", "ready"]
 
-    async def test_descendants_are_of_the_same_tenant(self, backend: Backend) -> None:
+    async def test_cancel_ends_only_descendants_of_the_same_tenant(self, backend: Backend) -> None:
         """Children of the same parent id in another tenant are not touched."""
-        for n, lease in enumerate(await running_twins(backend)):
+        for n, lease in enumerate(await start_twins(backend)):
             await apply(backend, succeed(lease, item(f"child{n}")))
         await backend.cancel(["a"], tenant="x")
         assert await status(backend, "child0", "x") == "cancelled"
@@ -186,33 +190,33 @@ class Tenants:
 
     @needs("operating")
     async def test_complete_stays_in_its_tenant(self, backend: Backend) -> None:
-        """The wrong tenant: `NotFound`, never a hint that it exists."""
-        await twins(backend)
+        """The wrong tenant gets `NotFound` with the same text as for a missing item."""
+        await submit_twins(backend)
         with pytest.raises(NotFound) as refusal:
             await backend.complete("a", None, tenant="z")
         with pytest.raises(NotFound) as missing:
             await backend.complete("b", None, tenant="z")
         assert str(refusal.value) == str(missing.value).replace("'b'", "'a'")
         await backend.complete("a", b"done", tenant="y")
-        assert await of_both(backend) == ["ready", "success"]
+        assert await statuses_of_both(backend) == ["ready", "success"]
 
     @needs("operating")
     async def test_requeue_stays_in_its_tenant(self, backend: Backend) -> None:
         """By id and by filter."""
-        await dead_twins(backend)
+        await kill_twins(backend)
         assert (await backend.requeue(["a"], tenant="z")).items == ()
         assert (await backend.requeue(Filter(), tenant="z")).items == ()
         assert (await backend.requeue(Filter(tenant="x"), tenant="y")).items == ()
         assert len((await backend.requeue(["a"], tenant="y")).items) == 1
-        assert await of_both(backend) == ["dead", "ready"]
+        assert await statuses_of_both(backend) == ["dead", "ready"]
         assert len((await backend.requeue(Filter(), tenant="x")).items) == 1
-        assert await of_both(backend) == ["ready", "ready"]
+        assert await statuses_of_both(backend) == ["ready", "ready"]
         await consistent(backend)
 
     @needs("operating")
     async def test_trigger_stays_in_its_tenant(self, backend: Backend) -> None:
-        """The wrong tenant: `NotFound`, nothing triggered."""
-        await twins(backend, delay=1000)
+        """The wrong tenant gets `NotFound`, and nothing is triggered."""
+        await submit_twins(backend, delay=1000)
         await submit(backend, item("b", tenant="y", delay=1000))
         with pytest.raises(NotFound):
             await backend.trigger(["a", "b"], tenant="x")
@@ -222,55 +226,55 @@ class Tenants:
 
     @needs("operating")
     async def test_delete_stays_in_its_tenant(self, backend: Backend) -> None:
-        """The wrong tenant: skipped; and nobody in another tenant holds it."""
-        await twins(backend)
-        await submit(backend, gate("a", id="waiting", tenant="y"))
+        """The wrong tenant is skipped. Another tenant's dependents do not prevent deletion."""
+        await submit_twins(backend)
+        await submit(backend, dependent("a", id="waiting", tenant="y"))
         assert (await backend.delete(["a"], tenant="z")).items == ()
         changed = await backend.delete(["a"], tenant="x")
         assert [(one.tenant, one.id) for one in changed.items] == [("x", "a")]
-        assert await of_both(backend) == [None, "ready"]
+        assert await statuses_of_both(backend) == [None, "ready"]
         await consistent(backend)
 
     @needs("operating")
     async def test_cascade_stays_in_its_tenant(self, backend: Backend) -> None:
-        """What is waited for is of the same tenant."""
-        await twins(backend)
-        await submit(backend, gate("a", id="waiting", tenant="y"))
+        """It deletes only prerequisites of the same tenant."""
+        await submit_twins(backend)
+        await submit(backend, dependent("a", id="waiting", tenant="y"))
         changed = await backend.delete(["waiting"], tenant="y", cascade=True)
         assert sorted((one.tenant, one.id) for one in changed.items) == [("y", "a"), ("y", "waiting")]
-        assert await of_both(backend) == ["ready", None]
+        assert await statuses_of_both(backend) == ["ready", None]
 
     @needs("operating")
     async def test_a_pause_stays_in_its_tenant(self, backend: Backend) -> None:
-        """And so does letting go."""
-        await twins(backend)
+        """Resuming does too."""
+        await submit_twins(backend)
         await backend.pause("default", tenant="x")
         await backend.pause("default", False, tenant="y")
         assert [lease.tenant for lease in await claim(backend)] == ["y"]
 
-    async def test_claimed_keys_do_not_meet(self, backend: Backend) -> None:
+    async def test_claimed_keys_of_two_tenants_are_separate(self, backend: Backend) -> None:
         """Each tenant has its own."""
         assert await backend.claim_key("k", "me", 100, tenant="x")
         assert await backend.claim_key("k", "you", 100, tenant="y")
         assert not await backend.claim_key("k", "you", 100, tenant="x")
 
     @needs("fencing")
-    async def test_a_lease_is_of_its_tenant(self, backend: Backend) -> None:
-        """Settling one does nothing to the other, nor does a token with the wrong tenant."""
-        first, second = await running_twins(backend)
+    async def test_a_lease_is_valid_only_in_its_tenant(self, backend: Backend) -> None:
+        """Settling one twin does not change the other, and a token with the wrong tenant is stale."""
+        first, second = await start_twins(backend)
         await apply(backend, die(first))
-        assert await of_both(backend) == ["dead", "running"]
+        assert await statuses_of_both(backend) == ["dead", "running"]
         forged = replace(second, tenant="x")
         assert (await backend.settle([succeed(forged)])).outcomes[0].verb == "stale"
-        assert await of_both(backend) == ["dead", "running"]
+        assert await statuses_of_both(backend) == ["dead", "running"]
         await apply(backend, succeed(second))
         await consistent(backend)
 
-    async def test_children_of_twins_may_have_the_same_id(self, backend: Backend) -> None:
-        """Children are stored in the tenant of the item, whatever they say; twins do not collide."""
-        first, second = await running_twins(backend)
+    async def test_children_of_two_tenants_may_have_the_same_id(self, backend: Backend) -> None:
+        """Children are stored in the tenant of their parent, even if they name another."""
+        first, second = await start_twins(backend)
         await apply(backend, succeed(first, item("child")), succeed(second, item("child", tenant="x")))
-        assert await of_both(backend, "child") == ["ready", "ready"]
+        assert await statuses_of_both(backend, "child") == ["ready", "ready"]
         leases = await claim(backend)
         assert sorted(lease.tenant for lease in leases) == ["x", "y"]
         settled = await apply(backend, *(succeed(lease) for lease in leases))
@@ -278,20 +282,20 @@ class Tenants:
         await consistent(backend)
 
     @needs("operating")
-    async def test_pruning_looks_at_the_right_tenant(self, subject: Subject) -> None:
-        """Another tenant's open item that names the same id holds nothing."""
+    async def test_dependents_of_another_tenant_do_not_prevent_pruning(self, subject: Subject) -> None:
+        """Another tenant's open item names the same id."""
         backend = subject.backend
         await end(backend, item("p", tenant="x", keep=10), item("p", tenant="y", keep=10))
-        await submit(backend, gate("p", "q", id="waiting", tenant="y"))
+        await submit(backend, dependent("p", "q", id="waiting", tenant="y"))
         await subject.advance(20)
         assert await backend.prune() == 1
         assert not await exists(backend, "p", "x")
         assert await exists(backend, "p", "y")
 
-    async def test_turning_to_one_tenant(self, backend: Backend) -> None:
-        """A worker bound to a tenant gets nothing of another, not even by its verdicts."""
-        await twins(backend)
-        await submit(backend, gate("q", id="doomed", need=2, tenant="x"))
+    async def test_a_worker_of_one_tenant_gets_only_its_items(self, backend: Backend) -> None:
+        """It does not get other tenants' verdicts either."""
+        await submit_twins(backend)
+        await submit(backend, dependent("q", id="doomed", need=2, tenant="x"))
         lease = await claim_one(backend, tenants=("y",))
         assert lease.tenant == "y"
         found = by_id(await start(backend, item("b", tenant="x")))

@@ -1,0 +1,104 @@
+"""BackendContract: all cases about the verbs of a backend in one class."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.backend import Backend
+
+from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
+from .children import ChildCases, KeyedChildCases, RefusedChildCases
+from .claim import ClaimCases, PauseCases
+from .delete import DeleteCases
+from .dependencies import DependencyCases
+from .doomed import DoomedCases, VerdictCases
+from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
+from .groups import FoldCases, GroupEndCases, GroupValueCases
+from .keys import KeyCases
+from .lifecycle import LifecycleCases
+from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
+from .load import LoadCases
+from .operate import CancelCases, CompleteCases
+from .parked import ParkedCases
+from .races_claim import ClaimRaceCases
+from .races_dependencies import DependencyRaceCases, SubmitRaceCases
+from .races_operate import OperatorRaceCases
+from .races_settle import LostAnswerCases, SettleRaceCases
+from .read import CountCases, ListCases, ReadCases
+from .requeue import RequeueCases, TriggerCases
+from .retention import RetentionCases
+from .schedules import ScheduleCases
+from .settle import FencingCases, SettleIsolationCases, SettleKindCases
+from .subject import Subject, missing
+from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
+from .tenancy import TenantCases
+from .wakeups import WakeupCases
+from .workers import HeartbeatCases, LeaseAtSubmitCases, LostLeaseCases, UnknownLeaseCases
+
+
+@pytest.mark.asyncio
+class BackendContract(
+    SubmitCases,
+    DueTimeCases,
+    RefusedSubmitCases,
+    KeyCases,
+    SettleKindCases,
+    FencingCases,
+    SettleIsolationCases,
+    DependencyCases,
+    DoomedCases,
+    ChildCases,
+    RefusedChildCases,
+    KeyedChildCases,
+    GroupValueCases,
+    GroupEndCases,
+    FoldCases,
+    ClaimCases,
+    VerdictCases,
+    PauseCases,
+    ClaimOrderCases,
+    FairnessCases,
+    NestedFairnessCases,
+    ParkedCases,
+    HeartbeatCases,
+    LostLeaseCases,
+    UnknownLeaseCases,
+    LeaseAtSubmitCases,
+    CancelCases,
+    CompleteCases,
+    RequeueCases,
+    TriggerCases,
+    DeleteCases,
+    RetentionCases,
+    ReadCases,
+    ListCases,
+    CountCases,
+    ClaimedKeyCases,
+    RateLimitCases,
+    ConcurrencyLimitCases,
+    ScheduleCases,
+    WakeupCases,
+    LifecycleCases,
+    TenantCases,
+    DependencyRaceCases,
+    SubmitRaceCases,
+    SettleRaceCases,
+    LostAnswerCases,
+    ClaimRaceCases,
+    OperatorRaceCases,
+    LoadCases,
+    BatchedSettleCases,
+    BatchedSubmitCases,
+    LargeCallCases,
+):
+    """Subclass it with one fixture, `subject`, that yields a `Subject`: an empty store for each case."""
+
+    @pytest.fixture
+    def backend(self, subject: Subject) -> Backend:
+        return subject.backend
+
+    @pytest.fixture(autouse=True)
+    def _capable(self, request: pytest.FixtureRequest, subject: Subject) -> None:
+        lacking = missing(request.function, subject.backend)
+        if lacking:
+            pytest.skip(f"needs {', '.join(sorted(lacking))}")

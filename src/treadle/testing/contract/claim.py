@@ -1,0 +1,268 @@
+"""Claim: which items are eligible, what a lease shows, and paused queues."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.backend import Backend
+from treadle.item import Demand
+
+from .build import (
+    apply,
+    beat,
+    claim,
+    claim_answer,
+    claim_ids,
+    claim_one,
+    connections,
+    defer,
+    dependent,
+    item,
+    items,
+    near,
+    retry,
+    start,
+    start_one,
+    state,
+    status,
+    submit,
+    succeed,
+    verdicts,
+)
+from .check import consistent
+from .subject import Subject, needs
+
+
+class ClaimCases:
+    async def test_a_claim_on_an_empty_store_returns_nothing(self, backend: Backend) -> None:
+        """There are no leases, and the worker is alive."""
+        claimed = await claim_answer(backend)
+        assert (claimed.leases, claimed.next_due, claimed.alive) == ((), None, True)
+
+    async def test_a_claimed_item_is_running(self, subject: Subject) -> None:
+        """The attempt is counted, and the item shows its worker and since when it runs."""
+        await submit(subject.backend, item("a"))
+        await subject.advance(100)
+        lease = await claim_one(subject.backend, "me")
+        found = await state(subject.backend, "a")
+        now = await subject.backend.now()
+        assert (found.status, found.worker, found.attempt) == ("running", "me", 1)
+        assert (found.started_at, lease.claimed_at) == (near(now), near(now))
+        assert (lease.queued_at, lease.due_at) == (near(now - 100), near(now - 100))
+        await consistent(subject.backend)
+
+    async def test_a_claimed_item_is_not_claimed_again(self, backend: Backend) -> None:
+        """Two leases on one item never overlap."""
+        await submit(backend, item("a"))
+        await claim_one(backend, "w1")
+        assert await claim_ids(backend, worker="w1") == []
+        assert await claim_ids(backend, worker="w2") == []
+
+    async def test_a_claim_returns_at_most_limit_leases(self, backend: Backend) -> None:
+        """The rest waits for the next claim."""
+        await submit(backend, *items(5))
+        assert [len(await claim(backend, 2)) for _ in range(4)] == [2, 2, 1, 0]
+
+    @needs("order")
+    async def test_a_claim_skips_queues_with_only_other_tenants_items(self, backend: Backend) -> None:
+        """Such queues take no turn, even with a limit of 1."""
+        for n in range(3):
+            await submit(backend, item(tenant="x", queue=f"q{n}"), item(tenant="z", queue=f"q{n}"))
+        await submit(backend, item("mine", tenant="y", queue="q9"), item("first", tenant="y", queue="q1"))
+        assert await claim_ids(backend, 1, tenants=("y", "missing")) == ["first"]
+        assert await claim_ids(backend, 1, tenants=("y", "missing")) == ["mine"]
+        assert await claim_ids(backend, 1, tenants=("y", "missing")) == []
+
+    @needs("operating", "order")
+    async def test_a_claim_skips_queues_and_tenants_that_are_paused_or_avoided(
+        self, backend: Backend
+    ) -> None:
+        """They take no turn, even with a limit of 1."""
+        await submit(backend, item(tenant="x", queue="q1"), item(tenant="y", queue="q1", lane="busy"))
+        await submit(backend, item(tenant="x", queue="q2"), item("mine", tenant="z", queue="q2"))
+        await backend.pause("q1", tenant="x")
+        await backend.pause("q2", tenant="x")
+        assert await claim_ids(backend, 1, avoid=frozenset({("y", "busy")})) == ["mine"]
+
+    async def test_a_limit_of_zero_returns_only_verdicts(self, backend: Backend) -> None:
+        """Doomed items are returned, ready items are not."""
+        await submit(backend, item("a"), dependent("x", id="doomed", need=2))
+        assert await verdicts(backend) == {"doomed": "unsatisfiable"}
+        assert await status(backend, "a") == "ready"
+
+    async def test_a_claim_returns_only_the_demanded_types(self, backend: Backend) -> None:
+        """None means every type."""
+        await submit(backend, item("a", "mail"), item("b", "sms"), item("c", "fax"))
+        assert sorted(await claim_ids(backend, types={"mail": 5, "fax": 5})) == ["a", "c"]
+        assert await claim_ids(backend, worker="any") == ["b"]
+
+    async def test_a_claim_respects_the_room_for_each_type(self, backend: Backend) -> None:
+        """At most `types[type]` items of each type. A type with 0 is left alone."""
+        await submit(backend, *items(5, type="mail"), *items(5, type="sms"), *items(5, type="fax"))
+        leases = await claim(backend, types={"mail": 2, "sms": 3, "fax": 0})
+        assert sorted(lease.type for lease in leases) == ["mail"] * 2 + ["sms"] * 3
+
+    async def test_a_claim_respects_room_and_limit_together(self, backend: Backend) -> None:
+        """Neither may be exceeded."""
+        await submit(backend, *items(5, type="mail"), *items(5, type="sms"))
+        leases = await claim(backend, 4, types={"mail": 1, "sms": 100})
+        assert sorted(lease.type for lease in leases) == ["mail"] + ["sms"] * 3
+
+    async def test_a_claim_returns_only_the_demanded_queues(self, backend: Backend) -> None:
+        """None means every queue."""
+        await submit(backend, item("a", queue="x"), item("b", queue="y"), item("c", queue="z"))
+        assert sorted(await claim_ids(backend, queues=("x", "z", "empty"))) == ["a", "c"]
+        assert await claim_ids(backend) == ["b"]
+
+    async def test_a_claim_returns_only_the_demanded_tenants(self, backend: Backend) -> None:
+        """None means every tenant."""
+        await submit(backend, item("a", tenant="x"), item("b", tenant="y"), item("c", tenant="z"))
+        assert sorted(await claim_ids(backend, tenants=("x", "z"))) == ["a", "c"]
+        assert await claim_ids(backend) == ["b"]
+
+    async def test_a_claim_matches_queues_and_tenants_together(self, backend: Backend) -> None:
+        """Both must match. An empty list of queues or tenants matches nothing."""
+        for tenant in "xy":
+            for queue in "pq":
+                await submit(backend, item(tenant + queue, tenant=tenant, queue=queue))
+        assert await claim_ids(backend, queues=("q",), tenants=("x",)) == ["xq"]
+        assert await claim_ids(backend, queues=()) == []
+        assert await claim_ids(backend, tenants=()) == []
+
+    async def test_a_claim_skips_the_lanes_to_avoid(self, backend: Backend) -> None:
+        """A lane belongs to a tenant: the lane of that name in another tenant is served."""
+        for tenant in ("x", "y"):
+            await submit(backend, item(tenant + "1", tenant=tenant, lane="l"), item(tenant, tenant=tenant))
+        avoided = await claim_ids(backend, avoid=frozenset({("x", "l")}))
+        assert sorted(avoided) == ["x", "y", "y1"]
+        assert await claim_ids(backend) == ["x1"]
+
+    async def test_the_empty_lane_can_be_avoided(self, backend: Backend) -> None:
+        """The empty lane is a lane."""
+        await submit(backend, item("a"), item("b", lane="l"))
+        assert await claim_ids(backend, avoid=frozenset({("default", "")})) == ["b"]
+
+    async def test_concurrent_claims_return_each_item_once(self, subject: Subject) -> None:
+        """Eight claimers on four connections: no item is returned twice and none is left."""
+        backends = await connections(subject, 4)
+        await submit(subject.backend, *items(200))
+        await asyncio.gather(*(beat(subject.backend, f"w{n}") for n in range(8)))
+        seen: list[str] = []
+
+        async def drain(n: int) -> None:
+            backend = backends[n % 4]
+            while leases := (await backend.claim(Demand(worker=f"w{n}", limit=7))).leases:
+                seen.extend(lease.id for lease in leases)
+                await apply(backend, *(succeed(lease) for lease in leases))
+
+        await asyncio.gather(*(drain(n) for n in range(8)))
+        assert await claim_ids(subject.backend, 500) == []
+        assert len(seen) == len(set(seen)) == 200
+        await consistent(subject.backend)
+
+    async def test_thousands_of_items_that_are_due_at_once_are_all_claimed(self, subject: Subject) -> None:
+        """They become ready in bounded portions. The next claims find the rest."""
+        await submit(subject.backend, *items(1500, delay=50), *items(1500, delay=60))
+        await subject.advance(100)
+        seen: set[str] = set()
+        for _ in range(30):
+            leases = await claim(subject.backend, 1000)
+            seen |= {lease.id for lease in leases}
+            await apply(subject.backend, *(succeed(lease) for lease in leases))
+        assert len(seen) == 3000
+        await consistent(subject.backend)
+
+    async def test_a_worker_without_a_heartbeat_gets_nothing(self, backend: Backend) -> None:
+        """It is not alive, so the claim returns no leases."""
+        await submit(backend, item("a"))
+        claimed = await backend.claim(Demand(worker="unknown", limit=10))
+        assert (claimed.alive, claimed.leases) == (False, ())
+        assert await status(backend, "a") == "ready"
+
+    async def test_a_worker_with_a_lapsed_lease_gets_nothing(self, subject: Subject) -> None:
+        """It gets no verdicts either. Its next heartbeat makes it alive again."""
+        await beat(subject.backend, "w1", lease=50)
+        await submit(subject.backend, item("a"), dependent("x", id="doomed", need=2))
+        await subject.advance(60)
+        claimed = await subject.backend.claim(Demand(worker="w1", limit=10))
+        assert (claimed.alive, claimed.leases) == (False, ())
+        assert (await claim_answer(subject.backend, worker="w1")).alive
+
+
+class PauseCases:
+    @needs("operating")
+    async def test_a_claim_skips_paused_queues(self, backend: Backend) -> None:
+        """Running items of the queue and other queues go on. Resuming makes its items claimable."""
+        running = await start_one(backend, item("running", queue="bulk"))
+        await submit(backend, item("a", queue="bulk"), item("b"))
+        await backend.pause("bulk")
+        assert await claim_ids(backend) == ["b"]
+        await apply(backend, succeed(running))
+        await submit(backend, item("c", queue="bulk"))
+        assert await claim_ids(backend) == []
+        await backend.pause("bulk", False)
+        assert await claim_ids(backend) == ["a", "c"]
+        await consistent(backend)
+
+    @needs("operating")
+    async def test_a_queue_may_be_paused_for_one_tenant(self, backend: Backend) -> None:
+        """Other tenants' items of that queue are claimed."""
+        await submit(backend, item("a", tenant="x"), item("b", tenant="y"))
+        await backend.pause("default", tenant="x")
+        assert await claim_ids(backend) == ["b"]
+        await backend.pause("default", False, tenant="x")
+        assert await claim_ids(backend) == ["a"]
+
+    @needs("operating")
+    async def test_pauses_of_a_queue_and_of_a_tenant_are_independent(self, backend: Backend) -> None:
+        """An item is claimable only if neither pause applies."""
+        await submit(backend, item("a", tenant="x"))
+        await backend.pause("default")
+        await backend.pause("default", tenant="x")
+        await backend.pause("default", False)
+        assert await claim_ids(backend) == []
+        await backend.pause("default")
+        await backend.pause("default", False, tenant="x")
+        assert await claim_ids(backend) == []
+        await backend.pause("default", False)
+        assert await claim_ids(backend) == ["a"]
+
+    @needs("operating")
+    async def test_paused_lists_queue_and_tenant(self, backend: Backend) -> None:
+        """The tenant is None for all tenants. Pausing is idempotent, also for a queue that does not exist."""
+        assert list(await backend.paused()) == []
+        for _ in range(2):
+            await backend.pause("bulk")
+            await backend.pause("bulk", tenant="x")
+        assert set(await backend.paused()) == {("bulk", None), ("bulk", "x")}
+        assert len(await backend.paused()) == 2
+        await backend.pause("bulk", False)
+        await backend.pause("other", False)
+        assert list(await backend.paused()) == [("bulk", "x")]
+
+    @needs("operating")
+    async def test_a_pause_does_not_stop_verdicts(self, backend: Backend) -> None:
+        """Doomed items can only end."""
+        await submit(backend, dependent("x", id="a", need=2))
+        await backend.pause("default")
+        assert await verdicts(backend) == {"a": "unsatisfiable"}
+
+    @needs("operating")
+    async def test_a_paused_queue_takes_no_turn(self, backend: Backend) -> None:
+        """Neither its depth nor its priority delays other queues."""
+        await submit(backend, *items(50, queue="bulk", priority=9), item("a", queue="z"))
+        await backend.pause("bulk")
+        assert await claim_ids(backend, 1) == ["a"]
+
+    @needs("operating")
+    async def test_items_that_return_to_a_paused_queue_wait(self, subject: Subject) -> None:
+        """Retried, deferred and freed items wait until the queue is resumed."""
+        first, second = await start(subject.backend, item("a"), item("b"))
+        await start_one(subject.backend, item("c"), "w1")
+        await subject.backend.pause("default")
+        await apply(subject.backend, retry(first), defer(second, 50))
+        await subject.backend.remove_worker("w1")
+        await subject.advance(60)
+        assert await claim_ids(subject.backend) == []
+        await subject.backend.pause("default", False)
+        assert sorted(await claim_ids(subject.backend)) == ["a", "b", "c"]

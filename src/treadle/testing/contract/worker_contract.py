@@ -1,0 +1,42 @@
+"""WorkerContract: all cases about the engine on a backend, end to end, in one class."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineSharingCases, EngineStopCases
+from .engine_groups import EngineGroupCases
+from .engine_items import EngineItemCases
+from .fleet import Fleet
+from .subject import Subject, missing
+
+
+@pytest.mark.asyncio
+class WorkerContract(
+    EngineItemCases,
+    EngineGroupCases,
+    EngineSharingCases,
+    EngineDeadWorkerCases,
+    EngineStopCases,
+    EngineOperatorCases,
+):
+    """Subclass it with the fixture that `BackendContract` takes, `subject`.
+
+    `BackendContract` tests each verb. This class tests what a user sees: real apps, several on one store,
+    run real handlers. The engine runs in real time. The store's clock moves by `Subject.advance`.
+    """
+
+    @pytest_asyncio.fixture
+    async def fleet(self, subject: Subject) -> AsyncGenerator[Fleet]:
+        fleet = Fleet(subject)
+        yield fleet
+        await fleet.stop()
+
+    @pytest.fixture(autouse=True)
+    def _capable(self, request: pytest.FixtureRequest, subject: Subject) -> None:
+        lacking = missing(request.function, subject.backend)
+        if lacking:
+            pytest.skip(f"needs {', '.join(sorted(lacking))}")

@@ -1,0 +1,245 @@
+"""Random calls of every verb of a memory backend, in any order; then everything is ended and pruned."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from treadle.backends.memory import MemoryBackend
+from treadle.errors import TreadleError
+from treadle.item import (
+    Contribution,
+    Demand,
+    ErrorInfo,
+    Filter,
+    Heartbeat,
+    Item,
+    Lease,
+    Limit,
+    PermitRequest,
+    Rejected,
+    Settlement,
+    Submission,
+)
+from treadle.testing import ManualClock
+
+TENANTS = ("default", "acme")
+QUEUES = ("default", "bulk")
+LANES = ("", "left", "right")
+TYPES = ("a", "b", "c")
+WORKERS = ("w1", "w2", "w3")
+DEADLINES = (1.0, 30.0, 300.0)
+
+
+class RandomCalls:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.clock = ManualClock()
+        self.backend = MemoryBackend(self.clock)
+        self.backend.store.quick = bool(seed % 2)
+        self.count = 0
+        self.leases: list[Lease] = []
+        self.verbs: list[Callable[[], Awaitable[object]]] = [
+            *[self.submit] * 6,
+            *[self.claim] * 6,
+            *[self.settle] * 8,
+            *[self.beat, self.pass_time] * 2,
+            self.remove_worker,
+            self.cancel,
+            self.complete,
+            self.requeue,
+            self.trigger,
+            self.delete,
+            self.pause,
+            self.prune,
+            self.limit,
+            self.read,
+        ]
+
+    async def step(self) -> str:
+        verb = self.random.choice(self.verbs)
+        try:
+            await verb()
+        except TreadleError as refusal:
+            return f"{verb.__name__}: {refusal}"
+        return verb.__name__
+
+    async def finish(self) -> None:
+        """Resume every queue, remove every worker, end every item, and prune until the store is empty."""
+        for queue, tenant in await self.backend.paused():
+            await self.backend.pause(queue, False, tenant=tenant)
+        for worker in WORKERS:
+            await self.backend.remove_worker(worker)
+        while await self._end_claimed():
+            self.clock.advance(3600)
+        await self.backend.cancel([state.id for state in await self._open_items()])
+        for tenant in TENANTS:
+            dead = await self.backend.list(Filter(status=("dead",), tenant=tenant), limit=1000)
+            await self.backend.delete([state.group_id for state in dead.items], tenant=tenant, cascade=False)
+        self.clock.advance(1e9)
+        while await self.backend.prune():
+            pass
+        await self.backend.remove_worker("last")
+        await self.backend.prune()
+
+    async def _end_claimed(self) -> bool:
+        await self.backend.beat(Heartbeat(worker="last", lease=1e9))
+        claimed = await self.backend.claim(Demand(worker="last", limit=1000))
+        ends = [
+            Settlement(lease=lease, kind="dead" if lease.verdict else "success", reason=lease.verdict)
+            for lease in claimed.leases
+        ]
+        await self.backend.settle(ends)
+        return bool(ends) or claimed.next_due is not None
+
+    async def _open_items(self) -> list[Any]:
+        found: list[Any] = []
+        for tenant in TENANTS:
+            where = Filter(status=("blocked", "scheduled", "ready", "running"), tenant=tenant)
+            found += (await self.backend.list(where, limit=1000)).items
+        return found
+
+    # -- random values -----------------------------------------------------------------------------------
+
+    def item(self, **fields: Any) -> Item:
+        self.count += 1
+        roll = self.random.random
+        after = tuple({self.some_id() for _ in range(self.random.randint(1, 3))}) if roll() < 0.25 else ()
+        made: dict[str, Any] = {
+            "id": f"i{self.count}",
+            "type": self.random.choice(TYPES),
+            "input": b"",
+            "tenant": self.random.choice(TENANTS),
+            "queue": self.random.choice(QUEUES),
+            "lane": self.random.choice(LANES),
+            "priority": self.random.choice((0, 0, 0, 5, -5)),
+            "delay": self.random.choice((0.0, 0.0, 0.0, 5.0, 50.0)),
+            "expires_in": self.random.choice(DEADLINES) if roll() < 0.2 else None,
+            "attempts": self.random.choice((None, 1, 3)),
+            "after": after,
+            "need": self.random.randint(0, len(after)),
+            "counting": self.random.choice(("success", "done")),
+            "key": f"k{self.random.randint(1, 4)}" if roll() < 0.2 else None,
+            "key_scope": self.random.choice(("open", "any", 20.0)),
+            "workflow": "flow" if roll() < 0.1 else None,
+            "parent": self.some_id() if roll() < 0.05 else None,
+            "lease_to": self.random.choice(WORKERS) if roll() < 0.1 else None,
+            "keep": self.random.choice((0.0, 10.0, 100.0)),
+            "keep_dead": self.random.choice((None, 10.0)),
+        }
+        return Item(**(made | fields))
+
+    def some_id(self) -> str:
+        """The id of an item that existed, exists, or may be submitted later."""
+        return f"i{self.random.randint(max(1, self.count - 30), self.count + 5)}"
+
+    def some_ids(self) -> list[str]:
+        return [self.some_id() for _ in range(self.random.randint(1, 4))]
+
+    def tenant(self) -> str | None:
+        return self.random.choice((None, *TENANTS))
+
+    # -- verbs -------------------------------------------------------------------------------------------
+
+    async def submit(self) -> None:
+        together = tuple(self.item() for _ in range(self.random.randint(1, 4)))
+        answers = await self.backend.submit([Submission(together), Submission((self.item(),))])
+        for answer in answers:
+            if not isinstance(answer, Rejected):
+                self.leases += [one.lease for one in answer if one.lease is not None]
+
+    async def claim(self) -> None:
+        some = self.random.sample(TYPES, self.random.randint(1, 3))
+        rare = self.random.random
+        worker = self.random.choice(WORKERS)
+        if rare() < 0.8:
+            await self.backend.beat(Heartbeat(worker=worker, lease=30.0))
+        demand = Demand(
+            worker=worker,
+            limit=self.random.randint(0, 6),
+            types=None if rare() < 0.3 else {type: self.random.randint(0, 3) for type in some},
+            queues=None if rare() < 0.6 else (self.random.choice(QUEUES),),
+            tenants=None if rare() < 0.6 else (self.random.choice(TENANTS),),
+            avoid=frozenset({("acme", "left")} if rare() < 0.3 else ()),
+            unknown_grace=50.0 if rare() < 0.3 else None,
+        )
+        self.leases += (await self.backend.claim(demand)).leases
+
+    async def settle(self) -> None:
+        self.random.shuffle(self.leases)
+        some, self.leases = self.leases[:4], self.leases[4:]
+        await self.backend.settle([self.settlement(lease) for lease in some])
+
+    def settlement(self, lease: Lease) -> Settlement:
+        kinds: list[Any] = ["success", "success", "retry", "defer", "release", "dead", "cancelled"]
+        kind = self.random.choice(["dead", "release"] if lease.verdict else kinds)
+        if lease.attempts is not None and lease.attempt >= lease.attempts and kind == "retry":
+            kind = "dead"
+        children = tuple(self.item() for _ in range(self.random.choice((0, 0, 1, 3))))
+        value = Contribution(
+            self.random.choice((None, b"v")),
+            self.random.random() < 0.1,
+            self.random.choice((None, None, 0, 1)),
+        )
+        return Settlement(
+            lease=lease,
+            kind=kind,
+            result=b"r",
+            reason=(lease.verdict or "aborted") if kind == "dead" else None,
+            failure=ErrorInfo("Oops", "no"),
+            delay=self.random.choice((0.0, 5.0)),
+            contribution=self.random.choice((None, value)),
+            children=children if kind in ("success", "dead") else (),
+        )
+
+    async def beat(self) -> None:
+        types = self.random.choice((None, ("a",), ("a", "b"), TYPES))
+        lease = self.random.choice((5.0, 1000.0))
+        worker = self.random.choice(WORKERS)
+        await self.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, held=self.leases[:5]))
+
+    async def pass_time(self) -> None:
+        self.clock.advance(self.random.choice((0.5, 3.0, 20.0, 60.0)))
+
+    async def remove_worker(self) -> None:
+        await self.backend.remove_worker(self.random.choice(WORKERS))
+
+    async def cancel(self) -> None:
+        await self.backend.cancel(self.some_ids(), tenant=self.tenant())
+
+    async def complete(self) -> None:
+        await self.backend.complete(self.some_id(), b"completed", tenant=self.tenant())
+
+    async def requeue(self) -> None:
+        where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a")))
+        redrives = self.random.choice((None, 2))
+        await self.backend.requeue(where, tenant=self.tenant(), limit=3, redrives=redrives, backoff=4.0)
+
+    async def trigger(self) -> None:
+        await self.backend.trigger([self.some_id()], tenant=self.tenant())
+
+    async def delete(self) -> None:
+        cascade = self.random.random() < 0.5
+        await self.backend.delete(self.some_ids(), tenant=self.tenant(), cascade=cascade)
+
+    async def pause(self) -> None:
+        paused = self.random.random() < 0.3
+        await self.backend.pause(self.random.choice(QUEUES), paused, tenant=self.tenant())
+
+    async def prune(self) -> None:
+        await self.backend.prune(self.random.choice((1, 5, 1000)))
+
+    async def limit(self) -> None:
+        limits = (Limit("slots", 3, algorithm="slots"), Limit("calls", 5, 10.0))
+        worker = self.random.choice(WORKERS)
+        await self.backend.take_permits([PermitRequest(limits, 2)], worker=worker)
+        await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
+        await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
+
+    async def read(self) -> None:
+        """Reads must neither change nor raise anything."""
+        ids = self.some_ids()
+        await self.backend.get(ids)
+        await self.backend.group(ids, tenant=self.tenant())
+        await self.backend.counts(ended=True)
+        await self.backend.list(Filter(group_id=ids[0]), limit=2)
+        await self.backend.unknown_leases(self.random.choice(WORKERS), [])

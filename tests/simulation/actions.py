@@ -1,0 +1,176 @@
+"""What happens to a fleet: users submit and operate, workers die, stop and pause, the clock jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.fleet import LEASE, Fleet
+from tests.simulation.loop import Process
+from tests.simulation.plan import TENANTS
+from tests.simulation.program import MAKERS, some_options
+from tests.simulation.reference import must
+from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
+from treadle.errors import CycleError, InputError
+
+
+class FleetActions(Fleet):
+    """One method per kind of `Action`, named after it."""
+
+    # -- users -------------------------------------------------------------------------------------------
+
+    async def _submit(self, rng: random.Random, client: Client) -> None:
+        tenant = rng.choice(TENANTS)
+        work = self._later_works.pop() if self._later_works and rng.random() < 0.5 else self._make_work(rng)
+        if rng.random() < 0.2:
+            self._later_works.append(self._make_work(rng))
+        known = [id for owner, id in self._acknowledged if owner == tenant]
+        options = some_options(rng, work.type, known, [each.id for each in self._later_works])
+        work = self._maybe_reuse_id(rng, tenant, work)
+        if work.id not in options.get("after", ()):
+            submitter = self._submitter(rng, client, work.type)
+            await self._enqueue(submitter, tenant, work, options, waits=rng.random() < 0.4)
+
+    def _make_work(self, rng: random.Random) -> Any:
+        return MAKERS[rng.choice(self.plan.mix)](rng)
+
+    def _maybe_reuse_id(self, rng: random.Random, tenant: str, work: Any) -> Any:
+        """Sometimes use an id of the other tenant. The two items must not affect each other."""
+        mine = {id for owner, id in self._acknowledged if owner == tenant} | {id for _, id in self._unknown}
+        others = [id for owner, id in self._acknowledged if owner != tenant and id not in mine]
+        if others and rng.random() < 0.3:
+            self.checker.cover("two tenants, one id")
+            self._unknown.append((tenant, id := rng.choice(others)))
+            return replace(work, id=id)
+        return work
+
+    def _submitter(self, rng: random.Random, client: Client, type: str) -> tuple[Process, Client]:
+        """The process that submits: the client, or an app that can run the item at once."""
+        apps = self._alive()
+        return rng.choice(apps) if type == "local" and apps else (self._client_process, client)
+
+    async def _enqueue(
+        self, submitter: tuple[Process, Client], tenant: str, work: Any, options: Any, *, waits: bool
+    ) -> None:
+        process, client = submitter
+        call = self._run_in(process, self._enqueue_and_record(client.tenant(tenant), tenant, work, options))
+        while not call.done() and not process.dead:
+            await asyncio.wait({call}, timeout=1.0)
+        handle = call.result() if call.done() else None
+        if handle is not None and waits and not process.dead:
+            self._waiting.append(self._run_in(process, self._wait_for_group(handle, tenant, process)))
+
+    async def _enqueue_and_record(
+        self, client: Client, tenant: str, work: Any, options: dict[str, Any]
+    ) -> Any:
+        try:
+            handle = await client.enqueue(work, **options)
+        except StoreUnavailable:
+            self.checker.cover("an enqueue with unknown outcome")
+            self._unknown.append((tenant, work.id))
+            return None
+        except (CycleError, InputError) as error:
+            self.checker.cover(f"enqueue refused: {type(error).__name__}")
+            return None
+        except TreadleError as error:
+            self._report(f"enqueue of a new item: {type(error).__name__}: {error}")
+            return None
+        self.checker.note(f"enqueued {tenant}/{handle.id} {work.type} {options}")
+        self._acknowledged[tenant, handle.id] = work.type
+        self._check(
+            lambda: must(
+                self.checker.reference.was_stored((tenant, handle.id)),
+                f"{handle.id} was acknowledged and is lost",
+            )
+        )
+        own = handle.existing or handle.id == work.id
+        self._check(lambda: must(own, f"{work.id} was stored as {handle.id}"))
+        return handle
+
+    async def _wait_for_group(self, handle: Any, tenant: str, process: Process) -> None:
+        try:
+            await handle.group()
+        except WorkFailed:
+            self.checker.cover("a waiter got a failure")
+        except TreadleError as error:
+            self.checker.cover(f"a waiter got {type(error).__name__}")
+            return
+        group = self.checker.reference.groups.get((tenant, handle.group_id))
+        if group is not None:
+            self._check(
+                lambda: must(group.times_ended, f"group {handle.group_id} was reported as ended and is open")
+            )
+        self.checker.cover("waited to the end")
+
+    async def _operate(self, rng: random.Random, client: Client) -> None:
+        """Cancel, requeue, trigger or complete, for all tenants or bound to one, the right one or not."""
+        if not self._acknowledged:
+            return
+        ref = rng.choice(list(self._acknowledged))
+        verb = rng.choice(("cancel", "requeue", "requeue", "trigger", "complete"))
+        bound = client if rng.random() < 0.3 else client.tenant(rng.choice(TENANTS))
+        arguments = (ref[1], 7) if verb == "complete" else (ref[1],)
+        try:
+            await asyncio.wait_for(self._run_in(self._client_process, getattr(bound, verb)(*arguments)), 60)
+        except TreadleError as error:
+            self.checker.cover(f"{type(error).__name__} to an operator")
+
+    async def _pause_queue(self, rng: random.Random, client: Client) -> None:
+        queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))
+        await self.store.pause(queue, True, tenant=tenant)
+        await asyncio.sleep(rng.uniform(0, 8))
+        await self.store.pause(queue, False, tenant=tenant)
+
+    # -- faults ------------------------------------------------------------------------------------------
+
+    async def _kill(self, rng: random.Random, client: Client) -> None:
+        alive = [process for process, _ in self._workers if not (process.dead or process.stopped)]
+        if alive:
+            victim = rng.choice(alive)
+            victim.dead = True
+            self.kills += 1
+            self.checker.note(f"{victim} killed")
+        await self._start_worker()
+
+    async def _stop(self, rng: random.Random, client: Client) -> None:
+        """Stop a worker. It gives its leases back, and no attempt is spent."""
+        if not (alive := [(one, app) for one, app in self._alive() if self._starting[one].done()]):
+            return
+        process, app = rng.choice(alive)
+        process.stopping = True
+        self.checker.note(f"{process} stops")
+        if self.checker.strict_timing:
+            self.checker.stopping_workers.add(app.worker.id)
+            self.checker.cover("a shutdown under strict timing")
+        stopping = self._run_in(process, app.stop(drain=rng.choice((0, 1, 3))))
+        while not stopping.done() and not process.dead:
+            await asyncio.wait({stopping}, timeout=1.0)
+        if not process.dead:
+            stopping.result()
+            process.stopped = True
+            await self._check_no_tasks_left(process)
+        await self._start_worker()
+
+    async def _pause(self, rng: random.Random, client: Client) -> None:
+        if alive := self._alive():
+            victim = rng.choice(alive)[0]
+            victim.paused_until = self.loop.now + rng.uniform(0, 3 * LEASE)
+            self.checker.note(f"{victim} paused until {victim.paused_until:.1f}")
+            self.checker.cover("paused")
+
+    async def _jump_clock(self, rng: random.Random, client: Client) -> None:
+        self.store_clock.jumped += rng.uniform(0, 2 * LEASE)
+        self.checker.cover("the store's clock jumped")
+        self.checker.note("the store's clock jumped")
+
+    async def _check_no_tasks_left(self, process: Process) -> None:
+        """A stopped process must leave no tasks. A call that was on its way has 60 s to end."""
+        if left := self._left_by(process):
+            await asyncio.wait(left, timeout=60)
+        must(process.dead or not (left := self._left_by(process)), f"{process} left {left[:3]} behind")
+
+    def _left_by(self, process: Process) -> list[asyncio.Task[Any]]:
+        return [task for task in self.loop.left_by(process) if task not in self._waiting]

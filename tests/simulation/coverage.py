@@ -1,0 +1,91 @@
+"""What must happen in a number of seeds. A simulation in which it never happens proves nothing about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+_LOST = (
+    "submit",
+    "claim",
+    "settle",
+    "beat",
+    "unknown_leases",
+    "ended",
+    "get",
+    "claim_key",
+    "fire",
+    "put_schedule",
+)
+
+OFTEN = (
+    *(f"{verb} answer lost" for verb in _LOST[:6]),
+    *(f"{verb} failed before it arrived" for verb in _LOST[:6]),
+    "claim late",
+    "settle repeated",
+    "settled again",
+    "settlement moved",
+    "stale settle refused: taken",
+    "a worker lease lapsed",
+    "unknown leases found",
+    "a claim by a removed worker",
+    "released",
+    "doomed",
+    "closed",
+    "dead in a group of several",
+    "dead exhausted",
+    "dead aborted",
+    "verdict expired",
+    "verdict unsatisfiable",
+    "retry",
+    "defer",
+    "release",
+    "requeued",
+    "two tenants, one id",
+    "skipped the queue",
+    "an existing item was returned for a key",
+    "a key was refused",
+    "fired",
+    "paused",
+    "queue paused",
+    "wake-up dropped",
+    "wake-up repeated",
+    "waited to the end",
+)
+"""In every 500 seeds."""
+
+SOMETIMES = (
+    *OFTEN,
+    *(f"{verb} answer lost" for verb in _LOST),
+    *(f"{verb} late" for verb in ("submit", "settle", "beat", "unknown_leases", "claim_key")),
+    "stale settle refused: cancelled",
+    "stale settle refused: completed",
+    "a heartbeat reported a loss: taken",
+    "a heartbeat reported a loss: cancelled",
+    "a heartbeat reported a loss: completed",
+    "lease lost twice",
+    "verdict lease_lost",
+    "dead lease_lost",
+    "dead expired",
+    "a running item was cancelled",
+    "a running item was completed",
+    "an item was completed",
+    "triggered",
+    "pruned",
+    "an ended group opened again",
+    "an occurrence had already fired",
+    "a shutdown under strict timing",
+    "the store's clock jumped",
+    "submission refused: cycle",
+    "submission refused: duplicate_id",
+    "an enqueue with unknown outcome",
+    "an unknown enqueue was stored",
+    "a waiter got a failure",
+    "a tenant had more items than one claim returned",
+)
+"""In every 2,000 seeds."""
+
+
+def missing(coverage: Counter[str], seeds: int) -> list[str]:
+    """What should have happened in that many seeds and did not. Fewer than 500 seeds require nothing."""
+    wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 500 else ()
+    return [what for what in dict.fromkeys(wanted) if not coverage[what]]

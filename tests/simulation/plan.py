@@ -1,0 +1,58 @@
+"""The plan of one seed: all actions, drawn before the simulation begins.
+
+Each action has its own random seed, so that leaving one out does not change the others. `shrink` uses this.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from tests.simulation.program import MAKERS
+
+TENANTS = ("acme", "beta")
+
+
+class Action(NamedTuple):
+    number: int
+    at: float
+    kind: str
+    seed: float
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.kind} at {self.at:.2f}"
+
+
+class Plan:
+    """Each seed has its own mix: some kinds of actions are absent, others are frequent."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.span = rng.uniform(5, 35)
+        self.workers = rng.randint(1, 4)
+        self.mix = rng.sample(sorted(MAKERS), rng.randint(3, len(MAKERS)))
+        self.schedules = rng.choice((None, None, "none", "one", "all"))
+        self.every = rng.uniform(2, 8)
+        actions = [(rng.uniform(0, self.span), "submit") for _ in range(rng.randint(3, 30))]
+        rates = {
+            "operate": rng.choice((0.0, 0.2, 0.8)),
+            "kill": rng.choice((0.0, 0.1, 0.3)),
+            "stop": rng.choice((0.0, 0.0, 0.15)),
+            "pause": rng.choice((0.0, 0.0, 0.12)),
+            "jump_clock": rng.choice((0.0, 0.0, 0.0, 0.08)),
+            "pause_queue": rng.choice((0.0, 0.0, 0.1)),
+        }
+        for kind, rate in rates.items():
+            actions += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]
+        actions.sort()
+        self.actions = [Action(number, at, kind, rng.random()) for number, (at, kind) in enumerate(actions)]
+
+    def has(self, *kinds: str) -> bool:
+        return any(action.kind in kinds for action in self.actions)
+
+    def without(self, numbers: frozenset[int]) -> None:
+        self.actions = [action for action in self.actions if action.number not in numbers]
+
+
+def _times(rng: random.Random, expected: float) -> int:
+    whole = int(expected)
+    return whole + (rng.random() < expected - whole)

@@ -1,0 +1,328 @@
+"""The reference: what the store must contain, computed from its calls and answers.
+
+It follows the contract (`treadle.backend`), not a backend, and shares no code with one. It knows the exact
+effect of each call. The checks compare the store with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from treadle.item import Contribution, Item, Ref, Status
+
+TERMINAL = ("success", "dead", "cancelled")
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def must(truth: object, what: str) -> None:
+    if not truth:
+        raise Violation(what)
+
+
+class ReferenceGroup:
+    """What a group must be."""
+
+    def __init__(self, ref: Ref, type: str) -> None:
+        self.ref = ref
+        self.type = type
+        self.open = 0
+        self.version = 0
+        self.value: bytes | None = None
+        self.final = False
+        self.times_ended = 0
+        self.ended_at: float | None = None
+
+
+class ReferenceItem:
+    """What an item must be."""
+
+    def __init__(self, item: Item, group: ReferenceGroup, number: int, now: float) -> None:
+        self.item = item
+        self.ref: Ref = (item.tenant, item.id)
+        self.group = group
+        self.number = number
+        self.queued_at = now
+        self.due_at = item.run_at if item.run_at is not None else now + item.delay
+        self.deadline = (
+            item.deadline
+            if item.deadline is not None
+            else None
+            if item.expires_in is None
+            else now + item.expires_in
+        )
+        self.watched = self.deadline is not None
+        """Its deadline is in the future."""
+        self.overdue = False
+        self.status: str = "waiting"
+        """`waiting` means scheduled or ready. Which of the two depends on when a claim last ran."""
+        self.doom: str | None = None
+        self.attempt = 0
+        self.losses = 0
+        self.token = 0
+        self.worker: str | None = None
+        self.settled: list[int] = []
+        self.after: tuple[str, ...] = ()
+        """The ids it waits for. They are kept until it ends."""
+        self.pending: dict[str, int] = {}
+        self.met = self.open = 0
+        self.children: list[ReferenceItem] = []
+        self.leases = 0
+        self.starts = 0
+        self.ends = 0
+        self.released = 0
+        self.result: bytes | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+    def __repr__(self) -> str:
+        return f"{self.ref[0]}/{self.ref[1]} ({self.item.type}, {self.status})"
+
+
+class ReferenceEffects:
+    """The effects that a step must have."""
+
+    def __init__(self) -> None:
+        self.released: list[Ref] = []
+        self.closed: list[tuple[Ref, bytes | None]] = []
+        self.doomed = 0
+
+
+class ReferenceStore:
+    def __init__(self) -> None:
+        self.items: dict[Ref, ReferenceItem] = {}
+        self.removed: set[Ref] = set()
+        """Items that were stored and are removed."""
+        self.groups: dict[Ref, ReferenceGroup] = {}
+        self.by_id: dict[str, list[ReferenceItem]] = defaultdict(list)
+        self.waiters: dict[Ref, dict[ReferenceItem, None]] = defaultdict(dict)
+        self.keys: dict[tuple[str, str, str], ReferenceItem] = {}
+        self.watched: dict[ReferenceItem, None] = {}
+        self.workers: dict[str, float] = {}
+        """When the lease of each worker ends."""
+        self.held: dict[str, dict[int, ReferenceItem]] = defaultdict(dict)
+        self.paused: set[tuple[str, str | None]] = set()
+        self.last_token = 0
+        self._number = 0
+
+    def find(self, tenant: str | None, id: str) -> ReferenceItem | None:
+        if tenant is not None:
+            return self.items.get((tenant, id))
+        return next(iter(self.by_id.get(id, ())), None)
+
+    def open_items(self) -> Iterator[ReferenceItem]:
+        return (expected for expected in self.items.values() if not expected.ended)
+
+    # -- submitting ----------------------------------------------------------------------------------------
+
+    def find_by_key(self, item: Item, taken: dict[tuple[str, str, str], Ref], now: float) -> Ref | None:
+        """The existing item that is returned for the key of this one. None if this one is stored."""
+        if item.key is None:
+            return None
+        key = (item.tenant, item.type, item.key)
+        if key in taken:
+            return taken[key]
+        earlier = self.keys.get(key)
+        if earlier is not None:
+            scope = item.key_scope
+            answers = (
+                earlier.group.open > 0
+                if scope == "open"
+                else scope == "any" or now - earlier.queued_at <= float(scope)
+            )
+            if answers:
+                return earlier.ref
+        taken[key] = (item.tenant, item.id)
+        return None
+
+    def add(
+        self, item: Item, after: Iterable[str], group: ReferenceGroup | None, now: float
+    ) -> ReferenceItem:
+        ref = (item.tenant, item.id)
+        must(ref not in self.items, f"{ref} was stored twice")
+        if group is None:
+            group = self.groups[ref] = ReferenceGroup(ref, item.type)
+        self._number += 1
+        expected = ReferenceItem(item, group, self._number, now)
+        self.items[ref] = expected
+        self.by_id[item.id].append(expected)
+        group.open += 1
+        group.ended_at = None
+        if item.key is not None:
+            self.keys[item.tenant, item.type, item.key] = expected
+        if item.parent is not None and (parent := self.items.get((item.tenant, item.parent))) is not None:
+            parent.children.append(expected)
+        if expected.watched:
+            self.watched[expected] = None
+        self._block(expected, tuple(after))
+        return expected
+
+    def _block(self, expected: ReferenceItem, after: tuple[str, ...]) -> None:
+        if not after:
+            return
+        expected.after = after
+        for id in after:
+            other = self.items.get((expected.ref[0], id))
+            if other is None or not other.ended:
+                expected.pending[id] = expected.pending.get(id, 0) + 1
+                expected.open += 1
+                self.waiters[expected.ref[0], id][expected] = None
+            elif expected.item.counting == "done" or other.status == "success":
+                expected.met += 1
+        if expected.met >= expected.item.need:
+            return
+        expected.status = "blocked"
+        if expected.met + expected.open < expected.item.need:
+            self.doom(expected, "unsatisfiable")
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def end(self, expected: ReferenceItem, status: Status, now: float) -> None:
+        must(not expected.ended, f"{expected} ended twice")
+        self.drop_lease(expected)
+        expected.status = status
+        expected.ends += 1
+        expected.doom = None
+        expected.overdue = False
+        expected.after = ()
+        self._unwatch(expected)
+        for id in expected.pending:
+            self.waiters[expected.ref[0], id].pop(expected, None)
+
+    def count_end(self, expected: ReferenceItem, now: float, effects: ReferenceEffects) -> None:
+        for waiter in list(self.waiters.get(expected.ref, ())):
+            named = waiter.pending.pop(expected.ref[1], 0)
+            self.waiters[expected.ref].pop(waiter, None)
+            waiter.open -= named
+            if waiter.item.counting == "done" or expected.status == "success":
+                waiter.met += named
+            if waiter.status == "blocked" and waiter.doom is None:
+                self._release_or_doom(waiter, effects)
+        group = expected.group
+        group.open -= 1
+        must(group.open >= 0, f"group {group.ref} is below zero")
+        if not group.open:
+            group.times_ended += 1
+            group.ended_at = now
+            effects.closed.append((group.ref, group.value))
+
+    def _release_or_doom(self, waiter: ReferenceItem, effects: ReferenceEffects) -> None:
+        need = waiter.item.need
+        if waiter.met >= need:
+            waiter.status = "waiting"
+            waiter.released += 1
+            effects.released.append(waiter.ref)
+        elif waiter.met + waiter.open < need:
+            effects.doomed += 1
+            self.doom(waiter, "unsatisfiable")
+
+    def contribute(self, expected: ReferenceItem, contribution: Contribution) -> None:
+        group = expected.group
+        if group.final:
+            return
+        group.version += 1
+        group.value = expected.result if contribution.value is None else contribution.value
+        group.final = contribution.final
+
+    def requeue(self, expected: ReferenceItem, due_at: float) -> None:
+        must(expected.status == "dead", f"{expected} was requeued")
+        expected.status = "waiting"
+        expected.attempt = expected.losses = 0
+        expected.doom = expected.deadline = None
+        expected.pending = {}
+        expected.due_at = due_at
+        expected.group.open += 1
+        expected.group.ended_at = None
+
+    # -- leases ----------------------------------------------------------------------------------------
+
+    def lease(self, expected: ReferenceItem, token: int, worker: str) -> None:
+        must(token > self.last_token, f"token {token} is not new")
+        self.last_token = token
+        must(not expected.token, f"{expected} is still leased to {expected.worker}, and now also to {worker}")
+        must(not expected.ended, f"{expected} has ended and was leased")
+        expected.token, expected.worker = token, worker
+        expected.leases += 1
+        self.held[worker][token] = expected
+
+    def drop_lease(self, expected: ReferenceItem) -> None:
+        if expected.token and expected.worker is not None:
+            self.held[expected.worker].pop(expected.token, None)
+        expected.token, expected.worker = 0, None
+
+    def remove_worker(self, worker: str, now: float) -> int:
+        self.workers.pop(worker, None)
+        freed = list(self.held.pop(worker, {}).values())
+        for expected in freed:
+            self._free(expected, now)
+        return len(freed)
+
+    def _free(self, expected: ReferenceItem, now: float) -> None:
+        expected.token, expected.worker = 0, None
+        if expected.doom is not None:
+            return
+        expected.losses += 1
+        expected.status = "waiting"
+        if expected.item.attempts is not None and expected.attempt >= expected.item.attempts:
+            self.doom(expected, "lease_lost")
+            return
+        if expected.losses > 1:
+            expected.due_at = now + min(2.0 ** (expected.losses - 2), 60.0)
+        if expected.overdue:
+            self.doom(expected, "expired")
+
+    def doom(self, expected: ReferenceItem, why: str) -> None:
+        self._unwatch(expected)
+        expected.doom = why
+
+    def expire(self, now: float) -> None:
+        """Apply the deadlines that have passed."""
+        for expected in [expected for expected in self.watched if (expected.deadline or 0.0) <= now]:
+            self._unwatch(expected)
+            if expected.token:
+                expected.overdue = True
+            elif expected.doom is None:
+                self.doom(expected, "expired")
+
+    def _unwatch(self, expected: ReferenceItem) -> None:
+        expected.watched = False
+        self.watched.pop(expected, None)
+
+    # -- removing -----------------------------------------------------------------------------------------
+
+    def was_stored(self, ref: Ref) -> bool:
+        """Whether it was ever stored. It may be pruned before its submitter gets the answer."""
+        return ref in self.items or ref in self.removed
+
+    def dependents_of(self, expected: ReferenceItem) -> list[ReferenceItem]:
+        """The open items that wait or waited for it."""
+        tenant, id = expected.ref
+        return [one for one in self.items.values() if id in one.after and one.ref[0] == tenant]
+
+    def remove(self, expected: ReferenceItem) -> None:
+        del self.items[expected.ref]
+        self.removed.add(expected.ref)
+        self.by_id[expected.ref[1]].remove(expected)
+        key = (expected.item.tenant, expected.item.type, expected.item.key or "")
+        if self.keys.get(key) is expected:
+            del self.keys[key]
+
+    def descendants(self, named: Iterable[ReferenceItem]) -> list[ReferenceItem]:
+        seen: dict[ReferenceItem, None] = dict.fromkeys(named)
+        stack = list(seen)
+        while stack:
+            for child in stack.pop().children:
+                if child not in seen:
+                    seen[child] = None
+                    stack.append(child)
+        return list(seen)
+
+
+def refs_of(answer: Any) -> list[Ref]:
+    return [(state.tenant, state.id) for state in answer]

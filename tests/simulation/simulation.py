@@ -1,0 +1,174 @@
+"""A simulation of one seed, and what must be true at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import hashlib
+import random
+
+from tests.simulation.actions import FleetActions
+from tests.simulation.checker import Checker
+from tests.simulation.fleet import LEASE
+from tests.simulation.network import FAULTS
+from tests.simulation.plan import Action
+from tests.simulation.program import RNG
+from tests.simulation.reference import ReferenceItem, Violation, must
+from treadle import Client
+from treadle.ids import set_id_generator
+from treadle.item import Filter
+
+TIME_TO_FINISH = 900.0
+"""Simulated seconds in which a fleet without faults must finish everything."""
+
+
+class Simulation(FleetActions):
+    def run(self) -> Checker:
+        """Run the seed. Raises `Violation`, or the exception of a check that failed otherwise."""
+        set_id_generator(self._id)
+        context = contextvars.copy_context()
+        context.run(RNG.set, random.Random(self.rng.random()))
+        asyncio.set_event_loop(self.loop)
+        self.loop.violation = lambda: self.checker.violation
+        gc.disable()  # saves a sixth of the time; a simulation is small
+        try:
+            context.run(self.loop.run_until_complete, self._run())
+            return self.checker
+        finally:
+            self.loop.violation = lambda: None
+            self._end_all_tasks(context)
+            gc.enable()
+            set_id_generator(None)
+            asyncio.set_event_loop(None)
+            self.loop.close()
+
+    @property
+    def history(self) -> str:
+        """A hash of the timeline: the same for the same seed."""
+        return hashlib.sha256("\n".join(self.checker.timeline).encode()).hexdigest()[:16]
+
+    def figures(self) -> dict[str, float]:
+        """Totals for the report."""
+        items = self.checker.reference.items.values()
+        return {
+            "seconds": self.loop.now,
+            "steps of the store": self.checker.steps,
+            "items": len(items),
+            "leases": sum(expected.leases for expected in items),
+            "workers killed": self.kills,
+            "workers stopped": sum(process.stopped for process, _ in self._workers),
+        }
+
+    async def _run(self) -> None:
+        client = self._client()
+        for _ in range(self.plan.workers):
+            await self._start_worker()
+        running: list[asyncio.Task[None]] = []
+        for action in self.plan.actions:
+            await asyncio.sleep(max(0.0, action.at - self.loop.now))
+            running.append(asyncio.ensure_future(self._do(action, client)))
+        await asyncio.sleep(self.rng.uniform(0, 10))
+        await self._finish(client, running)
+
+    async def _do(self, action: Action, client: Client) -> None:
+        await getattr(self, f"_{action.kind}")(random.Random(action.seed), client)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    async def _finish(self, client: Client, running: list[asyncio.Task[None]]) -> None:
+        """Without faults, and with a worker that stays alive, everything must end."""
+        self.faults.clear(*FAULTS)
+        self.checker.note("no more faults")
+        await self._start_worker(may_be_bound=False)
+        if running:
+            await asyncio.wait(running, timeout=120)
+        for action in running:
+            must(action.done(), f"{action} hangs")
+            action.result()
+        for work in self._later_works:
+            await self._enqueue((self._client_process, client), "acme", work, {}, waits=False)
+        await self.store.drop_schedule("beat")
+        await self._check_everything_ends()
+        await self._check_handlers_end()
+        await self._check_waiters_are_answered()
+        self._cover_unknown_enqueues()
+        await self._check_counting_groups()
+        self._check(self.checker.compare)
+        self._check(self.checker.audit)
+        await self._stop_everything(client)
+
+    async def _check_everything_ends(self) -> None:
+        deadline = self.loop.now + TIME_TO_FINISH
+        while stuck := self._open():
+            must(
+                self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s without faults: {stuck[:5]}"
+            )
+            await asyncio.sleep(0.5 if self.loop.now < deadline - TIME_TO_FINISH + 20 else 5)
+
+    def _open(self) -> list[ReferenceItem]:
+        """The open items that do not wait, directly or through others, for an id that was never submitted."""
+        reference = self.checker.reference
+
+        def waits(expected: ReferenceItem) -> bool:
+            others = [reference.items.get((expected.ref[0], id)) for id in expected.pending]
+            return expected.status == "blocked" and any(
+                other is None or (not other.ended and waits(other)) for other in others
+            )
+
+        return [expected for expected in reference.open_items() if expected.doom or not waits(expected)]
+
+    async def _check_handlers_end(self) -> None:
+        """A handler whose item was ended by another process ends within four leases."""
+        deadline = self.loop.now + 4 * LEASE
+        while running := [lease.id for _, app in self._alive() for lease in app.active()]:
+            must(self.loop.now < deadline, f"all items have ended, but handlers of {running} still run")
+            await asyncio.sleep(1)
+
+    async def _check_waiters_are_answered(self) -> None:
+        """Every waiter in a live process, for a group that has ended, gets its answer."""
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=20)
+        open_groups = {expected.group for expected in self.checker.reference.open_items()}
+        dead = [process for process, _ in self._workers if process.dead or process.stopping]
+        gone = {task for process in dead for task in self.loop.left_by(process)}
+        for waiter in self._waiting:
+            if not waiter.done() and waiter not in gone:
+                must(open_groups, "a waiter never got its answer")
+                waiter.cancel()
+            elif waiter.done():
+                waiter.result()
+
+    def _cover_unknown_enqueues(self) -> None:
+        for ref in self._unknown:
+            there = ref in self.checker.reference.items
+            self.checker.cover("an unknown enqueue was stored" if there else "an unknown enqueue was not")
+
+    async def _check_counting_groups(self) -> None:
+        """The value of each `counting` group is the number of its children that succeeded."""
+        for (tenant, id), type in self._acknowledged.items():
+            if type != "counting":
+                continue
+            (group,) = await self.store.group([id], tenant=tenant)
+            if group is None or group.type != "counting" or group.open:
+                continue
+            page = await self.store.list(Filter(tenant=tenant, group_id=id), limit=1000)
+            if any(item.worker is None and item.status == "success" for item in page.items):
+                continue  # an operator completed one of them
+            counted = sum(item.type == "counted" and item.status == "success" for item in page.items)
+            value = int(group.value.rpartition(b"\x00")[2]) if isinstance(group.value, bytes) else 0
+            must(counted == value, f"group {id} counted {value}, but {counted} of its children succeeded")
+
+    async def _stop_everything(self, client: Client) -> None:
+        """Stop all live processes. None of their loops has died, and they leave no tasks."""
+        for process, app in self._alive():
+            runtime = app.worker._runtime
+            if runtime is not None and runtime.failed is not None and runtime.failed.done():
+                raise Violation(f"a loop of {process} died: {runtime.failed.exception()}")
+            await asyncio.wait_for(self._starting[process], 60)
+            process.stopping = True
+            self.checker.stopping_workers.add(app.worker.id)
+            await asyncio.wait_for(self._run_in(process, app.stop()), 60)
+            await self._check_no_tasks_left(process)
+        await asyncio.wait_for(self._run_in(self._client_process, client.close()), 60)
+        await self._check_no_tasks_left(self._client_process)
