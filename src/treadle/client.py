@@ -15,14 +15,12 @@ from treadle.backend import Backend
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
-from treadle.engine.core import Core
+from treadle.engine.core import Core, LocalRuntime
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.registry import AnyType
-from treadle.engine.run.runtime import Runtime
 from treadle.engine.schedule.entry import Run
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
-from treadle.engine.wait import announce
 from treadle.errors import DuplicateIdError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle
@@ -206,9 +204,9 @@ class Client(Operator):
         return [self.answered(answer) for answer in answers]
 
     def _items(
-        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], runtime: Runtime | None
+        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], runtime: LocalRuntime | None
     ) -> tuple[Item, ...]:
-        item, tenant = self._core.itemizer.item, self.submits_to
+        item, tenant = self._core.item_builder.item, self.submits_to
         lease_to = None if runtime is None else runtime.offers
         items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
         _check_ids(items)
@@ -218,7 +216,7 @@ class Client(Operator):
         """What follows once they are in the store. Whether there is something to claim."""
         core = self._core
         stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-        announce.queued(core, stored, None)
+        core.announcer.queued(stored)
         leases = [answer.lease for answer in answers if answer.lease is not None]
         if leases and (runtime := core.local()) is not None:
             runtime.take(tuple(leases), sent)

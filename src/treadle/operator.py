@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
-from treadle.engine.wait import announce
 from treadle.engine.wait.wait_result import read
 from treadle.item import Changed, Count, Filter, GroupState, ItemState, Page, Reason, Ref, Status
 from treadle.options import HasId
@@ -112,7 +111,7 @@ class Operator:
         """End these items and their open descendants; running handlers are aborted. How many ended."""
         await self.connect()
         changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
-        announce.cancelled(self._core, changed.items)
+        self._core.announcer.cancelled(changed.items)
         self._ended(changed)
         return len(changed.items)
 
@@ -123,7 +122,7 @@ class Operator:
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         result = self._encoded(state.type if state is not None else "", value)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
-        announce.completed(self._core, changed.items, value)
+        self._core.announcer.completed(changed.items, value)
         self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
@@ -167,7 +166,7 @@ class Operator:
         """Tell whoever waits for these items, for the groups that have ended, and for those that are gone."""
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
-        announce.effects(core, changed.effects)
+        core.announcer.effects(changed.effects)
         core.wakeups.ended(items, [*((g.tenant, g.id) for g in changed.effects.closed), *gone], here=True)
         if changed.effects.released or changed.effects.doomed:
             core.wakeups.ready()

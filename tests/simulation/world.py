@@ -404,9 +404,9 @@ class World:
     async def _go_home(self, client: Client) -> None:
         """Stop all that live: no loop of theirs has died, and they leave nothing behind."""
         for process, app in self._alive():
-            crew = app.worker._runtime
-            if crew is not None and crew.failed is not None and crew.failed.done():
-                raise Violation(f"a loop of {process} died: {crew.failed.exception()}")
+            runtime = app.worker._runtime
+            if runtime is not None and runtime.failed is not None and runtime.failed.done():
+                raise Violation(f"a loop of {process} died: {runtime.failed.exception()}")
             await asyncio.wait_for(self._starting[process], 60)
             process.stopping = True
             self.watch.leaving.add(app.worker.id)

@@ -19,7 +19,7 @@ import msgspec
 from treadle.cli.load import CannotLoad, load
 from treadle.cli.tick import Tick
 from treadle.doers import balanced
-from treadle.worker import Worker
+from treadle.worker import Worker, copy_worker
 
 USAGE_ERROR = 2
 """Exit code for what restarting would not mend."""
@@ -60,7 +60,8 @@ async def work(orders: Orders) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(sys.stdin.fileno(), _orphaned, stop)
     app = load(orders.app)
-    worker = app.worker.like(
+    worker = copy_worker(
+        app.worker,
         id=orders.worker,
         queues=orders.queues,
         tenants=orders.tenants,

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from treadle.engine.hooks import LOGGER
 from treadle.engine.submit.submitter import rejection
 from treadle.engine.tasks import finish
-from treadle.engine.wait import announce
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
 
 from .entry import Recurrence, ScheduleEntry
@@ -76,7 +75,7 @@ class OccurrenceFirer:
             work = await code.mint()
             if work is None:
                 return ()
-            return (self._core.itemizer.item(work, code.options, tenant=code.tenant),)
+            return (self._core.item_builder.item(work, code.options, tenant=code.tenant),)
         except Exception as error:  # noqa: BLE001  the user's code: the schedule goes on without it
             self._report(error, f"run of schedule {code.name!r} failed: nothing is submitted this time")
             return ()
@@ -112,7 +111,7 @@ class OccurrenceFirer:
         pairs = zip(fire.items, answer, strict=True)
         stored = [item for item, submitted in pairs if not submitted.existing]
         if stored:
-            announce.queued(self._core, stored, None)
+            self._core.announcer.queued(stored)
             self._core.wakeups.ready()
 
     def _moved(self, entry: ScheduleEntry, fire: Fire) -> bool:

@@ -86,7 +86,7 @@ class ItemBuilder:
         lease_to: Callable[[str], str | None] | None = None,
     ) -> Item:
         """`options` are checked. `lease_to` is asked for a worker if the options ask for `skip_queue`."""
-        type = self._registry.meet(work)
+        type = self._registry.type_of(work)
         if options or (parent is not None and (parent.workflow or parent.workflow_type)):
             return self._item(work, type, options, tenant, parent, lease_to)
         usual = self._usual.get(type)
@@ -170,7 +170,7 @@ class ItemBuilder:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
             return Compensating(wanted.name, None, wanted.failure_parameter)
-        return Compensating(wanted.type, self._encoded(self._registry.meet(wanted), wanted.input))
+        return Compensating(wanted.type, self._encoded(self._registry.type_of(wanted), wanted.input))
 
     # -- compensation ----------------------------------------------------------------------------------
 
