@@ -117,7 +117,7 @@ class Positions:
         async with Worker(client, types=[other]) as worker:
             assert worker._runtime is not None
             for _ in range(30):
-                await worker._runtime.claimer.empty()
+                await worker._runtime.claimer.until_empty()
 
     async def _one_more(self, client: Client, how: str) -> None:
         tenant, lane, priority = "A", "a", 0

@@ -8,10 +8,8 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Generic
 
-from treadle.engine.core import Core
+from treadle.engine.core import Core, LocalRuntime
 from treadle.engine.run.context_services import decoded
-from treadle.engine.run.runtime import Runtime
-from treadle.engine.wait import announce
 from treadle.engine.wait.wait_result import group_value, item_value
 from treadle.engine.wait.waiters import within
 from treadle.errors import DuplicateIdError, NotFound, WaitTimeout
@@ -202,9 +200,9 @@ def _items(
     tenant: str,
     works: Sequence[Work[Any, Any]],
     options: Mapping[str, Any],
-    runtime: Runtime | None,
+    runtime: LocalRuntime | None,
 ) -> tuple[Item, ...]:
-    item = core.itemizer.item
+    item = core.item_builder.item
     lease_to = None if runtime is None else runtime.offers
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
     _check_ids(items)
@@ -223,7 +221,7 @@ def _check_ids(items: tuple[Item, ...]) -> None:
 def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
     """Announce the stored items and start those leased to this process. Whether there are others to claim."""
     stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-    announce.queued(core, stored, None)
+    core.announcer.queued(stored)
     leases = [answer.lease for answer in answers if answer.lease is not None]
     if leases and (runtime := core.local()) is not None:
         runtime.take(tuple(leases), sent)

@@ -1,4 +1,4 @@
-"""For those who want only a queue: claim one item, do it, say how it went.
+"""Manual lease: claim one item without a worker, do it, and say how it went.
 
     lease = await client.claim_one(queues=["mail"], lease=30)
     if lease is not None:
@@ -7,8 +7,8 @@
         except SmtpError as error:
             await lease.fail(error)
 
-The guarantees are those of a `Worker`: attempts are counted by the store, a lapsed lease frees the item for
-others, and what comes too late is refused (`LeaseLost`) and changes nothing.
+The guarantees are those of a `Worker`: the store counts attempts, a lapsed lease frees the item for others,
+and an outcome that comes too late is refused with `LeaseLost` and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from __future__ import annotations
 from typing import Any, cast
 
 from treadle.engine.core import Core
-from treadle.engine.run.decide import Decision, Succeed, judged, raised, undecodable
-from treadle.engine.run.desk import Desk
-from treadle.engine.run.dispatch import is_gate, opened
-from treadle.engine.run.settle import GiveBack, PendingSettlement
+from treadle.engine.run.after_commit import AfterCommit
+from treadle.engine.run.decide import FailureDecider, GiveBack, Succeed, judged, raised, undecodable
+from treadle.engine.run.dispatch import is_dependency, met_dependency
+from treadle.engine.run.held import HeldLeases
+from treadle.engine.run.settle import PendingSettlement, SettlementBuilder, Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost, PayloadError
-from treadle.item import Demand, Heartbeat, Lease
+from treadle.item import Demand, Heartbeat, Lease, Outcome
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
 
 
 class ClaimedLease:
-    """One attempt of one item, in the caller's hands until it says how it ended, or the lease lapses."""
+    """One attempt of one item. The caller owns it until it says how it ended, or until the lease lapses."""
 
     def __init__(self, core: Core, lease: Lease, worker: str, duration: float) -> None:
         self._core = core
@@ -37,7 +38,7 @@ class ClaimedLease:
         self._worker = worker
         self._duration = duration
         self._over = False
-        self.input: dict[str, Any] = _input(core, lease)
+        self.input: dict[str, Any] = _decode_input(core, lease)
         """The arguments, by name."""
 
     @property
@@ -59,14 +60,14 @@ class ClaimedLease:
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""
         planned = plan(value, self._lease.id)
-        entry = PendingSettlement(self._lease, Succeed(planned), contributions=planned.contributions)
+        pending = PendingSettlement(self._lease, Succeed(planned), contributions=planned.contributions)
         if value is not None:
-            entry.result = _encoded(self._core, self._lease.type, value)
-        await self._settle(entry)
+            pending.result = _encode_result(self._core, self._lease.type, value)
+        await self._settle(pending)
 
     async def fail(self, error: BaseException | str, *, retry: Retry | None = None) -> None:
-        """The attempt failed: tried again as the policy says, or dead. `Abort` and `Defer` mean what they
-        mean in a handler."""
+        """The attempt failed. The retry policy decides whether the item is tried again or dead. `Abort` and
+        `Defer` work as in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
         settings = self._core.settings
         policy = merge_retry(retry_of(read_stored(self._lease.options), self._policy()), retry)
@@ -81,34 +82,34 @@ class ClaimedLease:
         await self._settle(PendingSettlement(self._lease, decision))
 
     def _policy(self) -> Retry:
-        """That of its type, if that is known here."""
+        """The policy of its type, if the type is known here; else the app's."""
         type = self._core.registry.get(self._lease.type)
-        return self._core.settings.retry if type is None else self._core.itemizer.base(type).retry
+        return self._core.settings.retry if type is None else self._core.item_builder.base(type).retry
 
     async def release(self, delay: Duration = 0) -> None:
-        """Give it back for others, the attempt included."""
+        """Give it back for others. The attempt does not count."""
         await self._settle(PendingSettlement(self._lease, GiveBack(seconds(delay, field="delay"))))
 
     async def renew(self, lease: Duration | None = None) -> None:
-        """Keep it for as long again, or for `lease` seconds, from now."""
+        """Keep it for the same duration again, or for `lease` seconds, from now."""
         self._check()
         duration = self._duration if lease is None else seconds(lease, field="lease")
-        pulse = await self._core.backend.beat(
+        reply = await self._core.backend.beat(
             Heartbeat(worker=self._worker, lease=duration, held=(self._lease,), types=())
         )
-        if why := pulse.lost.get(self._lease.token):
+        if why := reply.lost.get(self._lease.token):
             raise LeaseLost(self.id, why)
 
-    async def _settle(self, entry: PendingSettlement) -> None:
+    async def _settle(self, pending: PendingSettlement) -> None:
         self._check()
-        answer = await Desk(self._core, _nothing).settler.at_once(entry)
+        outcome = await _settle(self._core, pending)
         await self._core.backend.remove_worker(self._worker)
-        if answer.verb == "stale":
-            raise LeaseLost(self.id, answer.loss or "taken")
+        if outcome.verb == "stale":
+            raise LeaseLost(self.id, outcome.loss or "taken")
         self._over = True
 
     def _check(self) -> None:
-        # The store takes a second word from one token for the first one repeated, and says that all is well.
+        # The store would take a second settlement for the first one repeated, and answer `applied`.
         if self._over:
             raise LeaseLost(self.id, "completed")
 
@@ -121,7 +122,7 @@ async def claim_one(
     queues: tuple[str, ...] | None,
     lease: float,
 ) -> ClaimedLease | None:
-    """Lease one item. Each lease has a worker of its own in the store, so that it lapses by itself."""
+    """Lease one item. Each lease has its own worker in the store, so that leases lapse one by one."""
     worker = core.settings.generate_id()
     await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
     demand = Demand(
@@ -135,26 +136,37 @@ async def claim_one(
     found: ClaimedLease | None = None
     for each in claim.leases:
         try:
-            found = await _opened(core, each, worker, lease) or found
+            found = await _claimed(core, each, worker, lease) or found
         except PayloadError as error:
-            await Desk(core, _nothing).settler.at_once(PendingSettlement(each, undecodable(error)))
+            await _settle(core, PendingSettlement(each, undecodable(error)))
     if found is None:
         await core.backend.remove_worker(worker)
     return found
 
 
-async def _opened(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:
-    if lease.verdict is None and is_gate(lease.type):
-        await Desk(core, _nothing).settler.at_once(opened(lease))
+async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:
+    """The lease, for the caller to run. None if the item needs no handler: then it is settled here."""
+    if lease.verdict is not None:
+        await _settle(core, PendingSettlement(lease, judged(lease, lease.verdict)))
         return None
-    if lease.verdict is None:
-        return ClaimedLease(core, lease, worker, duration)
-    decision: Decision = judged(lease, lease.verdict)
-    await Desk(core, _nothing).settler.at_once(PendingSettlement(lease, decision))
-    return None
+    if is_dependency(lease.type):
+        await _settle(core, met_dependency(lease))
+        return None
+    return ClaimedLease(core, lease, worker, duration)
 
 
-def _input(core: Core, lease: Lease) -> dict[str, Any]:
+async def _settle(core: Core, pending: PendingSettlement) -> Outcome:
+    settings, held = core.settings, HeldLeases()
+    failures = FailureDecider(settings.clock, settings.random.random, core.hooks)
+    builder = SettlementBuilder(core, held, failures)
+    return await Settler(core, held, builder, AfterCommit(core, held, _no_lease_freed)).at_once(pending)
+
+
+def _no_lease_freed() -> None:
+    """A manual lease takes no worker's room."""
+
+
+def _decode_input(core: Core, lease: Lease) -> dict[str, Any]:
     type = core.registry.get(lease.type)
     if type is not None:
         return type.decode_input(lease.input, core.settings.codec)
@@ -162,11 +174,7 @@ def _input(core: Core, lease: Lease) -> dict[str, Any]:
     return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {"input": decoded}
 
 
-def _encoded(core: Core, type: str, value: Any) -> bytes:
+def _encode_result(core: Core, type: str, value: Any) -> bytes:
     known = core.registry.get(type)
     codec = core.settings.codec
     return codec.encode(value) if known is None else known.encode_result(value, codec)
-
-
-def _nothing() -> None:
-    """No slot is freed: a lease claimed alone takes none."""

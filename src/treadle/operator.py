@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
-from treadle.engine.wait import announce
 from treadle.engine.wait.wait_result import decode_group_value
 from treadle.item import (
     DEFAULT_TENANT,
@@ -126,7 +125,7 @@ class Operator:
         ended."""
         await self.connect()
         changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
-        announce.cancelled(self._core, changed.items)
+        self._core.announcer.cancelled(changed.items)
         self._ended(changed)
         return len(changed.items)
 
@@ -137,7 +136,7 @@ class Operator:
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         result = self._encoded(state.type if state is not None else "", value)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
-        announce.completed(self._core, changed.items, value)
+        self._core.announcer.completed(changed.items, value)
         self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
@@ -181,7 +180,7 @@ class Operator:
         """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
-        announce.effects(core, changed.effects)
+        core.announcer.effects(changed.effects)
         core.wakeups.ended(items, [*((g.tenant, g.id) for g in changed.effects.closed), *gone], here=True)
         if changed.effects.released or changed.effects.doomed:
             core.wakeups.ready()

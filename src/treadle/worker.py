@@ -1,10 +1,10 @@
-"""Worker: claims what it has handlers for, runs it, and settles it.
+"""Worker: claims items that it has handlers for, runs them and settles them.
 
-    claim -> dispatch -> run -> decide -> settle
-      ^                                     |
-      '------------- wake ------------------'        and beats, beside all of it
+    claim -> dispatch -> attempt -> decide -> settle
+      ^                                         |
+      '---------------- wake-up ----------------'        and sends heartbeats meanwhile
 
-The stages live in `treadle.engine`; `treadle.engine.run.runtime` puts them together.
+The stages are in `treadle.engine.run`; its module `runtime` puts them together.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from treadle.timing import Duration, seconds
 class Worker:
     """Runs the work types of its client that have handlers.
 
-    id: its name in the store; random unless given. Two live workers must not share one.
+    id: its name in the store; default random. Two live workers must not share one.
     types: only these; default all that the client knows and that have a handler.
-    queues, tenants: only these; default all, fairly.
+    queues, tenants: only these; default all, in fair rotation.
     doer: how many run at once, and in which order (see `treadle.doers`).
-    middleware: `async def m(ctx, call_next)`, around each attempt, the first outermost.
-    accept: asked before each attempt; False leaves the item to another worker.
-    backpressure: asked before each claim; seconds to wait.
-    on_backlog: told when it has been behind for `backlog_after` seconds, and again every `backlog_every`.
+    middleware: `async def m(ctx, call_next)`, around each attempt; the first is the outermost.
+    accept: called before each attempt; False leaves the item to another worker.
+    backpressure: called before each claim; returns seconds to wait.
+    on_backlog: called when it has been behind for `backlog_after` seconds, and again every `backlog_every`.
     redrive: which dead items to try again while there is nothing else to do.
     lifespan: an async context manager around the worker's life; what it yields is `ctx.resources`.
     threads, processes: how many sync handlers run at once in threads, and in processes.
@@ -69,7 +69,7 @@ class Worker:
         self.client = client
         self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
         self._core = core
-        self._duty = WorkerSettings(
+        self._settings = WorkerSettings(
             worker=self.id,
             types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
             queues=_names(queues, "queues"),
@@ -88,40 +88,37 @@ class Worker:
         )
         self._runtime: Runtime | None = None
         self._changing = asyncio.Lock()
-        core_of(client).employ(self)
 
     @property
     def running(self) -> bool:
         return self._runtime is not None
-
-    @property
-    def runtime(self) -> Runtime | None:
-        """The engine of this worker while it runs."""
-        return self._runtime
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()
-                self._runtime = Runtime(self._core, self._duty)
+                self._runtime = Runtime(self._core, self._settings)
+                self._core.add_runtime(self._runtime)
                 try:
                     await self._runtime.start()
                 except BaseException:
+                    self._core.remove_runtime(self._runtime)
                     self._runtime = None
                     raise
 
     async def stop(self, drain: Duration | None = None) -> None:
-        """Claim nothing more, give handlers `drain` seconds to end, then give back what they were running,
-        so that another worker starts at once. Idempotent. A start that is under way comes first."""
+        """Claim nothing more and give handlers `drain` seconds to end. Then give back what they were running,
+        so that another worker can start it at once. Idempotent. Waits for a start that is under way."""
         async with self._changing:
             runtime, self._runtime = self._runtime, None
             if runtime is not None:
+                self._core.remove_runtime(runtime)
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)
 
     async def run(self, until: asyncio.Event | None = None) -> None:
-        """Work until the event is set, or until cancelled, or until the engine fails; then stop."""
+        """Work until the event is set, until cancelled, or until a loop of the engine fails. Then stop."""
         await self.start()
         assert self._runtime is not None
         failed = self._runtime.failed
@@ -144,46 +141,37 @@ class Worker:
         await self.stop()
 
     async def drain(self) -> None:
-        """Return when everything that is due has run, what it queued included, and is settled. What is due
-        later is left alone."""
-        runtime = self._runtime
-        if runtime is None:
+        """Return when everything that is due has run and is settled, including what it queued. Items that are
+        due later are left alone."""
+        if self._runtime is None:
             raise NotStarted("the worker")
-        while True:
-            await self._core.submitter.flush()
-            await self._core.scheduler.idle()
-            runtime.dispatcher.flush()
-            await runtime.idle()
-            taken = runtime.desk.taken
-            if runtime.quiet():
-                await runtime.claimer.empty()
-                if runtime.desk.taken == taken:
-                    return
-            await asyncio.sleep(0)
-
-    def like(
-        self,
-        *,
-        id: str,
-        queues: Sequence[str] | None = None,
-        tenants: Sequence[str] | None = None,
-        doer: Doer | None = None,
-    ) -> Worker:
-        """A worker of the same client, set up as this one but for what is given."""
-        worker = Worker(self.client, id=id)
-        changes: dict[str, Any] = {"worker": worker.id}
-        if queues is not None:
-            changes["queues"] = _names(queues, "queues")
-        if tenants is not None:
-            changes["tenants"] = _names(tenants, "tenants")
-        if doer is not None:
-            changes["doer"] = managed(doer)
-        worker._duty = msgspec.structs.replace(self._duty, **changes)
-        return worker
+        await self._runtime.drain()
 
     def active(self) -> list[Lease]:
-        """The items in this worker's hands."""
-        return [] if self._runtime is None else [active.lease for active in self._runtime.desk.held.values()]
+        """The leases that this worker holds."""
+        return [] if self._runtime is None else [held.lease for held in self._runtime.held.all()]
+
+
+def copy_worker(
+    worker: Worker,
+    *,
+    id: str,
+    queues: Sequence[str] | None = None,
+    tenants: Sequence[str] | None = None,
+    doer: Doer | None = None,
+) -> Worker:
+    """A worker of the same client with the same settings, except those given: for the command line."""
+    copy = Worker(worker.client, id=id)
+    changes: dict[str, Any] = {"worker": copy.id}
+    if queues is not None:
+        changes["queues"] = _names(queues, "queues")
+    if tenants is not None:
+        changes["tenants"] = _names(tenants, "tenants")
+    if doer is not None:
+        changes["doer"] = managed(doer)
+    settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
+    copy._settings = settings  # pyright: ignore[reportPrivateUsage]
+    return copy
 
 
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:

@@ -78,7 +78,7 @@ class TestLongTransactions:
         app = Treadle(backend, on_error=lambda error, phase: reported.append((error, phase)))
         async with app, connected(prepared_url) as user:
             pid = await _pin(user)
-            pruner: Pruner = app.worker._runtime.pruner
+            pruner: Pruner = app.worker._runtime.loops.pruner
             await pruner.inspect()
             assert [
                 (error.pid, phase) for error, phase in reported if isinstance(error, LongTransaction)

@@ -251,9 +251,9 @@ async def test_a_machine_that_was_suspended(make_timed: MakeApp, clock: ManualCl
         await gate.reached()
         assert app.worker._runtime is not None
         for _ in range(3):
-            await app.worker._runtime.claimer.empty()  # no claim is under way
+            await app.worker._runtime.claimer.until_empty()  # no claim is under way
             await clock.advance(3600)
-            await app.worker._runtime.claimer.empty()
+            await app.worker._runtime.claimer.until_empty()
             (state,) = await app.get([handle.id])
             assert state is not None
             assert (state.status, state.attempt) == ("running", 1)

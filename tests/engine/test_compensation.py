@@ -180,7 +180,7 @@ async def test_by_lost_leases(make_app: MakeApp, told: Told) -> None:
     await first.start()
     handle = await first.enqueue(poison())
     await gate.reached()
-    await first.worker._runtime._end("renew", "claim")  # type: ignore[union-attr]
+    await first.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
     await first.backend.remove_worker("first")
     async with make_app(refund) as second:
         assert (await failure(second.handle(handle.id).group(PATIENCE))).reason == "lease_lost"

@@ -46,7 +46,7 @@ async def test_the_work_of_a_dead_worker_is_taken_over(make_app: MakeApp) -> Non
         await gate.reached()
         async with make_app(held, worker_id="alive") as alive:
             # What a lapsed lease, or a supervisor that saw the process end, comes to.
-            await dead.worker._runtime._end("renew", "claim")  # type: ignore[union-attr]
+            await dead.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
             assert await alive.backend.remove_worker("dead") == 1
             assert await alive.handle(handle.id).result(PATIENCE) == "alive 2"
             gate.go.set()
@@ -70,9 +70,9 @@ async def test_a_lapsed_lease_is_noticed_by_others(make_timed: MakeApp, clock: M
     await dead.start()
     handle = await dead.enqueue(held())
     await gate.reached()
-    crew = dead.worker._runtime
-    assert crew is not None
-    await crew._end("renew", "claim")
+    runtime = dead.worker._runtime
+    assert runtime is not None
+    await runtime.loops.end("renew", "claim")
     async with make_timed(held, lease=1000, heartbeat=100) as alive:
         await clock.advance(11)
         assert await alive.handle(handle.id).result(PATIENCE) == 2
@@ -98,7 +98,7 @@ async def test_workers_that_die_spend_the_budget(make_app: MakeApp) -> None:
             await until_status(apps[n], handle.id, "scheduled", "running")
             await apps[n].trigger(handle.id)
         await gate.reached()
-        await apps[n].worker._runtime._end("renew", "claim")  # type: ignore[union-attr]
+        await apps[n].worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
         assert await apps[n].backend.remove_worker(f"w-{n}") == 1
     async with apps[3] as app:
         error = await failure(app.handle(handle.id).result(PATIENCE))

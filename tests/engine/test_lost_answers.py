@@ -339,10 +339,10 @@ async def test_every_request_comes_twice(make_faulty: MakeApp, faults: Faults) -
         # The first of two claims hands out what nobody hears of: it is found when the worker asks.
         assert app.worker._runtime is not None
         handle = await app.enqueue(root())
-        app.worker._runtime.claimer.adrift()
+        app.worker._runtime.claimer.recover_leases()
         group = asyncio.ensure_future(handle.group(PATIENCE))
         while not group.done():
-            app.worker._runtime.claimer.adrift()
+            app.worker._runtime.claimer.recover_leases()
             await asyncio.wait({group}, timeout=0.05)
         assert await group == 99
         await seen.until(GroupDone)

@@ -174,9 +174,9 @@ async def test_keep_counts_from_the_end_of_the_group(make_timed: MakeApp, clock:
         await drain(app)
         assert await handle.group() == 1
         await clock.advance(499)
-        assert await app.worker._runtime.pruner.run_once() == 0  # type: ignore[union-attr]
+        assert await app.worker._runtime.loops.pruner.run_once() == 0  # type: ignore[union-attr]
         await clock.advance(2)
-        await app.worker._runtime.pruner.run_once()  # type: ignore[union-attr]
+        await app.worker._runtime.loops.pruner.run_once()  # type: ignore[union-attr]
         with pytest.raises(NotFound):
             await handle.state()
         assert (await dead.state()).status == "dead"
@@ -198,7 +198,7 @@ async def test_keep_per_type_and_for_the_dead(make_timed: MakeApp, clock: Manual
         found: list[list[bool]] = []
         for seconds in (11, 100, 86400):
             await clock.advance(seconds)
-            await app.worker._runtime.pruner.run_once()  # type: ignore[union-attr]
+            await app.worker._runtime.loops.pruner.run_once()  # type: ignore[union-attr]
             found.append([state is not None for state in await app.get(handles)])
         assert found == [[False, True, True], [False, True, False], [False, False, False]]
 

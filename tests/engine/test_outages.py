@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, Seen, no_new_tasks, until, until_status
 from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, work
-from treadle.engine import store_retry as patience
+from treadle.engine import store_retry
 from treadle.errors import BackendError, Stopped
 from treadle.events import WorkerStarted, WorkerStopping
 from treadle.testing import Faults, WrappedBackend
@@ -166,7 +166,7 @@ async def test_stop_ends_without_the_store(
     make_faulty: MakeApp, faults: Faults, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded, whatever is on its way; and nothing is lost."""
-    monkeypatch.setattr(patience, "FAREWELL", 0.3)
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
     gate = Gate()
 
     @work(name="held")

@@ -24,9 +24,9 @@ NEVER: dict[str, Any] = {"poll_interval": 3600}
 
 def redriver(app: Treadle, redrive: Redrive) -> Redriver:
     """What a running worker would use, to be run by hand."""
-    crew = app.worker._runtime
-    assert crew is not None
-    return crew._redriver(redrive)
+    runtime = app.worker._runtime
+    assert runtime is not None
+    return runtime.loops.redriver(redrive)
 
 
 async def test_what_always_fails_comes_to_rest(make_app: MakeApp) -> None:
@@ -149,7 +149,7 @@ async def test_each_time_it_waits_twice_as_long(
             state = await handle.state()
             assert state.due_at - await app.backend.now() == pytest.approx(wait)
             assert app.worker._runtime is not None
-            await app.worker._runtime.claimer.empty()  # it knows by now when to wake
+            await app.worker._runtime.claimer.until_empty()  # it knows by now when to wake
             clock.advance(wait + 1)
         await seen.until(Dead, count=4)
         assert await redriver(app, Redrive(backoff=10)).run_once() == 0

@@ -143,13 +143,13 @@ async def held() -> int:
 
 def assert_tidy(app: Treadle) -> None:
     """The engine's own tables are empty, or as small as they always are."""
-    core, crew = app._core, app.worker._runtime
+    core, runtime = app._core, app.worker._runtime
     for waiting in (core.waiters.items, core.waiters.groups):
         assert (waiting.futures, waiting.unseen, waiting.expected) == ({}, set(), set())
-    if crew is not None:
-        assert (crew.desk.held, crew.desk.refs, crew.desk.tokens()) == ({}, {}, [])
-        assert len(crew.desk.settler) == 0
-        assert len(crew.runner.alarm) <= 64
+    if runtime is not None:
+        assert (runtime.held.by_token, runtime.held.refs, runtime.held.tokens()) == ({}, {}, [])
+        assert not runtime.settler.waiting
+        assert len(runtime.runner.timers) <= 64
     assert len(asyncio.all_tasks()) < 20
 
 

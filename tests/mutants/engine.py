@@ -1,4 +1,4 @@
-"""Bugs of the engine, each at one seam of it."""
+"""Bugs of the engine. Each replaces one public method or function of it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
-from treadle.engine.run import after_commit as afterwards
+from treadle.engine.run import after_commit
 from treadle.engine.run.attempt import AttemptRunner
 from treadle.engine.run.claim import Claimer
 from treadle.engine.run.decide import Die, RunAgain, Succeed
-from treadle.engine.run.desk import Desk
-from treadle.engine.run.runtime import Runtime
-from treadle.engine.run.settle import Settler
+from treadle.engine.run.heartbeat import HeartbeatLoop
+from treadle.engine.run.loops import WorkerLoops
+from treadle.engine.run.settle import SettlementBuilder, Settler
+from treadle.engine.run.shutdown import Shutdown
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.submit.submitter import Submitter
-from treadle.engine.wait import waiters as wait
+from treadle.engine.tasks import Combiner
+from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
 from treadle.events import Succeeded, from_lease
 from treadle.item import ErrorInfo, GroupState, Submission
@@ -27,83 +28,83 @@ from treadle.item import ErrorInfo, GroupState, Submission
 
 @mutant("children are submitted after the settlement, not with it")
 def ack_before_children(patch: Patch) -> None:
-    real = Settler._success
+    real = SettlementBuilder.success
 
-    def success(self: Any, entry: Any, drafts: Any) -> Any:
-        settlement = real(self, entry, drafts)
+    def success(self: Any, pending: Any, drafts: Any) -> Any:
+        settlement = real(self, pending, drafts)
         if settlement.children:
-            later = self._backend.submit([Submission(settlement.children)])
-            self._tasks.start(later, "submit")
+            later = self.core.backend.submit([Submission(settlement.children)])
+            self.core.tasks.start(later, "submit")
         return replace(settlement, children=())
 
-    patch(Settler, "_success", success)
+    patch(SettlementBuilder, "success", success)
 
 
 @mutant("a settlement whose answer was lost is given up")
 def settle_not_repeated(patch: Patch) -> None:
-    async def settle(self: Any, entries: Any) -> Any:
+    async def settle_batch(self: Any, batch: Any) -> Any:
         try:
-            return await self._commit(entries, self._settlements(entries))
+            return await self.commit(batch, self.builder.build(batch))
         except StoreUnavailable:
             return []
 
-    patch(Settler, "_settle", settle)
+    patch(Settler, "settle_batch", settle_batch)
 
 
 @mutant("a settlement is repeated with another decision")
 def another_decision(patch: Patch) -> None:
-    real = Settler._settle
+    real = Settler.settle_batch
 
-    async def settle(self: Any, entries: Any) -> Any:
+    async def settle_batch(self: Any, batch: Any) -> Any:
         try:
-            return await self._commit(entries, self._settlements(entries))
+            return await self.commit(batch, self.builder.build(batch))
         except StoreUnavailable:
-            for entry in entries:
-                entry.decision = RunAgain("retry", 0.1, None, ErrorInfo("Lost", "the answer"))
-            return await real(self, entries)
+            for pending in batch:
+                pending.decision = RunAgain("retry", 0.1, None, ErrorInfo("Lost", "the answer"))
+            return await real(self, batch)
 
-    patch(Settler, "_settle", settle)
+    patch(Settler, "settle_batch", settle_batch)
 
 
 @mutant("a fold does not say what it was computed from")
 def fold_without_version(patch: Patch) -> None:
-    real = Settler._contribution
+    real = SettlementBuilder.contribution
     patch(
-        Settler,
-        "_contribution",
-        lambda self, entry, drafts: replace(real(self, entry, drafts), version=None),
+        SettlementBuilder,
+        "contribution",
+        lambda self, pending, drafts: replace(real(self, pending, drafts), version=None),
     )
 
 
 @mutant("a lost lease does not stop its handler")
 def loss_ignored(patch: Patch) -> None:
-    patch(Runtime, "lose", lambda self, token, why: None)
+    patch(HeartbeatLoop, "lose", lambda self, token, why: None)
 
 
 @mutant("an interrupt does not cancel the handler")
 def interrupt_ignored(patch: Patch) -> None:
-    patch(AttemptRunner, "cancel", lambda self, active: None)
+    patch(AttemptRunner, "cancel", lambda self, held: None)
 
 
 @mutant("a deadline does not stop what runs")
 def deadline_ignored(patch: Patch) -> None:
-    def watch(self: Any, active: Any) -> None:
-        timeout = timeout_of(active.stored, active.bound.timeout)
+    def start_timers(self: Any, held: Any) -> None:
+        timeout = timeout_of(held.stored, held.bound.timeout)
         if timeout is not None:
-            self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
+            self.timers.after(timeout, functools.partial(self.interrupt, held, "timeout"))
 
-    patch(AttemptRunner, "_watch", watch)
+    patch(AttemptRunner, "start_timers", start_timers)
 
 
 @mutant("a shutdown is settled as a failed attempt")
 def shutdown_burns(patch: Patch) -> None:
-    real = Settler._ending
+    real = SettlementBuilder.ending
 
-    def ending(self: Any, entry: Any, decision: Any) -> Any:
-        settlement = real(self, entry, decision)
+    def ending(self: Any, pending: Any, decision: Any) -> Any:
+        settlement = real(self, pending, decision)
         return replace(settlement, kind="retry") if settlement.kind == "release" else settlement
 
-    patch(Settler, "_ending", ending)
+    patch(SettlementBuilder, "ending", ending)
 
 
 @mutant("stop gives nothing back")
@@ -111,86 +112,88 @@ def stop_keeps(patch: Patch) -> None:
     async def give_back(self: Any) -> None:
         return None
 
-    patch(Runtime, "_give_back", give_back)
+    patch(Shutdown, "give_back", give_back)
 
 
 @mutant("stop leaves its loops running")
 def stop_leaks(patch: Patch) -> None:
-    async def let_go(self: Any) -> None:
-        await self._sign_off()
+    async def close(self: Any) -> None:
+        return None
 
-    patch(Runtime, "_let_go", let_go)
+    patch(WorkerLoops, "close", close)
 
 
-@mutant("whoever waits is told before the commit")
+@mutant("waiters are answered before the commit")
 def told_early(patch: Patch) -> None:
-    real = Desk.decided
+    real = Settler.decided
 
-    def decided(self: Any, active: Any, decision: Any) -> None:
-        lease = active.lease
+    def decided(self: Any, held: Any, decision: Any) -> None:
+        lease = held.lease
         if isinstance(decision, Succeed):
             group = GroupState(id=lease.group_id, tenant=lease.tenant, type=lease.type, open=0)
-            self._core.waiters.answer_group((lease.tenant, lease.group_id), group)
-        real(self, active, decision)
+            self.core.waiters.answer_group((lease.tenant, lease.group_id), group)
+        real(self, held, decision)
 
-    patch(Desk, "decided", decided)
+    patch(Settler, "decided", decided)
 
 
 @mutant("an event is sent before the commit")
 def announced_early(patch: Patch) -> None:
-    real = Desk.decided
+    real = Settler.decided
 
-    def decided(self: Any, active: Any, decision: Any) -> None:
+    def decided(self: Any, held: Any, decision: Any) -> None:
         if isinstance(decision, Succeed):
-            lease = active.lease
-            self._core.hooks.emit(from_lease(Succeeded, lease, self._now(active), result=None))
-        real(self, active, decision)
+            at = held.store_time(self.core.settings.clock.monotonic())
+            self.core.hooks.emit(from_lease(Succeeded, held.lease, at, result=None))
+        real(self, held, decision)
 
-    patch(Desk, "decided", decided)
+    patch(Settler, "decided", decided)
 
 
 @mutant("a retry whose answer was lost announces the group that ended since")
 def announced_again(patch: Patch) -> None:
-    def closed(entries: Any, ended: Any) -> Any:
-        marked = [replace(entry, decision=Die("aborted", ErrorInfo("x", "y"))) for entry in entries]
+    def ended_groups(batch: Any, ended: Any) -> Any:
+        marked = [replace(pending, decision=Die("aborted", ErrorInfo("x", "y"))) for pending in batch]
         return real(marked, ended)
 
-    real = afterwards._closed
-    patch(afterwards, "_closed", closed)
+    real = after_commit.ended_groups
+    patch(after_commit, "ended_groups", ended_groups)
 
 
-@mutant("unknown_leases are never asked for")
-def orphans_not_asked(patch: Patch) -> None:
-    async def recover(self: Any) -> None:
+@mutant("unknown leases are never asked for")
+def unknown_leases_not_asked(patch: Patch) -> None:
+    async def ask_unknown_leases(self: Any) -> None:
         return None
 
-    patch(Claimer, "_recover", recover)
+    patch(Claimer, "ask_unknown_leases", ask_unknown_leases)
 
 
 @mutant("the combiner drops a request from a full batch")
 def request_dropped(patch: Patch) -> None:
-    real = Combiner._take
+    real = Combiner.next_batch
 
-    def take(self: Any) -> Any:
+    def next_batch(self: Any) -> Any:
         batch = real(self)
         return batch[:-1] if len(batch) > 2 else batch
 
-    patch(Combiner, "_take", take)
+    patch(Combiner, "next_batch", next_batch)
 
 
 def _no_compensation(patch: Patch, reason: str) -> None:
-    real = Desk.compensate
-    patch(
-        Desk, "compensate", lambda self, lease, died: () if died.reason == reason else real(self, lease, died)
-    )
+    real = SettlementBuilder.compensation
+
+    def compensation(self: Any, lease: Any, died: Any) -> Any:
+        return () if died.reason == reason else real(self, lease, died)
+
+    patch(SettlementBuilder, "compensation", compensation)
 
 
-@mutant("no compensation for what expired")
+@mutant("no compensation for an item that expired")
 def no_compensation_expired(patch: Patch) -> None:
     _no_compensation(patch, "expired")
 
 
-@mutant("no compensation for what every worker died of")
+@mutant("no compensation for an item whose workers all died")
 def no_compensation_lost(patch: Patch) -> None:
     _no_compensation(patch, "lease_lost")
 
@@ -222,13 +225,13 @@ def own_duplicate(patch: Patch) -> None:
 
 @mutant("what a lost submit has leased is not asked for")
 def leased_and_lost(patch: Patch) -> None:
-    patch(Core, "_adrift", lambda self: None)
+    patch(Core, "recover_leases", lambda self: None)
 
 
-@mutant("whoever waits does not poll")
+@mutant("waiters do not poll")
 def no_poll(patch: Patch) -> None:
     async def first_of(event: Any, clock: Any, seconds: float) -> bool:
         await event.wait()
         return True
 
-    patch(wait, "first_of", first_of)
+    patch(waiters, "first_of", first_of)

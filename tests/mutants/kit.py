@@ -1,4 +1,8 @@
-"""What a mutant is: a name, and what it patches."""
+"""What a mutant is: a name, the bug, and what it replaces.
+
+A mutant replaces a public method or function whose docstring says so. A target that was renamed, or that is
+called with other arguments now, is an error: the mutant would find its own failure, and not the bug.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch as mock_patch
 
 Patch = Callable[[Any, str, Any], None]
+"""`patch(owner, name, replacement)` replaces an attribute of a class or module while it is planted."""
+
+
+class TargetChanged(Exception):
+    """The target of a mutant does not exist, or takes other arguments: adapt the mutant."""
 
 
 class Mutant(NamedTuple):
@@ -20,22 +29,34 @@ class Mutant(NamedTuple):
     def planted(self) -> Iterator[None]:
         with ExitStack() as stack:
 
-            def patch(owner: Any, name: str, value: Any) -> None:
-                assert fits(value, getattr(owner, name)), f"{self.name}: {name} is called otherwise by now"
-                stack.enter_context(mock_patch.object(owner, name, value))
+            def patch(owner: Any, name: str, replacement: Any) -> None:
+                self._check_target(owner, name, replacement)
+                stack.enter_context(mock_patch.object(owner, name, replacement))
 
-            self.plant(patch)
+            try:
+                self.plant(patch)
+            except AttributeError as error:
+                raise TargetChanged(f"mutant {self.name}: {error}; was its target renamed?") from error
             yield
 
+    def _check_target(self, owner: Any, name: str, replacement: Any) -> None:
+        target = f"{owner.__name__}.{name}"
+        if not hasattr(owner, name):
+            raise TargetChanged(f"mutant {self.name}: there is no {target}; was it renamed?")
+        if not fits(replacement, getattr(owner, name)):
+            raise TargetChanged(f"mutant {self.name}: {target} takes other arguments than its replacement")
 
-def fits(value: Any, real: Any) -> bool:
-    """Whether it can be called as what it replaces is. Its own error would be found, and not the bug."""
-    if not (isfunction(value) and isfunction(real)):
+
+def fits(replacement: Any, real: Any) -> bool:
+    """Whether the replacement can be called with the required arguments of the real function."""
+    if not (isfunction(replacement) and isfunction(real)):
         return True
     given = [one for one in signature(real).parameters.values() if one.default is Parameter.empty]
     positional = [one.name for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     try:
-        signature(value).bind(*positional, **{one.name: 0 for one in given if one.kind is one.KEYWORD_ONLY})
+        signature(replacement).bind(
+            *positional, **{one.name: 0 for one in given if one.kind is one.KEYWORD_ONLY}
+        )
     except TypeError:
         return False
     return True

@@ -19,7 +19,7 @@ import msgspec
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load
 from treadle.doers import balanced
-from treadle.worker import Worker
+from treadle.worker import Worker, copy_worker
 
 USAGE_ERROR = 2
 """Exit code for an error that a restart would not fix."""
@@ -60,7 +60,8 @@ async def work(options: ChildOptions) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(sys.stdin.fileno(), _stop_at_end_of_input, stop)
     app = load(options.app)
-    worker = app.worker.like(
+    worker = copy_worker(
+        app.worker,
         id=options.worker,
         queues=options.queues,
         tenants=options.tenants,

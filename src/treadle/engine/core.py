@@ -1,82 +1,93 @@
-"""Core: what a client and a worker of one process share. It connects when it is first needed."""
+"""Core: what a client and the workers of one process share. It connects when it is first needed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from treadle.backend import Backend
 from treadle.flow_control import OnUnhandledGroup
-from treadle.item import Wake
+from treadle.item import Lease, Wake
 from treadle.metrics import Metrics
 
 from .hooks import LOGGER, Hooks, Phase
 from .registry import AnyType, Registry
 from .schedule.scheduler import Scheduler
 from .settings import Settings
-from .store_retry import briefly, patiently
+from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
-from .wait import announce
+from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
 from .wait.wakeups import WakeUps
 
-if TYPE_CHECKING:
-    from .run.runtime import Runtime
 
+class LocalRuntime(Protocol):
+    """A running worker of this process, as the core and the client know it."""
 
-class RunningWorker(Protocol):
-    """A worker, as far as the core needs to know it."""
+    def add(self, type: AnyType) -> None:
+        """Run this type too, if it is among the worker's types and has a handler."""
+        ...
 
-    @property
-    def runtime(self) -> Runtime | None: ...
+    def offers(self, type: str) -> str | None:
+        """The worker's id if it could run an item of this type right now: for `skip_queue`."""
+        ...
+
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
+        ...
+
+    def recover_leases(self) -> None:
+        """Ask the store for leases that this worker does not know of: an answer was lost."""
+        ...
 
 
 class Core:
     def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, metrics: Metrics) -> None:
+        clock, draw = settings.clock, settings.random.random
         self.backend = backend
         self.settings = settings
         self.hooks = hooks
         self.metrics = metrics
-        self.registry = Registry(settings.codec)
-        self.registry.on_unregistered = self._stranger
-        self.itemizer = ItemBuilder(self.registry, settings)
+        self.registry = Registry(settings.codec, self._warn_unregistered)
+        self.item_builder = ItemBuilder(self.registry, settings)
+        self.announcer = Announcer(hooks, metrics, self.registry, clock)
         self.tasks = Tasks(self._task_died)
         self.wakeups = WakeUps(backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
             backend,
             self.tasks,
-            sleep=settings.clock.sleep,
-            draw=settings.random.random,
+            sleep=clock.sleep,
+            draw=draw,
             ready=self.wakeups.ready,
-            leases_unknown=self._adrift,
+            leases_unknown=self.recover_leases,
         )
-        self.waiters = Waiters(backend, settings.clock, hooks, self.tasks, settings.poll_interval)
+        self.waiters = Waiters(backend, clock, hooks, self.tasks, settings.poll_interval)
         self.scheduler = Scheduler(
             backend,
             settings,
             hooks,
-            self.itemizer,
-            announce_queued=lambda items: announce.queued(self, items, None),
+            self.item_builder,
+            announce_queued=self.announcer.queued,
             ready=self.wakeups.ready,
         )
-        self.unhandled: UnwatchedGroups | None = None
-        self._workers: list[RunningWorker] = []
+        self.unwatched_groups: UnwatchedGroups | None = None
+        self._runtimes: list[LocalRuntime] = []
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.wakeups.listen(self._heard)
+        self.wakeups.listen(self._receive)
 
     def _task_died(self, error: BaseException, name: str) -> None:
         phase: Phase = "settle" if name == "settle" else "claim" if name == "claim" else "signal"
         self.hooks.report(error, phase, f"the {name} task ended")
 
-    def _stranger(self, type: AnyType) -> None:
-        """A worker runs here, and it was not told of a type whose code is here too: most likely forgotten."""
-        if type.has_handler and self.local() is not None:
+    def _warn_unregistered(self, type: AnyType) -> None:
+        """Warn if a worker runs here and the code of the type is here, but the type is not registered."""
+        if type.has_handler and self._runtimes:
             LOGGER.warning(
                 "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
                 "app.register. Until a worker has it, its items wait",
@@ -87,11 +98,11 @@ class Core:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop it is connected on, if it is."""
+        """The event loop that it is connected on; None before."""
         return self._loop
 
     async def connect(self) -> None:
-        """Open the backend and listen for signals. Idempotent, and once for callers that come together."""
+        """Open the backend and subscribe to wake-ups. Idempotent; concurrent callers share one attempt."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -103,7 +114,7 @@ class Core:
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._loop is not loop:
-                await patiently(self._open, self.settings)
+                await retry_unavailable(self._open, self.settings)
                 self._loop = loop
 
     async def _open(self) -> None:
@@ -115,11 +126,11 @@ class Core:
             raise
 
     async def close(self) -> None:
-        """Finish what is being written, then let go."""
+        """Finish what is being written, then close the backend."""
         if self._loop is None:
             return
-        await briefly(self.submitter.flush())
-        await briefly(self.wakeups.flush())
+        await wait_briefly(self.submitter.flush())
+        await wait_briefly(self.wakeups.flush())
         self.wakeups.close()
         self.waiters.close()
         await self.tasks.cancel()
@@ -127,19 +138,19 @@ class Core:
         self._opening = None
         await self.backend.close()
 
-    # -- what signals mean here ------------------------------------------------------------------------
+    # -- wake-ups --------------------------------------------------------------------------------------
 
-    def _heard(self, wake: Wake) -> None:
+    def _receive(self, wake: Wake) -> None:
         if wake.items or wake.groups or wake.everything:
             self.waiters.receive(wake)
-        if wake.awaited and self.unhandled is not None:
-            self.unhandled.awaited(wake.awaited)
+        if wake.awaited and self.unwatched_groups is not None:
+            self.unwatched_groups.awaited(wake.awaited)
         if wake.asking and (awaited := self.waiters.waited(wake.asking)):
             self.wakeups.answer(awaited)
 
     def watch_groups(self, hook: OnUnhandledGroup) -> None:
-        """Tell `hook` of groups that end with a value that nobody waits for."""
-        self.unhandled = UnwatchedGroups(
+        """Call `hook` for groups that end with a value that no process waits for."""
+        self.unwatched_groups = UnwatchedGroups(
             self.backend,
             self.registry,
             self.settings,
@@ -152,26 +163,26 @@ class Core:
 
     # -- workers of this process -----------------------------------------------------------------------
 
-    def employ(self, worker: RunningWorker) -> None:
-        self._workers.append(worker)
+    def add_runtime(self, runtime: LocalRuntime) -> None:
+        self._runtimes.append(runtime)
+
+    def remove_runtime(self, runtime: LocalRuntime) -> None:
+        self._runtimes.remove(runtime)
+
+    def local(self) -> LocalRuntime | None:
+        """A running worker of this process, if there is one: for `skip_queue`."""
+        return self._runtimes[0] if self._runtimes else None
 
     def learn(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
-        """Register types; workers that are running run them from now on."""
+        """Register types. Workers that are running run them from now on."""
         self.registry.add(*given)
         for type in self.registry.types.values():
             self.hooks.listen(type.name, type.options.get("on_event"))
-            for worker in self._workers:
-                if worker.runtime is not None:
-                    worker.runtime.add(type)
+            for runtime in self._runtimes:
+                runtime.add(type)
 
-    def _adrift(self) -> None:
+    def recover_leases(self) -> None:
+        """A worker of this process may hold leases that it does not know of. Public: a mutant replaces it."""
         runtime = self.local()
         if runtime is not None:
-            runtime.claimer.adrift()
-
-    def local(self) -> Runtime | None:
-        """A worker of this process that runs, if there is one: for `skip_queue`."""
-        for worker in self._workers:
-            if worker.runtime is not None:
-                return worker.runtime
-        return None
+            runtime.recover_leases()

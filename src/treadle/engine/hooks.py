@@ -1,4 +1,4 @@
-"""What the engine tells its users: events after the commit, and the errors that it swallows."""
+"""What the engine tells its users: events after the commit, and errors that no caller receives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ OnError: TypeAlias = Callable[[BaseException, Phase], object]
 
 
 class Hooks:
-    """The user's `on_event` and `on_error`, and those of types. A hook that raises changes nothing."""
+    """The `on_event` and `on_error` of the app, and the `on_event` of types. A hook that raises changes
+    nothing."""
 
     __slots__ = ("_by_type", "on_error", "on_event")
 
@@ -30,11 +31,11 @@ class Hooks:
             self._by_type[type] = on_event
 
     def listening(self, type: str) -> bool:
-        """Whether anybody would see an event of this type: events are built only then."""
+        """Whether a hook receives events of this type. Events are built only then."""
         return self.on_event is not None or type in self._by_type
 
     def emit(self, event: Event) -> None:
-        """The app's hook first, then the type's."""
+        """Call the app's hook first, then the type's."""
         if self.on_event is not None:
             self._call(self.on_event, event)
         own = self._by_type.get(getattr(event, "type", ""))
@@ -48,7 +49,7 @@ class Hooks:
             self.report(error, "hook", f"on_event failed for {type(event).__name__}")
 
     def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
-        """Log what the engine could not pass on to a caller, and tell `on_error`."""
+        """Log an error that no caller receives, and call `on_error` with it."""
         LOGGER.warning("%s: %s: %s", message or phase, type(error).__name__, error, exc_info=error)
         if self.on_error is None:
             return
@@ -56,12 +57,3 @@ class Hooks:
             self.on_error(error, phase)
         except Exception as own:
             LOGGER.warning("on_error itself failed: %s", own, exc_info=own)
-
-
-def describe(error: BaseException) -> str:
-    """`type: message`, as users read it."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-__all__ = ["LOGGER", "Hooks", "OnError", "OnEvent", "Phase", "describe"]

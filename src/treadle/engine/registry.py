@@ -15,13 +15,14 @@ AnyType = WorkType[..., Any, Any]
 
 
 class Registry:
-    def __init__(self, codec: Codec) -> None:
+    """on_unregistered: called once for each type that is enqueued and not registered."""
+
+    def __init__(self, codec: Codec, on_unregistered: Callable[[AnyType], None]) -> None:
         self.codec = codec
+        self._on_unregistered = on_unregistered
         self._types: dict[str, AnyType] = {}
-        self._met: dict[str, AnyType] = {}
-        """Types that were enqueued and are not registered: their results can be read as declared."""
-        self.on_unregistered: Callable[[AnyType], None] | None = None
-        """Told of each of them, once."""
+        self._unregistered: dict[str, AnyType] = {}
+        """Types that were enqueued and are not registered. Their results can be read as declared."""
 
     @property
     def types(self) -> Mapping[str, AnyType]:
@@ -43,9 +44,9 @@ class Registry:
             raise UnknownWorkError(name, self._types)
         return type
 
-    def meet(self, work: Work[Any, Any]) -> AnyType:
-        """The type of a Work that is being enqueued. A type need not be registered to be enqueued, but a
-        name means one type only."""
+    def type_of(self, work: Work[Any, Any]) -> AnyType:
+        """The type of a Work that is being enqueued. It need not be registered. `DuplicateWorkError` if two
+        types with handlers share its name."""
         known, own = self._types.get(work.type), cast("AnyType", work.definition)
         if known is None:
             return self._remember(own)
@@ -53,21 +54,20 @@ class Registry:
             return known
         if known.has_handler and own.has_handler:
             raise DuplicateWorkError(work.type)
-        # A declaration and the type it declares are one type, seen from two sides.
+        # One of the two is a declaration of the other: they are the same type.
         return known
 
     def _remember(self, type: AnyType) -> AnyType:
-        if self._met.get(type.name) is not type:
-            self._met[type.name] = type
-            if self.on_unregistered is not None:
-                self.on_unregistered(type)
+        if self._unregistered.get(type.name) is not type:
+            self._unregistered[type.name] = type
+            self._on_unregistered(type)
         return type
 
     def read_result(self, type: str, data: bytes | None) -> Any:
-        """A stored result, as the type declares it; by the app's codec alone if the type is not known."""
+        """Decode a stored result as the type declares it, or with the app's codec if the type is unknown."""
         if data is None:
             return None
-        known = self._types.get(type) or self._met.get(type)
+        known = self._types.get(type) or self._unregistered.get(type)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
 

@@ -1,4 +1,4 @@
-"""What an app, a client or a worker is set to: one struct, defaults in one place."""
+"""The settings of an app and of a worker, with their defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_PAYLOAD = 1024 * 1024
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is decided once, when the app is made. Durations are seconds."""
+    """The settings of an app, fixed when it is made. Durations are seconds."""
 
     poll_interval: float = 1.0
     lease: float = 10.0
@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.heartbeat > self.lease / 2:
             raise InputError(
                 f"heartbeat={self.heartbeat:g} is more than half of lease={self.lease:g}: "
-                "a single late beat would lose every item that the worker runs",
+                "a single late heartbeat would lose every item that the worker runs",
                 parameters=("heartbeat",),
             )
         for name in ("poll_interval", "lease", "heartbeat"):
@@ -60,7 +60,7 @@ Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is set to do."""
+    """The settings of one worker. `worker` is its id in the store."""
 
     worker: str
     types: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""How long to wait for a store that does not answer, where somebody is waiting for us."""
+"""How long to wait for a store that does not answer while a caller waits."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from .settings import Settings
 
 T = TypeVar("T")
 
-PATIENCE = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
-"""A caller is waiting: after one or two seconds without a store it is told."""
-FAREWELL = 2.0
-"""A process that ends waits no longer than this for each step that takes the store."""
+CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
+"""For a call that a user awaits: it fails after one or two seconds without a store."""
+STOP_TIMEOUT = 2.0
+"""Seconds that a stopping process waits for each step that needs the store."""
 
 
-async def patiently(call: Callable[[], Awaitable[T]], settings: Settings) -> T:
-    """What `call` answers, tried again while the store is away."""
-    return await retry_call(call, PATIENCE, on=_is_away, clock=settings.clock, random=settings.random.random)
+async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings) -> T:
+    """The answer of `call`, repeated while the store is unavailable."""
+    return await retry_call(
+        call, CALLER_RETRY, on=_is_unavailable, clock=settings.clock, random=settings.random.random
+    )
 
 
-def _is_away(error: Exception) -> bool:
+def _is_unavailable(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable)
 
 
-async def briefly(coroutine: Coroutine[Any, Any, object]) -> bool:
-    """Wait for it, but no longer than `FAREWELL`, in real time: a shutdown must end, also where a test owns
-    the clock. What is not over by then is cancelled, and left behind. Whether it was over; raises what it
-    does.
+async def wait_briefly(coroutine: Coroutine[Any, Any, object]) -> bool:
+    """Wait for it, at most `STOP_TIMEOUT` seconds, then cancel it and leave it behind. True if it finished;
+    its error is raised. Measured in real time: a shutdown must end even where a test owns the clock.
     """
     task = asyncio.ensure_future(coroutine)
     try:
-        await asyncio.wait({task}, timeout=FAREWELL)
+        await asyncio.wait({task}, timeout=STOP_TIMEOUT)
     finally:
         if not task.done():
             task.cancel()

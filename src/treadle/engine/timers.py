@@ -1,4 +1,4 @@
-"""One heap of deadlines and one sleeping task, instead of a timer per item."""
+"""Timers: one heap of deadlines and one sleeping task, instead of a task per item."""
 
 from __future__ import annotations
 
@@ -13,86 +13,87 @@ from treadle.clock import Clock, SystemClock
 from .hooks import LOGGER
 
 COMPACT = 64
-"""Entries that were taken back stay in the heap until they surface, or until there are so many, and more of
-them than of others."""
+"""Cancelled timers stay in the heap until they are due, or until there are more than this and they are the
+majority."""
 
 
 class Timer:
-    """An entry: what is to be called. Taken back, it lets go of everything at once."""
+    """One call to be made later. Cancelled, it releases everything that the call refers to."""
 
-    __slots__ = ("_alarm", "call")
+    __slots__ = ("_timers", "call")
 
-    def __init__(self, alarm: Timers, call: Callable[[], None]) -> None:
-        self._alarm = alarm
+    def __init__(self, timers: Timers, call: Callable[[], None]) -> None:
+        self._timers = timers
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
         if self.call is not None:
             self.call = None
-            self._alarm.cancelled()
+            self._timers.cancelled()
 
 
 class Timers:
-    """Calls functions at instants of `clock.monotonic()`. An attempt's timeout and deadline are usually
-    taken back long before they are due."""
+    """Calls functions at instants of `clock.monotonic()`. Most timers are cancelled long before they are due:
+    they are the timeouts and deadlines of attempts."""
 
-    __slots__ = ("_cancelled", "_changed", "_clock", "_entries", "_numbers")
+    __slots__ = ("_cancelled", "_changed", "_clock", "_heap", "_numbers")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: list[tuple[float, int, Timer]] = []
+        self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
         self._changed = asyncio.Event()
         self._cancelled = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._heap)
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         when = self._clock.monotonic() + max(0.0, seconds)
-        bell = Timer(self, call)
-        heapq.heappush(self._entries, (when, next(self._numbers), bell))
-        if self._entries[0][0] == when:
+        timer = Timer(self, call)
+        heapq.heappush(self._heap, (when, next(self._numbers), timer))
+        if self._heap[0][0] == when:
             self._changed.set()
-        return bell
+        return timer
 
     def cancelled(self) -> None:
+        """Count a cancelled timer, and rebuild the heap if most of it is cancelled."""
         self._cancelled += 1
-        if self._cancelled > COMPACT and 2 * self._cancelled > len(self._entries):
-            self._entries = [entry for entry in self._entries if entry[2].call is not None]
-            heapq.heapify(self._entries)
+        if self._cancelled > COMPACT and 2 * self._cancelled > len(self._heap):
+            self._heap = [each for each in self._heap if each[2].call is not None]
+            heapq.heapify(self._heap)
             self._cancelled = 0
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Make the calls when they are due, until cancelled."""
         while True:
             self._changed.clear()
-            self._ring()
-            await self._until_next()
+            self._call_due()
+            await self._wait_for_next()
 
-    def _ring(self) -> None:
+    def _call_due(self) -> None:
         now = self._clock.monotonic()
-        while self._entries and self._entries[0][0] <= now:
-            bell = heapq.heappop(self._entries)[2]
-            call, bell.call = bell.call, None
+        while self._heap and self._heap[0][0] <= now:
+            timer = heapq.heappop(self._heap)[2]
+            call, timer.call = timer.call, None
             if call is None:
                 self._cancelled -= 1
                 continue
             try:
                 call()
-            except Exception as error:  # noqa: BLE001  the others must ring too
-                LOGGER.warning("a timeout could not be carried out: %s", error, exc_info=error)
+            except Exception as error:  # noqa: BLE001  the other timers must still be called
+                LOGGER.warning("a timer's call failed: %s", error, exc_info=error)
 
-    async def _until_next(self) -> None:
-        if not self._entries:
+    async def _wait_for_next(self) -> None:
+        if not self._heap:
             await self._changed.wait()
             return
-        wait = self._entries[0][0] - self._clock.monotonic()
+        wait = self._heap[0][0] - self._clock.monotonic()
         await first_of(self._changed, self._clock, wait)
 
 
 async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
-    """Wait for the event, but no longer than `seconds` by this clock. Whether the event came."""
+    """Wait for the event, at most `seconds` by this clock. True if the event is set."""
     if event.is_set() or seconds <= 0:
         return event.is_set()
     if isinstance(clock, SystemClock):
@@ -100,7 +101,8 @@ async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
             async with asyncio.timeout(seconds):
                 await event.wait()
         return event.is_set()
-    # Counted from here: the task begins a turn later, and a clock that tests move may have moved by then.
+    # The deadline is computed here: the task starts one loop iteration later, and a test's clock may have
+    # moved by then.
     sleeping = asyncio.ensure_future(_sleep_until(clock, clock.monotonic() + seconds))
     waiting = asyncio.ensure_future(event.wait())
     try:

@@ -1,8 +1,7 @@
-"""Settlements that were applied by a call whose answer was lost: what they set in motion is asked for.
+"""After the commit: free the lease, count, emit events, answer waiters, send wake-ups.
 
-Repeated, such a settlement is answered `applied`, `again`: it happened, but what it ended besides its item is
-not said a second time. A group has been ended by the settlement of one of its members if both ended in the
-same instant: settling writes one instant for all that it ends.
+Nothing is announced before the commit. `LostAnswers` finds out what a commit has caused if its answer was
+lost.
 """
 
 from __future__ import annotations
@@ -10,30 +9,182 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.engine.core import Core
-from treadle.item import Effects, Ended, EndedGroup, Ref
+from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
+from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake
 from treadle.retry import retry_call
 
-from .decide import Die, Succeed
+from .decide import Die, GiveBack, RunAgain, Succeed
+from .held import HeldLease, HeldLeases
 from .settle import BACKOFF, PendingSettlement
 
 
+class AfterCommit:
+    """on_free: called when leases were freed, so that there is room to claim."""
+
+    def __init__(self, core: Core, held: HeldLeases, on_free: Callable[[], None]) -> None:
+        self._core = core
+        self._clock = core.settings.clock
+        self._held = held
+        self._on_free = on_free
+        self._lost_answers = LostAnswers(core, self._conclude)
+
+    def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
+        """The store has answered these for good."""
+        unsure = [pending for pending in batch if pending.outcome is not None and pending.outcome.again]
+        if unsure:
+            self._lost_answers.ask(unsure)
+            batch = [pending for pending in batch if pending not in unsure or pending.otherwise is None]
+        self._conclude(batch, effects)
+        if unsure:
+            self._core.wakeups.ready()  # the first, lost answer named the items that were released
+
+    def lost(self, held: HeldLease, why: Loss) -> None:
+        """Another worker owns the item now, or it has ended. Drop the lease."""
+        if self._held.drop(held.lease) is None:
+            return
+        held.over = True
+        self._count_lost(held, why)
+        self._on_free()
+
+    def _conclude(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
+        """Everything that follows from what is in the store now."""
+        core = self._core
+        ended: list[Ref] = []
+        claimable = effects.doomed > 0 or bool(effects.released)
+        now = (self._clock.monotonic(), self._clock.now())
+        for pending in batch:
+            try:
+                claimable = self._conclude_one(pending, ended, now) or claimable
+            except Exception as error:  # noqa: BLE001  it is settled; go on with the others
+                core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
+        core.announcer.effects(effects)
+        groups = [(group.tenant, group.id) for group in effects.closed]
+        if core.waiters.groups.futures:
+            for group, ref in zip(effects.closed, groups, strict=True):
+                self._answer_group(group, ref)
+        if core.unwatched_groups is not None:
+            for group in effects.closed:
+                core.unwatched_groups.ended(group)
+        core.wakeups.ended(ended, groups)
+        if claimable:
+            core.wakeups.ready()
+        self._on_free()
+
+    def _conclude_one(self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float]) -> bool:
+        """One attempt is over. Returns whether there may be something to claim now."""
+        lease, outcome, core = pending.lease, pending.outcome, self._core
+        held = self._held.drop(lease)
+        if outcome is not None and outcome.verb == "stale":
+            if held is not None:
+                self._count_lost(held, outcome.loss or "taken")
+            return False
+        self._count(pending, held, now)
+        if core.hooks.listening(lease.type):
+            self._emit(pending, held)
+        has_ended = isinstance(pending.decision, Succeed | Die)
+        if has_ended:
+            ref = (lease.tenant, lease.id)
+            ended.append(ref)
+            if ref in core.waiters.items.futures:
+                self._answer_item(pending, ref)
+        if pending.children:
+            core.announcer.queued(pending.children, None if outcome is None else outcome.existing, lease)
+        return bool(pending.children) or not has_ended
+
+    def _count_lost(self, held: HeldLease, why: Loss) -> None:
+        held.bound.metrics.lost(held.started > 0)
+        if self._core.hooks.listening(held.lease.type):
+            at = held.store_time(self._clock.monotonic())
+            self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
+
+    def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
+        """`now`: monotonic and wall-clock time, read once for the whole batch."""
+        lease, ran_here = pending.lease, held is not None
+        metrics = self._core.metrics.of(lease.type) if held is None else held.bound.metrics
+        ran = now[0] - pending.started if pending.started else None
+        total = lease.claimed_at - lease.queued_at + (ran or 0.0)
+        match pending.decision:
+            case Succeed():
+                metrics.succeeded_in(ran, total, lease.attempt, held=ran_here, at=now[1])
+            case Die(reason=reason):
+                metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=ran_here)
+            case RunAgain(kind=kind):
+                metrics.again(kind, ran, held=ran_here)
+            case GiveBack():
+                metrics.released(pending.started > 0, held=ran_here)
+
+    def _emit(self, pending: PendingSettlement, held: HeldLease | None) -> None:
+        lease, emit = pending.lease, self._core.hooks.emit
+        at = lease.claimed_at if held is None else held.store_time(self._clock.monotonic())
+        match pending.decision:
+            case Succeed(plan=plan):
+                emit(from_lease(Succeeded, lease, at, result=plan.value))
+            case RunAgain(kind="retry", error=error):
+                emit(from_lease(Failed, lease, at, error=error or _unknown_error(), will_retry=True))
+            case RunAgain(delay=delay, run_at=run_at):
+                emit(from_lease(Deferred, lease, at, run_at=at + delay if run_at is None else run_at))
+            case Die(reason=reason, error=error):
+                if reason == "expired":
+                    emit(from_lease(Expired, lease, at, deadline=lease.deadline or at))
+                elif error is not None:
+                    emit(from_lease(Failed, lease, at, error=error, will_retry=False))
+                emit(from_lease(Dead, lease, at, reason=reason, error=error))
+            case GiveBack():
+                pass
+
+    def _answer_item(self, pending: PendingSettlement, ref: Ref) -> None:
+        """Answer the waiters of this process without asking the store."""
+        lease = pending.lease
+        state = ItemState(
+            id=lease.id, type=lease.type, status="success", tenant=lease.tenant, group_id=lease.group_id
+        )
+        state.attempt, state.result = lease.attempt, pending.result
+        if isinstance(pending.decision, Die):
+            failure = pending.decision.failure
+            state.status, state.reason = "dead", pending.decision.reason
+            state.error, state.error_type = str(failure), failure.type
+        self._core.waiters.answer_item(ref, state)
+
+    def _answer_group(self, group: EndedGroup, ref: Ref) -> None:
+        """The same for a group with a value. A group without one may have failed: the store is asked."""
+        if ref not in self._core.waiters.groups.futures:
+            return
+        if group.value is None:
+            self._core.waiters.receive(Wake(groups=(ref,)))
+            return
+        state = GroupState(id=group.id, tenant=group.tenant, type=group.type, open=0)
+        state.value, state.contributed = group.value, True
+        self._core.waiters.answer_group(ref, state)
+
+
+def _unknown_error() -> Exception:
+    return RuntimeError("the error of this attempt is not known here")
+
+
 class LostAnswers:
+    """Asks what settlements have caused that were applied by a call whose answer was lost.
+
+    Repeated, such a settlement is answered `applied` with `again`: it was applied, but the answer does not
+    repeat which group it ended. The store is asked for the group. If it ended at the same instant as the
+    item, the settlement ended it: a settlement writes one instant for everything that it ends.
+    """
+
     def __init__(self, core: Core, conclude: Callable[[Sequence[PendingSettlement], Effects], None]) -> None:
         self._core = core
         self._conclude = conclude
 
-    def ask(self, entries: Sequence[PendingSettlement]) -> None:
-        """Find out what else these ended, and follow it up. Until then whoever waits here polls."""
-        self._core.tasks.start(self._follow(entries), "settle")
+    def ask(self, batch: Sequence[PendingSettlement]) -> None:
+        """Find out, in a task, what else these ended, and conclude it. Meanwhile waiters here poll."""
+        self._core.tasks.start(self._ask(batch), "settle")
 
-    async def _follow(self, entries: Sequence[PendingSettlement]) -> None:
-        items = [_item(entry) for entry in entries]
-        groups = list(dict.fromkeys(_group(entry) for entry in entries))
-        ended = await self._look(items, groups)
-        doubtful = [_truth(entry, ended) for entry in entries if entry.otherwise is not None]
-        self._conclude(doubtful, Effects(closed=_closed(entries, ended)))
+    async def _ask(self, batch: Sequence[PendingSettlement]) -> None:
+        items = [_item(pending) for pending in batch]
+        groups = list(dict.fromkeys(_group(pending) for pending in batch))
+        ended = await self._read(items, groups)
+        doubtful = [_applied(pending, ended) for pending in batch if pending.otherwise is not None]
+        self._conclude(doubtful, Effects(closed=ended_groups(batch, ended)))
 
-    async def _look(self, items: list[Ref], groups: list[Ref]) -> Ended:
+    async def _read(self, items: list[Ref], groups: list[Ref]) -> Ended:
         settings = self._core.settings
         return await retry_call(
             lambda: self._core.backend.ended(items, groups),
@@ -44,23 +195,23 @@ class LostAnswers:
         )
 
 
-def _truth(entry: PendingSettlement, ended: Ended) -> PendingSettlement:
-    """Of the two that may have been applied, the one that was."""
-    state = ended.items.get(_item(entry))
-    assert entry.otherwise is not None
-    return entry.otherwise if state is not None and state.status == "success" else entry
+def _applied(pending: PendingSettlement, ended: Ended) -> PendingSettlement:
+    """Of the two settlements that may have been applied, the one that was."""
+    state = ended.items.get(_item(pending))
+    assert pending.otherwise is not None
+    return pending.otherwise if state is not None and state.status == "success" else pending
 
 
-def _closed(entries: Sequence[PendingSettlement], ended: Ended) -> tuple[EndedGroup, ...]:
-    """The groups that ended together with one of these. What was to be run again has ended nothing, even
-    if it has ended since: whoever ended it says so."""
+def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[EndedGroup, ...]:
+    """The groups that ended together with one of these items. A settlement that runs its item again ends no
+    group: if the item has ended since, the later settlement announces that. Public: a mutant replaces it."""
     together: set[Ref] = set()
-    for entry in entries:
-        if not isinstance(entry.decision, Succeed | Die):
+    for pending in batch:
+        if not isinstance(pending.decision, Succeed | Die):
             continue
-        item, group = ended.items.get(_item(entry)), ended.groups.get(_group(entry))
+        item, group = ended.items.get(_item(pending)), ended.groups.get(_group(pending))
         if item is not None and group is not None and item.ended_at == group.ended_at:
-            together.add(_group(entry))
+            together.add(_group(pending))
     return tuple(
         EndedGroup(
             group.id, group.tenant, group.value if isinstance(group.value, bytes) else None, group.type
@@ -70,9 +221,9 @@ def _closed(entries: Sequence[PendingSettlement], ended: Ended) -> tuple[EndedGr
     )
 
 
-def _item(entry: PendingSettlement) -> Ref:
-    return (entry.lease.tenant, entry.lease.id)
+def _item(pending: PendingSettlement) -> Ref:
+    return (pending.lease.tenant, pending.lease.id)
 
 
-def _group(entry: PendingSettlement) -> Ref:
-    return (entry.lease.tenant, entry.lease.group_id)
+def _group(pending: PendingSettlement) -> Ref:
+    return (pending.lease.tenant, pending.lease.group_id)

@@ -1,10 +1,10 @@
-"""Run: one attempt of one item, inside its own task.
+"""Attempt: one attempt of one item, inside its own task.
 
-    accept -> middleware onion -> handler -> decide -> hand the decision over
+    accept -> middleware -> handler -> decide -> hand the decision to the settler
 
-Whatever stops an attempt from outside (a timeout, a deadline, a lost lease, a shutdown) does it through
-`interrupt`: the reason is noted, the handler is told, then its task is cancelled. A handler that will not end
-is given up after a grace: it is settled without it, and keeps its slot until it does end.
+Everything that stops an attempt from outside (a timeout, a deadline, a lost lease, a shutdown) goes through
+`interrupt`: it notes the reason, sets it in the handler's context and cancels its task. A handler that does
+not end within a grace period is settled without waiting for it. It keeps its place in the doer until it ends.
 """
 
 from __future__ import annotations
@@ -13,335 +13,301 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
-from treadle.clock import Clock
 from treadle.context import Context, ContextServices, created_results, set_interrupt
-from treadle.engine.settings import Middleware
-from treadle.engine.submit.build_item import retry_of, timeout_of
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
+from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
-from treadle.flow_control import Accept, AcceptInfo, FailureInfo
-from treadle.item import Loss
-from treadle.retry import Retry, merge_retry
+from treadle.events import Started, from_lease
+from treadle.flow_control import AcceptInfo
 from treadle.work_type import arguments_of
 
-from .decide import Classified, Decision, Die, failure_of, raised, returned
+from .after_commit import AfterCommit
+from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned
 from .held import LOST, HeldLease, Stop
-from .settle import GiveBack
+from .settle import Settler
 
 if TYPE_CHECKING:
     from .process_pool import ProcessPool
 
 CANCEL_GRACE = 1.0
-"""How long a cancelled handler may take to end before it is settled without it."""
-
-
-class Desk(Protocol):
-    """Where a runner hands over what it decided."""
-
-    def begun(self, active: HeldLease) -> None: ...
-
-    def decided(self, active: HeldLease, decision: Decision | GiveBack) -> None: ...
-
-    async def decided_within(self, active: HeldLease, decision: Decision | GiveBack) -> None:
-        """The same, inside the handler's own transaction."""
-        ...
-
-    def lost(self, active: HeldLease, why: Loss) -> None: ...
-
-    def classifier_failed(self, error: Exception) -> None: ...
+"""Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
 
 
 class AttemptRunner:
     def __init__(
         self,
-        desk: Desk,
+        core: Core,
+        worker: WorkerSettings,
         services: ContextServices,
-        clock: Clock,
-        draw: Callable[[], float],
-        *,
-        middleware: Sequence[Middleware] = (),
-        accept: Accept | None = None,
-        decline_delay: float = 1.0,
-        interrupt_grace: float = 0.0,
-        threads: int = 32,
-        processes: int | None = None,
+        settler: Settler,
+        after_commit: AfterCommit,
+        failures: FailureDecider,
     ) -> None:
-        self._desk = desk
+        self._clock = core.settings.clock
+        self._hooks = core.hooks
         self._services = services
-        self._clock = clock
-        self._draw = draw
-        self._middleware = tuple(middleware)
-        self._accept = accept
-        self._decline_delay = decline_delay
-        self._grace = interrupt_grace
-        self._threads = threads
-        self._threads_taken = 0
-        self._process_count = processes
-        self._executor: ThreadPoolExecutor | None = None
-        self._pool: ProcessPool | None = None
+        self._settler = settler
+        self._after_commit = after_commit
+        self._failures = failures
+        self._middleware = worker.middleware
+        self._accept = worker.accept
+        self._decline_delay = core.settings.poll_interval
+        self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.alarm = Timers(clock)
+        self.executors = Executors(worker.threads, worker.processes)
+        self.timers = Timers(self._clock)
 
     # -- one attempt -----------------------------------------------------------------------------------
 
-    async def run(self, active: HeldLease) -> None:
+    async def run(self, held: HeldLease) -> None:
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # a system call: not for every job
-        active.task = asyncio.current_task(self._loop)
-        if active.stop is not None:
-            self._stopped(active)
+            self._loop = asyncio.get_running_loop()  # a system call: not once per item
+        held.task = asyncio.current_task(self._loop)
+        if held.stop is not None:
+            self._settle_stopped(held)
             return
-        if self._accept is not None and not await self.accepted(active):
+        if self._accept is not None and not await self.accepted(held):
             return
-        if active.bound.run_in == "process":
-            await self._processes().ready()  # a child takes a while to start: not on the attempt's time
-        self.begin(active)
-        # Here and not in coroutines of their own: each would cost every job about a microsecond.
+        if held.bound.run_in == "process":
+            await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
+        self.begin(held)
+        # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._invoke(active)
-        except BaseException as error:  # noqa: BLE001  also SystemExit and friends: the worker goes on
-            decision = self.verdict(active, None, error)
+            value = await self._invoke(held)
+        except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
+            decision = self.decide(held, None, error)
         else:
-            decision = self.verdict(active, value, None)
-        if decision is None or active.over:
+            decision = self.decide(held, value, None)
+        if decision is None or held.over:
             return
-        active.over = True
-        if active.transaction is None:
-            self._desk.decided(active, decision)
+        held.over = True
+        if held.transaction is None:
+            self._settler.decided(held, decision)
         else:
-            await self._desk.decided_within(active, decision)
+            await self._settler.decided_within(held, decision)
 
-    def begin(self, active: HeldLease) -> None:
-        active.started = self._clock.monotonic()
-        self._desk.begun(active)
-        self._watch(active)
+    async def accepted(self, held: HeldLease) -> bool:
+        """Ask the `accept` hook. If it declines, the lease is given back."""
+        if self._accept is None:
+            return True
+        lease = held.lease
+        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
+        try:
+            answer = self._accept(info)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # noqa: BLE001  reported; the item is left to another worker
+            self._hooks.report(error, "hook", "accept failed")
+            answer = False
+        if not answer:
+            held.over = True
+            self._settler.decided(held, GiveBack(self._decline_delay))
+        return bool(answer)
 
-    def verdict(
-        self, active: HeldLease, value: Any, error: BaseException | None
-    ) -> Decision | GiveBack | None:
-        """What it comes to that the handler returned `value`, or raised `error`; None if that is nobody's
-        business any more."""
-        if active.over:
+    def begin(self, held: HeldLease) -> None:
+        """Note that the handler starts now: metrics, event, timers."""
+        held.started = self._clock.monotonic()
+        lease, at = held.lease, held.store_time(held.started)
+        held.bound.metrics.began(at - lease.due_at)
+        if self._hooks.listening(lease.type):
+            self._hooks.emit(from_lease(Started, lease, at))
+        self.start_timers(held)
+
+    def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | GiveBack | None:
+        """Turn the handler's return value or exception into a decision. None if the attempt is already
+        settled, or its lease is lost."""
+        if held.over:
             return None
-        if active.stop is not None and _overrides(active.stop, error):
-            return self._interrupted(active)
+        if held.stop is not None and _overrides(held.stop, error):
+            return self._decide_stopped(held)
         if error is not None:
-            return self.failure(active, error)
-        created = created_results(active.ctx) if active.ctx is not None else ()
-        return returned(active.lease, value, created, active.bound.strict)
-
-    def failure(self, active: HeldLease, error: BaseException) -> Decision:
-        """What an attempt that failed with `error` comes to."""
-        retry = retry_of(active.stored, active.bound.retry)
-        try:
-            return self._raised(active, error, retry)
-        except Exception as own:  # noqa: BLE001  a throwing backoff is as good as none
-            self._desk.classifier_failed(own)
-            return self._raised(active, error, merge_retry(retry, Retry(backoff=None)))
-
-    def _raised(self, active: HeldLease, error: BaseException, retry: Retry) -> Decision:
-        now = active.store_time(self._clock.monotonic())
-        return raised(active.lease, error, functools.partial(self._classify, active), retry, now, self._draw)
-
-    def _classify(self, active: HeldLease, error: BaseException) -> Classified:
-        if active.bound.on_failure is None:
-            return None
-        lease = active.lease
-        try:
-            info = FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
-            return cast("Classified", active.bound.on_failure(error, info))
-        except Exception as own:  # noqa: BLE001  a throwing classifier means retry
-            self._desk.classifier_failed(own)
-            return None
+            return self._failures.decide(held, error)
+        created = created_results(held.ctx) if held.ctx is not None else ()
+        return returned(held.lease, value, created, held.bound.strict)
 
     # -- calling the handler ---------------------------------------------------------------------------
 
-    def _invoke(self, active: HeldLease) -> Awaitable[Any]:
-        bound = active.bound
+    def _invoke(self, held: HeldLease) -> Awaitable[Any]:
+        bound = held.bound
         if bound.wants_context or self._middleware:
-            active.ctx = Context(active.lease, self._services, self._log_fields(active))
+            held.ctx = Context(held.lease, self._services, self._log_fields(held))
             if self._middleware:
-                return self._onion(active, 0, [])
-        return self._call(active)
+                return self._call_through(held, 0, [])
+        return self._call(held)
 
-    def _log_fields(self, active: HeldLease) -> Callable[[], Any] | None:
-        log_context = active.bound.log_context
-        return None if log_context is None else functools.partial(log_context, active.input)
+    def _log_fields(self, held: HeldLease) -> Callable[[], Any] | None:
+        log_context = held.bound.log_context
+        return None if log_context is None else functools.partial(log_context, held.input)
 
-    async def _onion(self, active: HeldLease, layer: int, seen: list[Any]) -> Any:
-        """Middlewares around the handler. One that returns None leaves the handler's value as it is, so
-        that forgetting to pass it on loses nothing."""
+    async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
+        """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
+        a middleware that forgets to return it loses nothing."""
         if layer == len(self._middleware):
-            seen.append(await self._call(active))
+            seen.append(await self._call(held))
             return seen[-1]
-        assert active.ctx is not None
-        value = await self._middleware[layer](
-            active.ctx, functools.partial(self._onion, active, layer + 1, seen)
-        )
+        assert held.ctx is not None
+        call_next = functools.partial(self._call_through, held, layer + 1, seen)
+        value = await self._middleware[layer](held.ctx, call_next)
         return seen[-1] if value is None and seen else value
 
-    def _call(self, active: HeldLease) -> Awaitable[Any]:
-        bound = active.bound
-        args, kwargs = arguments_of(bound.type).call(active.input)
+    def _call(self, held: HeldLease) -> Awaitable[Any]:
+        bound = held.bound
+        args, kwargs = arguments_of(bound.type).call(held.input)
         if bound.wants_context:
-            args = (active.ctx, *args)
-        return self.call(active, args, kwargs)
+            args = (held.ctx, *args)
+        return self.call(held, args, kwargs)
 
-    def call(self, active: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        """Call the handler where its type says."""
-        bound = active.bound
+    def call(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+        """Call the handler on the loop, in a thread or in a process, as its type says."""
+        bound = held.bound
         if bound.is_async and bound.run_in == "loop":
             call: Awaitable[Any] = bound.fn(*args, **kwargs)
             return call
         if bound.run_in == "process":
-            return self._in_process(active, args, kwargs)
+            return self.executors.processes().run(bound.fn, args, kwargs, name=bound.name)
         if bound.run_in == "thread":
-            return self._in_thread(active, args, kwargs)
-        return _on_loop(bound.fn, args, kwargs)
+            return self._call_in_thread(held, args, kwargs)
+        return _call_on_loop(bound.fn, args, kwargs)
 
-    async def _in_thread(self, active: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A thread cannot be stopped: the attempt may be settled early, the slot stays taken."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="treadle")
-        call = functools.partial(contextvars.copy_context().run, active.bound.fn, *args, **kwargs)
-        self._threads_taken += 1
-        future = asyncio.get_running_loop().run_in_executor(self._executor, _caught, call)
+    async def _call_in_thread(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
+        call = functools.partial(contextvars.copy_context().run, held.bound.fn, *args, **kwargs)
+        future = self.executors.start_thread(functools.partial(_caught, call))
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if active.stop is not None and not active.over:
-                self._stopped(active)
-            await _ended(future)
+            if held.stop is not None and not held.over:
+                self._settle_stopped(held)
+            await _wait_for_thread(future)
             raise
-        finally:
-            self._threads_taken -= 1
         if error is not None:
             raise error
         return value
 
-    async def _in_process(self, active: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return await self._processes().run(active.bound.fn, args, kwargs, name=active.bound.name)
-
-    def _processes(self) -> ProcessPool:
-        if self._pool is None:
-            from .process_pool import (
-                ProcessPool,  # few have handlers that run in processes: it takes time to load
-            )
-
-            self._pool = ProcessPool(self._process_count)
-        return self._pool
-
-    def room(self, run_in: str) -> int | None:
-        """How many more handlers of that kind can start now; None: no bound here."""
-        if run_in == "thread":
-            return max(0, self._threads - self._threads_taken)
-        return self._processes().room() if run_in == "process" else None
-
     # -- stopping an attempt ---------------------------------------------------------------------------
 
-    def _watch(self, active: HeldLease) -> None:
-        lease = active.lease
-        timeout = timeout_of(active.stored, active.bound.timeout)
+    def start_timers(self, held: HeldLease) -> None:
+        """Interrupt the attempt at its timeout and at its deadline. Public: a mutant replaces it."""
+        lease = held.lease
+        timeout = timeout_of(held.stored, held.bound.timeout)
         if timeout is None and lease.deadline is None:
             return
         if timeout is not None:
-            bell = self.alarm.after(timeout, functools.partial(self.interrupt, active, "timeout"))
-            active.bells = (*active.bells, bell)
+            timer = self.timers.after(timeout, functools.partial(self.interrupt, held, "timeout"))
+            held.timers = (*held.timers, timer)
         if lease.deadline is not None:
-            left = lease.deadline - active.store_time(self._clock.monotonic())
-            bell = self.alarm.after(left, functools.partial(self.interrupt, active, "deadline"))
-            active.bells = (*active.bells, bell)
+            left = lease.deadline - held.store_time(self._clock.monotonic())
+            timer = self.timers.after(left, functools.partial(self.interrupt, held, "deadline"))
+            held.timers = (*held.timers, timer)
 
-    def interrupt(self, active: HeldLease, reason: Stop) -> None:
-        """Stop an attempt. The first reason stays, except that `stopping` gives way to any other."""
-        if active.over or active.stop not in (None, "stopping"):
+    def interrupt(self, held: HeldLease, reason: Stop) -> None:
+        """Stop an attempt. The first reason stays, except that any other reason replaces `stopping`."""
+        if held.over or held.stop not in (None, "stopping"):
             return
-        active.stop = reason
-        if active.ctx is not None and reason != "timeout":
-            set_interrupt(active.ctx.interrupt, reason)
+        held.stop = reason
+        if held.ctx is not None and reason != "timeout":
+            set_interrupt(held.ctx.interrupt, reason)
         if reason == "stopping":
             return
         if self._grace and reason != "timeout":
-            self.alarm.after(self._grace, functools.partial(self.cancel, active))
+            self.timers.after(self._grace, functools.partial(self.cancel, held))
         else:
-            self.cancel(active)
+            self.cancel(held)
 
-    def cancel(self, active: HeldLease) -> None:
-        """Cancel the handler's task, and give it up if it will not end."""
-        if active.over:
+    def cancel(self, held: HeldLease) -> None:
+        """Cancel the handler's task. After `CANCEL_GRACE` the attempt is settled without it. Public: a mutant
+        replaces it."""
+        if held.over:
             return
-        # One of a batch ends by itself; only a timeout is the whole call's.
-        running = active.carrier if active.carrier is not None and active.stop == "timeout" else active
+        # Only a timeout stops the whole call of a batch. Other reasons end one of its items.
+        running = held.carrier if held.carrier is not None and held.stop == "timeout" else held
         if running.task is None:
-            self._stopped(active)
+            self._settle_stopped(held)
             return
-        if running is active or running.stop is None:
-            running.stop = active.stop
+        if running is held or running.stop is None:
+            running.stop = held.stop
             running.task.cancel()
-        self.alarm.after(CANCEL_GRACE, functools.partial(self._stopped, active))
+        self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
 
-    def _stopped(self, active: HeldLease) -> None:
-        """Settle an attempt that is being stopped, whatever its handler still does."""
-        for member in active.members:
-            member.stop = member.stop or active.stop
-            self._stopped(member)
-        if active.over or active.transaction is not None or active.members:
+    def _settle_stopped(self, held: HeldLease) -> None:
+        """Settle an attempt that is being stopped, even if its handler still runs."""
+        for member in held.members:
+            member.stop = member.stop or held.stop
+            self._settle_stopped(member)
+        if held.over or held.transaction is not None or held.members:
             return
-        decision = self._interrupted(active)
-        active.over = True
+        decision = self._decide_stopped(held)
+        held.over = True
         if decision is not None:
-            self._desk.decided(active, decision)
+            self._settler.decided(held, decision)
 
-    def _interrupted(self, active: HeldLease) -> Decision | GiveBack | None:
-        lease = active.lease
-        match active.stop:
+    def _decide_stopped(self, held: HeldLease) -> Decision | GiveBack | None:
+        lease = held.lease
+        match held.stop:
             case "timeout":
-                timeout = timeout_of(active.stored, active.bound.timeout) or 0.0
-                return self.failure(active, AttemptTimeout(lease.id, timeout))
+                timeout = timeout_of(held.stored, held.bound.timeout) or 0.0
+                return self._failures.decide(held, AttemptTimeout(lease.id, timeout))
             case "deadline":
                 late = DeadlineExceeded(lease.id, lease.deadline or 0.0)
                 return Die("expired", failure_of(late), late)
             case "stopping" | "error" | None:
                 return GiveBack()
             case "taken" | "completed" | "cancelled" | "not_found" as why:
-                self._desk.lost(active, why)
+                self._after_commit.lost(held, why)
                 return None
 
-    # -- before and after ------------------------------------------------------------------------------
 
-    async def accepted(self, active: HeldLease) -> bool:
-        """What `accept` says; False: it was given back."""
-        if self._accept is None:
-            return True
-        lease = active.lease
-        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, active.input)
-        try:
-            answer = self._accept(info)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001  reported; the item is not this worker's to lose
-            self._desk.classifier_failed(error)
-            answer = False
-        if not answer:
-            active.over = True
-            self._desk.decided(active, GiveBack(self._decline_delay))
-        return bool(answer)
+class Executors:
+    """The threads and processes in which sync handlers run, started when first needed."""
+
+    def __init__(self, threads: int, processes: int | None) -> None:
+        self._threads = threads
+        self._threads_used = 0
+        self._executor: ThreadPoolExecutor | None = None
+        self._process_count = processes
+        self._processes: ProcessPool | None = None
+
+    def start_thread(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="treadle")
+        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        self._threads_used += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self._threads_used -= 1
+
+    def processes(self) -> ProcessPool:
+        if self._processes is None:
+            from .process_pool import ProcessPool  # it takes time to load, and few apps need it
+
+            self._processes = ProcessPool(self._process_count)
+        return self._processes
+
+    def room(self, run_in: str) -> int | None:
+        """How many more handlers of that kind can start now; None: any number."""
+        if run_in == "thread":
+            return max(0, self._threads - self._threads_used)
+        return self.processes().room() if run_in == "process" else None
 
     async def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        if self._processes is not None:
+            await self._processes.close()
+            self._processes = None
 
 
 async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """What a handler returned, or what it raised: also SystemExit and friends, since the worker goes on."""
+    """What a handler returned or raised. Also SystemExit and the like: the worker goes on."""
     try:
         return await call, None
     except BaseException as error:  # noqa: BLE001
@@ -349,7 +315,7 @@ async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 
 def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """As `outcome`, in a thread: futures do not carry every error (StopIteration, GeneratorExit)."""
+    """As `outcome`, in a thread. Futures do not carry every error (StopIteration, GeneratorExit)."""
     try:
         return call(), None
     except BaseException as error:  # noqa: BLE001
@@ -357,19 +323,19 @@ def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 def _overrides(stop: Stop, error: BaseException | None) -> bool:
-    """Whether a reason to stop beats what the handler itself came back with: a shutdown does only if the
-    handler heeded it (`LeaseLost` is what `raise_if_set` raises), or did not come back by itself."""
-    heeded = isinstance(error, asyncio.CancelledError | LeaseLost)
-    return heeded or stop in LOST or stop in ("timeout", "deadline")
+    """Whether the reason to stop counts more than the handler's own outcome. A shutdown does so only if it
+    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
+    ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
+    return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
 
 
-async def _on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = fn(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
 
-async def _ended(future: asyncio.Future[Any]) -> None:
-    """Wait for a thread, whatever it comes back with."""
+async def _wait_for_thread(future: asyncio.Future[Any]) -> None:
+    """Wait until a thread has ended, and ignore its outcome."""
     while not future.done():
         await asyncio.wait({future})
     if not future.cancelled():

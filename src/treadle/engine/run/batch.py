@@ -1,7 +1,8 @@
-"""Batch: items of one type that share a call of its handler.
+"""Batch: items of one type that share one call of its handler.
 
-Flushed at `size`, or `max_wait` after the first. Outputs align with inputs by index; an exception in the list
-of outputs fails only its item; a wrong length, or a raise, fails them all, each down its own retry.
+A batch is called when it has `size` items, or `max_wait` after the first. Outputs align with inputs by index.
+An exception in the list of outputs fails its item only. A wrong length, or a raised exception, fails all
+items, and each follows its own retry policy.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from treadle.engine.submit.build_item import PLAIN
 from treadle.errors import BadResultError
 
 from .attempt import AttemptRunner, outcome
-from .desk import Desk
 from .held import BoundType, HeldLease
+from .settle import Settler
 
 Start: TypeAlias = Callable[[BoundType, HeldLease, Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -29,32 +30,35 @@ class WrongLength(ValueError):
 
 
 class Batches:
-    """The buffers of a worker, one per batch type. The type's doer bounds batches in flight."""
+    """The buffers of a worker, one per batch type. The type's doer limits how many batches run at once.
 
-    def __init__(self, runner: AttemptRunner, desk: Desk, start: Start) -> None:
+    start: hands a full batch to its doer.
+    """
+
+    def __init__(self, runner: AttemptRunner, settler: Settler, start: Start) -> None:
         self._runner = runner
-        self._desk = desk
+        self._settler = settler
         self._start = start
         self._buffers: dict[str, list[HeldLease]] = {}
 
     def room(self, bound: BoundType, batches: int) -> int:
-        """How many more items to claim, given how many batches may start now."""
+        """How many more items to claim if so many batches may start now."""
         batch = bound.type.batch
         assert batch is not None
         return max(0, batches * batch.size - len(self._buffers.get(bound.name, ())))
 
-    def add(self, active: HeldLease) -> None:
-        bound = active.bound
+    def add(self, held: HeldLease) -> None:
+        bound = held.bound
         batch = bound.type.batch
         assert batch is not None
         buffer = self._buffers.setdefault(bound.name, [])
-        buffer.append(active)
+        buffer.append(held)
         if len(buffer) >= batch.size:
-            buffer[:] = _live(buffer)
+            buffer[:] = _unfinished(buffer)
         if len(buffer) >= batch.size:
             self._flush(bound, buffer)
         elif len(buffer) == 1:
-            self._runner.alarm.after(batch.max_wait, functools.partial(self._flush, bound, buffer))
+            self._runner.timers.after(batch.max_wait, functools.partial(self._flush, bound, buffer))
 
     def flush(self) -> None:
         """Run what has been collected, full or not."""
@@ -62,51 +66,51 @@ class Batches:
             if buffer:
                 self._flush(buffer[0].bound, buffer)
 
-    def drop(self) -> list[HeldLease]:
-        """Forget what has been collected, and give it back."""
-        actives = [active for buffer in self._buffers.values() for active in buffer]
+    def clear(self) -> list[HeldLease]:
+        """Empty the buffers and return what was in them."""
+        collected = [held for buffer in self._buffers.values() for held in buffer]
         self._buffers.clear()
-        return actives
+        return collected
 
     def _flush(self, bound: BoundType, buffer: list[HeldLease]) -> None:
         if self._buffers.get(bound.name) is not buffer:
-            return  # it was full before its time was up
+            return  # it was full before `max_wait`
         del self._buffers[bound.name]
-        actives = _live(buffer)
-        buffer.clear()  # its alarm may hold it for a while
-        if actives:
-            self._start(bound, actives[0], functools.partial(self._run, bound, actives))
+        items = _unfinished(buffer)
+        buffer.clear()  # its timer may refer to it for a while
+        if items:
+            self._start(bound, items[0], functools.partial(self._run, bound, items))
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
-        actives = _live([active for active in _live(collected) if await self._runner.accepted(active)])
-        if not actives:
+        items = _unfinished([held for held in _unfinished(collected) if await self._runner.accepted(held)])
+        if not items:
             return
-        # The call is one attempt for all of them. It can be stopped as a whole only: by its timeout, or when
-        # the worker stops. What stops one item (a cancel, a deadline) takes its share of the outcome away.
-        carrier = HeldLease(actives[0].lease, bound, {}, PLAIN, actives[0].received)
+        # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
+        # cancelled or expired item loses its part of the outcome.
+        carrier = HeldLease(items[0].lease, bound, {}, PLAIN, items[0].received)
         carrier.task = asyncio.current_task()
-        carrier.members = actives
-        for active in actives:
-            self._runner.begin(active)
-            active.carrier = carrier
-        inputs = [next(iter(active.input.values())) for active in actives]
+        carrier.members = items
+        for held in items:
+            self._runner.begin(held)
+            held.carrier = carrier
+        inputs = [next(iter(held.input.values())) for held in items]
         value, error = await outcome(self._runner.call(carrier, (inputs,), {}))
         carrier.over = True
-        for active, output in zip(actives, _outputs(bound, len(actives), value, error), strict=True):
-            self._decide(active, carrier, output)
+        for held, output in zip(items, _outputs(bound, len(items), value, error), strict=True):
+            self._settle(held, carrier, output)
 
-    def _decide(self, active: HeldLease, carrier: HeldLease, output: object) -> None:
-        active.stop = active.stop or carrier.stop
+    def _settle(self, held: HeldLease, carrier: HeldLease, output: object) -> None:
+        held.stop = held.stop or carrier.stop
         error = output if isinstance(output, BaseException) else None
-        decision = self._runner.verdict(active, None if error is not None else output, error)
+        decision = self._runner.decide(held, None if error is not None else output, error)
         if decision is not None:
-            active.over = True
-            self._desk.decided(active, decision)
+            held.over = True
+            self._settler.decided(held, decision)
 
 
-def _live(actives: list[HeldLease]) -> list[HeldLease]:
-    """Those that nobody has settled, or taken away, while they waited."""
-    return [active for active in actives if not active.over]
+def _unfinished(items: list[HeldLease]) -> list[HeldLease]:
+    """Those that were neither settled nor lost while they waited."""
+    return [held for held in items if not held.over]
 
 
 def _outputs(bound: BoundType, count: int, value: object, error: BaseException | None) -> Sequence[object]:

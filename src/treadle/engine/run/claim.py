@@ -1,94 +1,72 @@
-"""Claim: ask the store for work whenever there is room and reason to.
+"""Claim: ask the store for work whenever there is room and a reason to ask.
 
-Reasons: a signal that something is ready, a slot that came free, an item that is due; the poll is the net.
+Reasons: a wake-up says that something is ready, a lease was freed, an item is due. The poll catches wake-ups
+that were lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Protocol
 
-import msgspec
-
-from treadle.backend import Backend
-from treadle.clock import Clock
-from treadle.engine.hooks import Hooks
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
-from treadle.item import Claim, Demand, Lease
+from treadle.flow_control import BackpressureInfo
+from treadle.item import Claim, Demand
 from treadle.retry import Retry
+
+from .dispatch import Dispatcher
+from .heartbeat import HeartbeatLoop
+from .held import HeldLeases
 
 BACKOFF = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 IDLE_AFTER = 3
-"""So many empty claims in a row and the poll slows down: signals do the work."""
+"""After so many empty claims in a row the poll slows down: wake-ups announce new work."""
 IDLE_FACTOR = 4.0
-"""By so much: with a beat every other interval, and a look now and then for those who wait, an idle worker
-asks the store less than once per interval in all."""
-
+"""How much it slows down. With a heartbeat every other interval, and an occasional look for waiters, an idle
+worker calls the store less than once per interval in all."""
 JITTER = 0.2
-"""Polls come up to so much sooner, so that of several workers none is always the first to ask."""
-
-
-class Room(Protocol):
-    """What the claimer asks of the worker."""
-
-    def demand(self) -> Demand | None:
-        """What there is room for; None: for nothing, not even verdicts."""
-        ...
-
-    def take(self, leases: tuple[Lease, ...], sent: float) -> None: ...
-
-    def lapsed(self) -> bool:
-        """Whether this worker's lease is over, if nobody has renewed it: a claim would remove_worker it."""
-        ...
-
-    async def revive(self) -> None:
-        """The store says, or would say, that this worker is dead: beat."""
-        ...
-
-    async def orphaned(self) -> bool:
-        """An answer was lost: ask for what it handed out. False: that cannot be asked just now."""
-        ...
-
-    async def pause(self) -> float:
-        """Seconds that back-pressure asks to wait, 0 for none."""
-        ...
+"""Polls come earlier by up to this share, so that no worker is always the first to ask."""
 
 
 class Claimer:
     def __init__(
         self,
-        backend: Backend,
-        room: Room,
-        clock: Clock,
-        hooks: Hooks,
-        draw: Callable[[], float],
-        *,
-        poll_interval: float,
-        lease: float,
+        core: Core,
+        worker: WorkerSettings,
+        held: HeldLeases,
+        dispatcher: Dispatcher,
+        heartbeat: HeartbeatLoop,
     ) -> None:
-        self._backend = backend
-        self._room = room
-        self._clock = clock
-        self._hooks = hooks
-        self._draw = draw
-        self._interval = poll_interval
-        self._lease = lease
+        settings = core.settings
+        self._core = core
+        self._backend = core.backend
+        self._worker = worker.worker
+        self._backpressure = worker.backpressure
+        self._held = held
+        self._dispatcher = dispatcher
+        self._heartbeat = heartbeat
+        self._clock = settings.clock
+        self._draw = settings.random.random
+        self._interval = settings.poll_interval
+        self._lease = settings.lease
         self._wake = asyncio.Event()
         self._rotation: object = None
         self._empty = 0
         self._failures = 0
-        self._adrift = False
-        """The store may have handed something out that nobody here knows of."""
+        self._answer_lost = False
+        """The store may have leased items to this worker that it does not know of."""
         self._ask_again: float | None = None
-        """When to ask once more: the request whose answer was lost may have been late instead."""
+        """When to ask for unknown leases once more: the call whose answer was lost may arrive late."""
+        self.recovering = False
+        """Unknown leases are being asked for. Nothing may be leased to this worker meanwhile."""
         self.behind = False
         """Whether the last claim found as much as there was room for, or there was no room."""
         self._begun = 0
         self._nothing = 0
-        """Which claim, counted from 1, was the last to find nothing."""
+        """The number, counted from 1, of the last claim that found nothing."""
         self._found_nothing = asyncio.Event()
 
     def wake(self) -> None:
@@ -97,10 +75,10 @@ class Claimer:
 
     @property
     def idle(self) -> bool:
-        """The last claim found nothing, and nothing was heard of since."""
+        """Whether the last claim found nothing, and nothing has woken the claimer since."""
         return self._empty > 0
 
-    async def empty(self) -> None:
+    async def until_empty(self) -> None:
         """Return when a claim made from now on has found nothing."""
         begun = self._begun
         self.wake()
@@ -112,65 +90,89 @@ class Claimer:
         """Claim until cancelled."""
         while True:
             self._wake.clear()
-            pause = await self._room.pause()
-            if pause > 0:
+            if self._backpressure is not None and (pause := await self._pause()) > 0:
                 await self._clock.sleep(pause)
                 continue
             wait = await self.run_once()
             if wait > 0:
                 await first_of(self._wake, self._clock, wait)
 
-    async def run_once(self) -> float:
-        """One claim, if there is room. How long to wait for a wake before the next; 0 not at all."""
+    async def _pause(self) -> float:
+        """Seconds that the `backpressure` hook asks to wait."""
+        assert self._backpressure is not None
+        info = BackpressureInfo(self._core.metrics, len(self._held.by_token))
         try:
-            await self._recover()
+            answer = self._backpressure(info)
+            return float((await answer if inspect.isawaitable(answer) else answer) or 0.0)
+        except Exception as error:  # noqa: BLE001  reported; pauses one interval
+            self._core.hooks.report(error, "hook", "backpressure failed")
+            return self._interval
+
+    async def run_once(self) -> float:
+        """Claim once, if there is room. Returns the seconds to wait for a wake-up before the next claim."""
+        try:
+            await self.ask_unknown_leases()
             return await self._claim()
-        except Exception as error:  # noqa: BLE001  whatever it is, a worker that stops claiming is worse
+        except Exception as error:  # noqa: BLE001  a worker must not stop claiming
             return await self._failed(error)
 
-    def adrift(self) -> None:
-        """Something was handed out to this worker, and the answer was lost."""
-        self._adrift = True
+    def recover_leases(self) -> None:
+        """An answer that leased items to this worker was lost. Ask for them before the next claim."""
+        self._answer_lost = True
         self._wake.set()
 
-    async def _recover(self) -> None:
-        """Ask for what nobody here knows of: after an answer was lost, and again a lease later."""
-        now, lost = self._clock.monotonic(), self._adrift
-        if not lost and (self._ask_again is None or now < self._ask_again):
+    async def ask_unknown_leases(self) -> None:
+        """Ask for leases that this worker does not know of: after a lost answer, and again one lease duration
+        later. Public: a mutant replaces it."""
+        lost = self._answer_lost
+        if not lost and self._ask_again is None:
             return
-        self._adrift = True
-        if await self._room.orphaned():
-            self._adrift = False
-            self._ask_again = now + self._lease if lost else None
+        sent = self._clock.monotonic()
+        if not lost and self._ask_again is not None and sent < self._ask_again:
+            return
+        self._answer_lost = True
+        if self._core.submitter.leasing:
+            return  # leases whose answer is under way would look unknown
+        self.recovering = True
+        try:
+            leases = await self._backend.unknown_leases(self._worker, self._held.tokens())
+        finally:
+            self.recovering = False
+        self._dispatcher.take(tuple(leases), sent)
+        self._answer_lost = False
+        self._ask_again = sent + self._lease if lost else None
 
     async def _claim(self) -> float:
-        demand = self._room.demand()
+        demand = self._dispatcher.demand(self._rotation)
         if demand is None:
             return self._interval
         self._begun += 1
         try:
-            claim = await finish(self._claimed(demand))
+            claim = await finish(self._claim_and_take(demand))
         except BaseException:
-            self._adrift = True
+            self._answer_lost = True
             raise
         self._failures = 0
         if not claim.alive:
-            await self._room.revive()
+            await self._heartbeat.beat()
             return 0.0
-        return self._next(claim, demand)
+        return self._wait_after(claim, demand)
 
-    async def _claimed(self, demand: Demand) -> Claim:
-        """The claim, and what it handed out in the worker's hands: a cancellation comes before or after."""
-        while self._room.lapsed():
-            # The machine was suspended, maybe during this beat: what runs is still ours if nobody claimed.
-            await self._room.revive()
+    async def _claim_and_take(self, demand: Demand) -> Claim:
+        """Claim, and hand the leases over in the same task: a cancellation cannot come in between."""
         sent = self._clock.monotonic()
-        claim = await self._backend.claim(msgspec.structs.replace(demand, rotation=self._rotation))
+        while sent - self._heartbeat.last_beat > self._lease:
+            # The machine was suspended, perhaps during this very beat. The claim would remove this worker;
+            # after a heartbeat it still owns what no other worker has claimed.
+            await self._heartbeat.beat()
+            sent = self._clock.monotonic()
+        claim = await self._backend.claim(demand)
         self._rotation = claim.rotation
-        self._room.take(claim.leases, sent)
+        self._dispatcher.take(claim.leases, sent)
         return claim
 
-    def _next(self, claim: Claim, demand: Demand) -> float:
+    def _wait_after(self, claim: Claim, demand: Demand) -> float:
+        """Seconds to wait for a wake-up before the next claim."""
         self.behind = (
             len(claim.leases) >= demand.limit
             and sum([lease.verdict is None for lease in claim.leases]) >= demand.limit
@@ -182,18 +184,12 @@ class Claimer:
         if demand.limit:
             self._nothing = self._begun
             self._found_nothing.set()
-        idle = self._empty > IDLE_AFTER and not self._adrift
+        idle = self._empty > IDLE_AFTER and not self._answer_lost
         wait = (self._interval * IDLE_FACTOR if idle else self._interval) * (1.0 - JITTER * self._draw())
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
 
     async def _failed(self, error: Exception) -> float:
         self._failures += 1
-        self._hooks.report(error, "claim", "could not claim; trying again")
+        self._core.hooks.report(error, "claim", "could not claim; trying again")
         await self._clock.sleep(BACKOFF.delay(self._failures, self._draw))
         return 0.0
-
-
-async def resolved(answer: float | Awaitable[float | None] | None) -> float:
-    """What a hook that may be sync or async answers, in seconds."""
-    value = await answer if inspect.isawaitable(answer) else answer
-    return float(value or 0.0)

@@ -1,8 +1,8 @@
-"""EngineServices: what contexts may ask of the engine while a handler runs."""
+"""EngineServices: what the context of a running handler asks of the engine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,19 +13,19 @@ from treadle.engine.wait.wait_result import item_value
 from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
-from .held import HeldLease
+from .held import HeldLease, HeldLeases
 from .settle import PendingSettlement, Settler
 
 
 class EngineServices:
-    """One for all attempts of a worker."""
+    """One for all attempts of a worker. `resources` is what the worker's lifespan yields."""
 
-    def __init__(self, core: Core, worker_id: str, active: Callable[[Context], HeldLease | None]) -> None:
+    def __init__(self, core: Core, worker_id: str, held: HeldLeases, settler: Settler) -> None:
         self._core = core
-        self._active = active
+        self._held = held
+        self._settler = settler
         self.worker_id = worker_id
         self.resources: Any = None
-        self.settler: Settler | None = None
 
     @property
     def keep(self) -> float:
@@ -51,32 +51,31 @@ class EngineServices:
         return await self._core.backend.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
-        active = self._active(ctx)
-        if active is None:
+        held = self._held.find(ctx)
+        if held is None:
             raise InputError("ctx.transaction() is for a handler that is running")
-        if active.transaction is not None:
+        if held.transaction is not None:
             raise InputError("ctx.transaction() can be used once in an attempt")
-        return self._opened(active)
+        return self._open_transaction(held)
 
     @asynccontextmanager
-    async def _opened(self, active: HeldLease) -> AsyncGenerator[Any]:
-        assert self.settler is not None
-        held = HeldTransaction(self.settler, self._core)
+    async def _open_transaction(self, held: HeldLease) -> AsyncGenerator[Any]:
+        transaction = HandlerTransaction(self._core, self._settler)
         try:
-            yield await held.open()
+            yield await transaction.open()
         except BaseException as error:
-            await held.undo(error)
+            await transaction.roll_back(error)
             raise
-        active.transaction = held
+        held.transaction = transaction
 
 
-class HeldTransaction:
-    """A handler's transaction after its block has ended: open until what the handler returns is settled in
-    it. Then both commit, or neither does."""
+class HandlerTransaction:
+    """A handler's transaction. It stays open after its block has ended, until the handler's outcome is
+    settled in it. Then both commit, or neither does."""
 
-    def __init__(self, settler: Settler, core: Core) -> None:
-        self._settler = settler
+    def __init__(self, core: Core, settler: Settler) -> None:
         self._core = core
+        self._settler = settler
         self._stack = AsyncExitStack()
         self._transaction: Transaction | None = None
 
@@ -85,19 +84,19 @@ class HeldTransaction:
         self._transaction = await self._stack.enter_async_context(manager)
         return self._transaction.connection
 
-    async def undo(self, error: BaseException) -> None:
+    async def roll_back(self, error: BaseException) -> None:
         await self._stack.__aexit__(type(error), error, error.__traceback__)
 
-    async def settle(self, entry: PendingSettlement) -> None:
-        """Settle in it and commit. Raises, with everything rolled back, if that cannot be."""
+    async def settle(self, pending: PendingSettlement) -> None:
+        """Settle in it and commit. If that fails, everything is rolled back and the error is raised."""
         assert self._transaction is not None
         async with self._stack:
-            answer = await self._settler.within(self._transaction, entry)
-        self._settler.follow([entry], answer)
+            answer = await self._settler.within(self._transaction, pending)
+        self._settler.committed([pending], answer)
 
 
 def decoded(core: Core, state: ItemState) -> ItemState:
-    """A state as users see it: with its result decoded."""
+    """A state with its result decoded, as users see it."""
     if isinstance(state.result, bytes):
         state.result = core.registry.read_result(state.type, state.result)
     return state

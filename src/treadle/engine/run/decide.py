@@ -1,20 +1,25 @@
-"""Decide: how an attempt that ended settles. Pure: an outcome comes in, a decision goes out.
+"""Decide: how an attempt that has ended is settled.
 
-    Returned -> Succeed (value, contributions, children)
-    Raised   -> RunAgain (retry or defer) or Die
-    Verdict  -> Die
+    returned -> Succeed (value, contributions, children)
+    raised   -> RunAgain (retry or defer) or Die
+    verdict  -> Die
 
-The settle stage carries the decision out; nothing here reads a clock or touches the store.
+The functions are pure: they read no clock and touch no store. `FailureDecider` gives them the clock, the
+retry policy and the `on_failure` hook of an attempt. The settle stage carries the decision out.
 """
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.clock import Clock
+from treadle.engine.hooks import Hooks
+from treadle.engine.submit.build_item import retry_of
 from treadle.errors import (
     Abort,
     BadResultError,
@@ -24,14 +29,17 @@ from treadle.errors import (
     HandlerError,
     StrictReturnError,
 )
+from treadle.flow_control import FailureInfo
 from treadle.item import ErrorInfo, Lease, Reason, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
-from treadle.retry import Retry
+from treadle.retry import Retry, merge_retry
 from treadle.work import Work
 
+from .held import HeldLease
+
 MAX_TEXT = 10_000
-"""Errors are stored with every failed attempt: each text is cut here, in bytes."""
+"""The most bytes of a message or traceback that are stored with a failed attempt."""
 _CUT = "[...]"
 
 
@@ -40,7 +48,7 @@ class Succeed(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunAgain(msgspec.Struct, frozen=True):
-    """Run it again: after a failure (`retry`), or because the handler asked for later (`defer`)."""
+    """Run it again: after a failure (`retry`), or later because the handler asked for that (`defer`)."""
 
     kind: Literal["retry", "defer"]
     delay: float = 0.0
@@ -55,12 +63,18 @@ class Die(msgspec.Struct, frozen=True):
     error: BaseException | None = None
 
 
+class GiveBack(msgspec.Struct, frozen=True):
+    """Give the lease back, without counting the attempt: at a shutdown, or because this worker declined."""
+
+    delay: float = 0.0
+
+
 Decision: TypeAlias = Succeed | RunAgain | Die
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
-    """The handler came back with `value`, having made the Results in `created`."""
+    """The handler returned `value`, and made the Results in `created`."""
     if isinstance(value, Work):
         return _refuse(
             BadResultError(lease.type, f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead")
@@ -85,7 +99,7 @@ def raised(
     now: float,
     draw: Callable[[], float],
 ) -> Decision:
-    """The attempt failed with `error`. `now` is the store's clock, as well as the worker knows it."""
+    """The attempt failed with `error`. `now` is the store's clock, as the worker estimates it."""
     match error:
         case Abort():
             return Die("aborted", failure_of(_cause(error)), error)
@@ -100,7 +114,7 @@ def raised(
 
 
 def undecodable(error: BaseException) -> Die:
-    """The stored input cannot be read, or the result cannot be written. Trying again would not help."""
+    """The stored input cannot be decoded, or the result cannot be encoded. A retry would not help."""
     return Die("undecodable", failure_of(error), error)
 
 
@@ -144,7 +158,7 @@ def _defer(lease: Lease, error: Defer, now: float) -> Decision:
 
 
 def judged(lease: Lease, verdict: Verdict) -> Die:
-    """The store has decided: the item was never to run."""
+    """The store handed the item out with a verdict: it must end without running."""
     texts = {
         "expired": ("DeadlineExceeded", "its deadline passed before it could run to its end"),
         "lease_lost": ("LeaseLost", "every worker that ran it died or stopped answering"),
@@ -155,17 +169,14 @@ def judged(lease: Lease, verdict: Verdict) -> Die:
 
 
 def failure_of(error: BaseException) -> ErrorInfo:
-    """The error in words, as it is stored."""
+    """The error as it is stored: type, message and traceback."""
     return ErrorInfo(type(error).__name__, _cut(_message(error)), _cut(_trace(error), keep_end=True))
-
-
-# An error whose text cannot be made is still an error.
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001  `__str__` of the user's exception
         return "(its message cannot be shown)"
 
 
@@ -177,10 +188,10 @@ def _trace(error: BaseException) -> str:
 
 
 def _cut(text: str, *, keep_end: bool = False) -> str:
-    data = text.encode(errors="backslashreplace")  # text may hold what no store takes: half a character
+    data = text.encode(errors="backslashreplace")  # lone surrogates cannot be stored
     if len(data) <= MAX_TEXT:
         return data.decode()
-    # The end of a traceback names the culprit, the beginning of a message says what is wrong.
+    # A traceback names the cause at its end, a message at its beginning.
     room = MAX_TEXT - len(_CUT)
     kept = (data[-room:] if keep_end else data[:room]).decode(errors="ignore")
     return _CUT + kept if keep_end else kept + _CUT
@@ -188,3 +199,38 @@ def _cut(text: str, *, keep_end: bool = False) -> str:
 
 def _cause(abort: Abort) -> BaseException:
     return abort.cause if isinstance(abort.cause, BaseException) else abort
+
+
+class FailureDecider:
+    """Decides how a failed attempt settles, by its retry policy and its `on_failure` hook."""
+
+    def __init__(self, clock: Clock, draw: Callable[[], float], hooks: Hooks) -> None:
+        self._clock = clock
+        self._draw = draw
+        self._hooks = hooks
+
+    def decide(self, held: HeldLease, error: BaseException) -> Decision:
+        retry = retry_of(held.stored, held.bound.retry)
+        try:
+            return self._raised(held, error, retry)
+        except Exception as own:  # noqa: BLE001  without a `backoff` function that raises
+            self._report(own)
+            return self._raised(held, error, merge_retry(retry, Retry(backoff=None)))
+
+    def _raised(self, held: HeldLease, error: BaseException, retry: Retry) -> Decision:
+        now = held.store_time(self._clock.monotonic())
+        return raised(held.lease, error, functools.partial(self._classify, held), retry, now, self._draw)
+
+    def _classify(self, held: HeldLease, error: BaseException) -> Classified:
+        if held.bound.on_failure is None:
+            return None
+        lease = held.lease
+        try:
+            info = FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
+            return cast("Classified", held.bound.on_failure(error, info))
+        except Exception as own:  # noqa: BLE001  a hook that raises means retry
+            self._report(own)
+            return None
+
+    def _report(self, error: Exception) -> None:
+        self._hooks.report(error, "hook", "a user's hook failed")

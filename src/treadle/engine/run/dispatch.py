@@ -1,28 +1,33 @@
-"""Dispatch: from leases to attempts. What can run is handed to its doer, what cannot is settled at once."""
+"""Dispatch: from leases to attempts. Items that can run are handed to their doer, others are settled at once.
+
+Also what a claim asks for (`demand`): as much as the doers, threads and batches have room for.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import msgspec
 
-from treadle.codec import Codec
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
-from treadle.doers.base import BaseDoer
+from treadle.doers.base import BaseDoer, managed
+from treadle.doers.limited import LimitedDoer
+from treadle.engine.core import Core
+from treadle.engine.registry import AnyType
+from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import PLAIN, read_stored
-from treadle.errors import DecodeError, PayloadError
-from treadle.item import Demand, Item, Lease, Ref
+from treadle.errors import DecodeError, PayloadError, UnsupportedError
+from treadle.item import Demand, Item, Lease
 from treadle.result_plan import NOTHING
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Succeed, judged, undecodable
-from .desk import Desk
-from .held import BoundType, HeldLease
-from .settle import GiveBack, PendingSettlement
+from .decide import Decision, GiveBack, Succeed, judged, undecodable
+from .held import BoundType, HeldLease, HeldLeases
+from .settle import PendingSettlement, Settler
 
 PORTION = 500
 """The most that one claim asks for."""
@@ -30,84 +35,181 @@ UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
 
 
+class BoundTypes:
+    """The work types that a worker runs, each bound to its doer.
+
+    on_free: called when a doer has room again, or a type was added.
+    """
+
+    def __init__(self, core: Core, worker: WorkerSettings, on_free: Callable[[], None]) -> None:
+        self._core = core
+        self._worker = worker
+        self._on_free = on_free
+        self._own_doers: dict[object, BaseDoer] = {}
+        """The doers of types, by the doer that the user gave."""
+        self.by_name: dict[str, BoundType] = {}
+
+    def open(self) -> None:
+        """Bind the worker's doer, and all types that are registered."""
+        self._bind(self._worker.doer, "app")
+        for type in self._core.registry.types.values():
+            self.add(type)
+
+    def add(self, type: AnyType) -> None:
+        """Run this type too, if it is among the worker's types and has a handler."""
+        core, worker = self._core, self._worker
+        wanted = worker.types is None or type.name in worker.types
+        if not wanted or not type.has_handler or type.name in self.by_name:
+            return
+        doer = self._own_doer(type) if "doer" in type.options else worker.doer
+        metrics = core.metrics.of(type.name)
+        self.by_name[type.name] = BoundType(type, core.item_builder, core.settings, metrics, doer)
+        self._on_free()
+
+    def _own_doer(self, type: AnyType) -> BaseDoer:
+        """The doer of a type. Types that share a doer share its binding."""
+        given = type.options["doer"]
+        if given not in self._own_doers:
+            own = given.of_worker(self._worker.worker) if isinstance(given, LimitedDoer) else managed(given)
+            self._bind(own, type.name)
+            self._own_doers[given] = own
+        return self._own_doers[given]
+
+    def _bind(self, doer: BaseDoer, name: str) -> None:
+        core = self._core
+        if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
+            raise UnsupportedError("limits", type(core.backend).__name__)
+        doer.bind(core.backend, core.settings.clock, self._worker.worker, name)
+        doer.on_free(self._on_free)
+        doer.on_error(self._attempt_failed)
+
+    def _attempt_failed(self, error: Exception) -> None:
+        self._core.hooks.report(error, "hook", "an attempt's task failed")
+
+    def names(self) -> tuple[str, ...]:
+        """All types that this worker settles: a dependency needs no handler."""
+        return (*self.by_name, DEPENDENCY.name)
+
+    def doers(self) -> set[BaseDoer]:
+        return {self._worker.doer, *(bound.doer for bound in self.by_name.values())}
+
+
 class Dispatcher:
     def __init__(
-        self, desk: Desk, runner: AttemptRunner, bounds: Mapping[str, BoundType], doer: BaseDoer, codec: Codec
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        types: BoundTypes,
+        held: HeldLeases,
+        settler: Settler,
+        runner: AttemptRunner,
     ) -> None:
-        self._desk = desk
+        self._hooks = core.hooks
+        self._codec = core.settings.codec
+        self._types = types
+        self._bound = types.by_name
+        self._doer = worker.doer
+        self._held = held
+        self._settler = settler
         self._runner = runner
-        self._bounds = bounds
-        self._doer = doer
-        self._codec = codec
         self._place = itertools.count()
-        self._batches = Batches(runner, desk, self._start)
+        self._batches = Batches(runner, settler, self._start)
+        self._demand = Demand(
+            worker=worker.worker,
+            limit=0,
+            queues=worker.queues,
+            tenants=worker.tenants,
+            unknown_grace=core.settings.unknown_type_grace,
+        )
+        self.stopping = False
+        """Whether new leases are given back instead of run."""
 
-    # -- what there is room for ------------------------------------------------------------------------
+    # -- what to claim ---------------------------------------------------------------------------------
 
-    def demand(self, empty: Demand) -> Demand | None:
-        """`empty`, filled in with what could start now."""
-        if len(self._desk.settler) >= UNSETTLED:
+    def demand(self, rotation: object) -> Demand | None:
+        """Ask for what could start now. None: claim nothing, not even items with a verdict.
+
+        rotation: what the last claim answered.
+        """
+        if len(self._settler.waiting) >= UNSETTLED:
             return None
+        bound_types = self._bound
         shared = min(self._doer.available(), PORTION)
-        rooms = {name: self._room(bound, shared) for name, bound in self._bounds.items()}
-        own = sum(rooms[name] for name, bound in self._bounds.items() if bound.own_doer)
+        rooms = {name: self._room(bound, shared) for name, bound in bound_types.items()}
+        own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = min(shared + own, PORTION)
         rooms[DEPENDENCY.name] = limit
-        avoid = self._doer.avoid().union(*(b.doer.avoid() for b in self._bounds.values() if b.own_doer))
-        return _filled(empty, limit, rooms, avoid)
+        avoid = self._doer.avoid().union(*(b.doer.avoid() for b in bound_types.values() if b.own_doer))
+        return msgspec.structs.replace(self._demand, limit=limit, types=rooms, avoid=avoid, rotation=rotation)
 
     def _room(self, bound: BoundType, shared: int) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
         if bound.type.batch is not None:
             return self._batches.room(bound, room)
-        threads = self._runner.room(bound.run_in)
-        return room if threads is None else min(room, threads)
+        if bound.run_in == "loop":
+            return room
+        executors = self._runner.executors.room(bound.run_in)
+        return room if executors is None else min(room, executors)
 
-    # -- what came -------------------------------------------------------------------------------------
+    def could_start(self, type: str) -> bool:
+        """Whether an item of this type could start right now, alone."""
+        bound = self._bound.get(type)
+        return (
+            bound is not None
+            and bound.type.batch is None
+            and not self.stopping
+            and bound.doer.available() > 0
+        )
+
+    # -- what was claimed ------------------------------------------------------------------------------
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
-        knows, bounds = self._desk.knows, self._bounds
+        """Start these, or settle those that cannot run. `sent`: when they were asked for."""
+        if self.stopping:
+            for lease in leases:
+                self._settle_unrun(lease, GiveBack())
+            return
+        knows, bound_types = self._held.knows, self._bound
         for lease in leases:
             if knows(lease.token):
                 continue
-            bound = bounds.get(lease.type)
+            bound = bound_types.get(lease.type)
             if bound is None or lease.verdict is not None:
-                self._not_ours(lease)
+                self._settle_without_handler(lease)
             else:
                 self._take(lease, bound, sent)
 
-    def _not_ours(self, lease: Lease) -> None:
-        """What has no handler here to run it."""
+    def _settle_without_handler(self, lease: Lease) -> None:
         if lease.verdict is not None:
-            self._desk.refuse(lease, judged(lease, lease.verdict))
-        elif is_gate(lease.type):
-            self._open(lease)
+            self._settle_unrun(lease, judged(lease, lease.verdict))
+        elif is_dependency(lease.type):
+            try:
+                self._settler.settle_unrun(met_dependency(lease))
+            except PayloadError as error:
+                self._settle_unrun(lease, undecodable(error))
         else:
-            # Not asked for; whoever has the type will take it.
-            self._desk.refuse(lease, GiveBack())
+            # It was not asked for. A worker that has the type will claim it.
+            self._settle_unrun(lease, GiveBack())
+
+    def _settle_unrun(self, lease: Lease, decision: Decision | GiveBack) -> None:
+        self._settler.settle_unrun(PendingSettlement(lease, decision))
 
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
         try:
             stored = read_stored(lease.options) if lease.options else PLAIN
             input = bound.type.decode_input(lease.input, self._codec)
-        except Exception as error:  # noqa: BLE001  a codec of the user's own; the neighbours must not suffer
-            self._desk.refuse(lease, undecodable(error))
+        except Exception as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
+            self._settle_unrun(lease, undecodable(error))
             return
-        active = HeldLease(lease, bound, input, stored, sent)
-        self._desk.take(active)
+        held = HeldLease(lease, bound, input, stored, sent)
+        self._held.take(held)
         if bound.type.batch is not None:
-            self._batches.add(active)
+            self._batches.add(held)
         else:
-            self._start(bound, active, functools.partial(self._runner.run, active))
-
-    def _open(self, lease: Lease) -> None:
-        try:
-            self._desk.settle(opened(lease))
-        except PayloadError as error:
-            self._desk.refuse(lease, undecodable(error))
+            self._start(bound, held, functools.partial(self._runner.run, held))
 
     def _start(self, bound: BoundType, first: HeldLease, task: Task) -> None:
-        """Hand an attempt, or a batch of them that begins with this one, to its doer."""
+        """Hand an attempt, or a batch that begins with `first`, to its doer."""
         lease = first.lease
         try:
             bound.doer.submit(
@@ -118,62 +220,64 @@ class Dispatcher:
                 tenant=lease.tenant,
                 place=next(self._place),
             )
-        except Exception as error:  # noqa: BLE001  a doer of the user's own
-            self._desk.report(error, f"the doer refused {lease.id}; its lease is given back")
-            for active in _attempts(task):
-                self._give_back(active, GiveBack(1.0))
+        except Exception as error:  # noqa: BLE001  a user's doer may raise anything
+            self._hooks.report(error, "settle", f"the doer refused {lease.id}; its lease is given back")
+            for held in _attempts(task):
+                self._give_back(held, GiveBack(1.0))
 
-    # -- giving back -----------------------------------------------------------------------------------
+    # -- draining and giving back ----------------------------------------------------------------------
 
     def flush(self) -> None:
         """Run what batches have collected."""
         self._batches.flush()
 
+    async def idle(self) -> None:
+        """Return when handlers have ended and are settled."""
+        for doer in self._types.doers():
+            await doer.idle()
+        await self._settler.flush()
+
     def give_back(self) -> None:
         """Give back what has not started: collected for batches, or waiting in a doer."""
-        for active in self._batches.drop():
-            self._give_back(active, GiveBack())
-        for doer in {self._doer, *(bound.doer for bound in self._bounds.values())}:
+        for held in self._batches.clear():
+            self._give_back(held, GiveBack())
+        for doer in self._types.doers():
             for task in doer.cancel_pending():
-                for active in _attempts(task):
-                    self._give_back(active, GiveBack())
+                for held in _attempts(task):
+                    self._give_back(held, GiveBack())
 
-    def _give_back(self, active: HeldLease, release: GiveBack) -> None:
-        if not active.over:
-            active.over = True
-            self._desk.decided(active, release)
+    def _give_back(self, held: HeldLease, decision: GiveBack) -> None:
+        if not held.over:
+            held.over = True
+            self._settler.decided(held, decision)
 
 
 def _attempts(task: Task) -> list[HeldLease]:
-    """The attempts that a task handed to a doer is for: the last thing that it was made with."""
+    """The attempts of a task that was handed to a doer: the last argument of the partial."""
     assert isinstance(task, functools.partial)
     last: HeldLease | list[HeldLease] = task.args[-1]
     return last if isinstance(last, list) else [last]
 
 
-def _filled(empty: Demand, limit: int, rooms: dict[str, int], avoid: frozenset[Ref]) -> Demand:
-    return msgspec.structs.replace(empty, limit=limit, types=rooms, avoid=avoid)
-
-
 _decoder = msgspec.json.Decoder(tuple[Item, ...])
 
 
-def is_gate(type: str) -> bool:
+def is_dependency(type: str) -> bool:
     return type == DEPENDENCY.name
 
 
-def opened(lease: Lease) -> PendingSettlement:
-    """The settlement of a gate that has been met. `DecodeError` if its works cannot be read."""
+def met_dependency(lease: Lease) -> PendingSettlement:
+    """The settlement of a dependency that was met: its works become its children. `DecodeError` if they
+    cannot be read."""
     try:
         items = _decoder.decode(lease.input)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise DecodeError(str(error)) from error
-    return PendingSettlement(
-        lease, Succeed(NOTHING), children=tuple(_inheriting(item, lease) for item in items)
-    )
+    children = tuple(_with_workflow_of(lease, item) for item in items)
+    return PendingSettlement(lease, Succeed(NOTHING), children=children)
 
 
-def _inheriting(item: Item, lease: Lease) -> Item:
+def _with_workflow_of(lease: Lease, item: Item) -> Item:
     return msgspec.structs.replace(
         item,
         workflow=item.workflow or lease.workflow,

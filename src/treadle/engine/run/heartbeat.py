@@ -1,8 +1,8 @@
-"""Lease: keep this worker alive in the store, and learn which of its attempts are no longer its own.
+"""Heartbeat: keep this worker alive in the store, and learn which of its leases are lost.
 
-One beat, one row, however many items run. The event loop beats; while a handler blocks it, a thread does, on
-a connection of its own. (A C call that holds the GIL stops the thread too: `treadle worker` beats from a
-process of its own.)
+One heartbeat renews one row, whatever the number of items that run. The event loop sends it. While a handler
+blocks the loop, a thread does, on a connection of its own. (A C call that holds the GIL stops the thread too:
+`treadle worker` sends heartbeats from a separate process.)
 """
 
 from __future__ import annotations
@@ -13,120 +13,121 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable
+from typing import cast
 
-from treadle.backend import Backend, HeartbeatConnection
-from treadle.clock import Clock
-from treadle.engine import store_retry as patience
-from treadle.engine.hooks import LOGGER, Hooks
+from treadle.backend import HeartbeatConnection
+from treadle.engine import store_retry
+from treadle.engine.core import Core
+from treadle.engine.hooks import LOGGER
 from treadle.engine.tasks import finish
-from treadle.item import Heartbeat, Lease
+from treadle.item import Heartbeat
 
-
-class Holder(Protocol):
-    """What the heart asks of the worker."""
-
-    def leases(self) -> Collection[Lease]: ...
-
-    def lose(self, token: int, why: str) -> None: ...
-
-    def lose_all(self, why: str) -> None: ...
+from .held import HeldLease, HeldLeases, Stop
 
 
 class HeartbeatLoop:
+    """
+    types: the names of the types that the worker settles.
+    interrupt: stops an attempt whose lease is lost.
+    """
+
     def __init__(
         self,
-        backend: Backend,
-        holder: Holder,
-        clock: Clock,
-        hooks: Hooks,
-        *,
+        core: Core,
         worker: str,
-        lease: float,
-        heartbeat: float,
+        held: HeldLeases,
+        *,
         types: Callable[[], tuple[str, ...]],
+        interrupt: Callable[[HeldLease, Stop], None],
     ) -> None:
-        self._backend = backend
-        self._holder = holder
-        self._clock = clock
-        self._hooks = hooks
+        self._backend = core.backend
+        self._clock = core.settings.clock
+        self._hooks = core.hooks
         self._worker = worker
-        self._lease = lease
-        self._heartbeat = heartbeat
+        self._lease = core.settings.lease
+        self._heartbeat = core.settings.heartbeat
+        self._held = held
         self._types = types
+        self._interrupt = interrupt
         self.last_beat = 0.0
-        """When the last beat that arrived was sent, by the monotonic clock."""
-        self.kept = -math.inf
-        """The same for the beats of the watchdog."""
+        """When the last heartbeat that was answered was sent, by the monotonic clock."""
+        self.last_watchdog_beat = -math.inf
+        """The same for the heartbeats of the watchdog."""
 
     async def begin(self) -> None:
-        """The first beat. A worker of that name that the store knows already is an earlier life of this one:
-        what it was running ended with it."""
+        """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
+        removed, and what it was running is free."""
         if await self.beat():
             return
         await self._backend.remove_worker(self._worker)
         await self.beat()
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         while True:
             await self._clock.sleep(self._heartbeat)
             try:
-                await self._beat_in_time()
-            except Exception as error:  # noqa: BLE001  a heart that stops for an error would be a murder
+                await self._beat_and_check()
+            except Exception as error:  # noqa: BLE001  without heartbeats the worker would lose everything
                 self._hooks.report(error, "renew", "could not renew the worker's lease; trying again")
-                self._check()
+                self._check_lease()
 
-    async def _beat_in_time(self) -> None:
-        """Heartbeat. A store that does not answer at all is noticed as well."""
+    async def _beat_and_check(self) -> None:
+        """Send a heartbeat, and check the lease even while the store does not answer."""
         beating = asyncio.ensure_future(self.beat())
         try:
             while not beating.done():
                 await asyncio.wait({beating}, timeout=self._heartbeat)
-                self._check()
+                self._check_lease()
         finally:
             beating.cancel()
         beating.result()
 
     async def beat(self) -> bool:
-        """Whether the worker was not known to the store."""
+        """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
-        beat = Heartbeat(
-            worker=self._worker, lease=self._lease, held=tuple(self._holder.leases()), types=self._types()
-        )
-        pulse = await finish(self._backend.beat(beat))
+        leases = tuple([held.lease for held in self._held.unfinished()])
+        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types())
+        reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
-        for token, why in pulse.lost.items():
-            self._holder.lose(token, why)
-        return pulse.fresh
+        for token, why in reply.lost.items():
+            self.lose(token, why)
+        return reply.fresh
+
+    def lose(self, token: int, why: str) -> None:
+        """Stop an attempt whose lease is lost. Public: a mutant replaces it."""
+        held = self._held.by_token.get(token)
+        if held is not None:
+            self._interrupt(held, cast("Stop", why))
 
     def silence(self) -> float:
-        """Seconds since the last beat that arrived was sent."""
+        """Seconds since the last heartbeat that was answered was sent."""
         return self._clock.monotonic() - self.last_beat
 
-    def _check(self) -> None:
-        """Without a beat for a whole lease, others may have taken over: go no further."""
-        if min(self.silence(), self._clock.monotonic() - self.kept) > self._lease:
-            self._holder.lose_all("error")
+    def _check_lease(self) -> None:
+        """Without a heartbeat for a whole lease, others may own the items by now: stop all attempts."""
+        if min(self.silence(), self._clock.monotonic() - self.last_watchdog_beat) > self._lease:
+            for held in self._held.all():
+                self._interrupt(held, "error")
 
 
 class Watchdog:
-    """A thread that beats in the heart's place while the event loop is blocked, and says who blocks it; or
-    while the heart's own beats do not come through."""
+    """A thread that sends heartbeats while the event loop is blocked, and logs what blocks it. Also while the
+    loop's own heartbeats are not answered."""
 
     def __init__(
         self,
-        heart: HeartbeatLoop,
-        heartbeat_connection: Callable[[], HeartbeatConnection],
+        loop_heartbeat: HeartbeatLoop,
+        connect: Callable[[], HeartbeatConnection],
         *,
         worker: str,
         lease: float,
         heartbeat: float,
     ) -> None:
-        self._heart = heart
-        self._pacemaker = heartbeat_connection
-        self._beat = Heartbeat(worker=worker, lease=lease)
+        self._loop_heartbeat = loop_heartbeat
+        self._connect = connect
+        self._message = Heartbeat(worker=worker, lease=lease)
         self._heartbeat = heartbeat
         self._over = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -139,53 +140,53 @@ class Watchdog:
 
     async def stop(self) -> None:
         self._over.set()
-        await asyncio.to_thread(self._thread.join, patience.FAREWELL)
+        await asyncio.to_thread(self._thread.join, store_retry.STOP_TIMEOUT)
 
     def _run(self) -> None:
         while not self._over.wait(self._heartbeat / 2):
-            if not self._late():
+            if not self._is_late():
                 self._blocked = False
                 continue
-            self._blame()
+            self._report_blocked()
             asyncio.run(self._beat_here())
 
-    def _late(self) -> bool:
-        heart = self._heart
-        return heart.last_beat > 0 and heart.silence() > self._heartbeat * 1.5
+    def _is_late(self) -> bool:
+        loop = self._loop_heartbeat
+        return loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5
 
-    def _blame(self) -> None:
-        """Say once, for as long as it lasts, who blocks the loop, if anybody does."""
+    def _report_blocked(self) -> None:
+        """Log, once per blockage, what blocks the event loop."""
         if not self._blocked and not self._loop_answers():
             self._blocked = True
-            self._report()
+            self._log_stack()
 
     def _loop_answers(self) -> bool:
-        """Whether the loop turns, and it is the store that is slow."""
+        """Whether the loop runs: then it is the store that is slow."""
         answered = threading.Event()
         try:
             self._loop.call_soon_threadsafe(answered.set)
         except RuntimeError:
-            return True  # it is closed: there is nobody to blame
+            return True  # the loop is closed
         return answered.wait(self._heartbeat / 4)
 
     async def _beat_here(self) -> None:
-        """Heartbeat, on a connection of our own, until the loop does so again."""
+        """Send heartbeats from this thread, on a connection of its own, until the loop does so again."""
         try:
-            heartbeat_connection = self._pacemaker()
+            connection = self._connect()
             try:
-                await heartbeat_connection.open()
-                while self._late() and not self._over.is_set():
+                await connection.open()
+                while self._is_late() and not self._over.is_set():
                     sent = time.monotonic()
-                    await heartbeat_connection.beat(self._beat)
-                    self._heart.kept = sent
-                    self._blame()
+                    await connection.beat(self._message)
+                    self._loop_heartbeat.last_watchdog_beat = sent
+                    self._report_blocked()
                     await asyncio.sleep(self._heartbeat)
             finally:
-                await heartbeat_connection.close()
-        except Exception as error:  # noqa: BLE001  whatever it is: the thread lives, and tries again
+                await connection.close()
+        except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
 
-    def _report(self) -> None:
+    def _log_stack(self) -> None:
         frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         LOGGER.warning(

@@ -1,9 +1,9 @@
-"""Held: the leases that this worker holds, and the work types that it runs."""
+"""Held: the leases that this worker holds, and the work types as it runs them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -14,13 +14,15 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
-from treadle.item import Lease
+from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
 from treadle.retry import Retry
 from treadle.work_type import handler_of
 
 
 class BoundType:
+    """A work type with its doer and everything that an attempt looks up."""
+
     __slots__ = (
         "doer",
         "fn",
@@ -39,10 +41,10 @@ class BoundType:
     )
 
     def __init__(
-        self, type: AnyType, itemizer: ItemBuilder, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
+        self, type: AnyType, builder: ItemBuilder, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
     ) -> None:
         handler = handler_of(type)
-        base = itemizer.base(type)
+        base = builder.base(type)
         self.type = type
         self.name = type.name
         self.fn: Callable[..., Any] = handler.fn
@@ -63,11 +65,14 @@ Stop: TypeAlias = InterruptReason | Literal["timeout"]
 """Why an attempt is being stopped."""
 
 LOST: frozenset[Stop] = frozenset(("taken", "completed", "cancelled", "not_found"))
-"""The item is no longer this worker's: there is nothing to settle."""
+"""This worker no longer owns the item: there is nothing to settle."""
 
 
 class HeldLease(msgspec.Struct, eq=False):
-    """A struct and not a class with slots: it is made in a third of the time."""
+    """A lease and the attempt that runs under it.
+
+    (A struct and not a class with slots: it is made in a third of the time.)
+    """
 
     lease: Lease
     bound: BoundType
@@ -77,19 +82,84 @@ class HeldLease(msgspec.Struct, eq=False):
     """When its claim was sent, by the worker's monotonic clock: no later than `claimed_at`."""
     started: float = 0.0
     """When its handler began, by the same clock; 0 before."""
-    bells: tuple[Timer, ...] = ()
-    """Its timeout and its deadline, to be taken back when it is over."""
+    timers: tuple[Timer, ...] = ()
+    """Its timeout and its deadline, cancelled when the lease is dropped."""
     task: asyncio.Task[Any] | None = None
     ctx: Context | None = None
     stop: Stop | None = None
     over: bool = False
-    """Its decision has been handed over: what the handler still does no longer matters."""
+    """Its decision has been handed over. What the handler still does no longer matters."""
     transaction: Any = None
     carrier: HeldLease | None = None
-    """For a member of a batch: the attempt that stands for the whole call."""
+    """For an item of a batch: the batch."""
     members: Sequence[HeldLease] = ()
-    """For such a one: the items of the batch. It is itself settled never."""
+    """For a batch: its items. The batch itself is never settled."""
 
     def store_time(self, monotonic: float) -> float:
-        """The store's clock, as well as this worker can tell."""
+        """The store's clock at that instant, as this worker estimates it."""
         return self.lease.claimed_at + (monotonic - self.received)
+
+
+class HeldLeases:
+    """The table of one worker's leases. A lease is in it until it is settled or lost."""
+
+    __slots__ = ("_unrun", "by_token", "refs", "taken")
+
+    def __init__(self) -> None:
+        self.by_token: dict[int, HeldLease] = {}
+        """The attempts, by the token of their lease."""
+        self.refs: dict[Ref, int] = {}
+        """The tokens, by tenant and id."""
+        self._unrun: set[int] = set()
+        """Tokens of items that are being settled without an attempt."""
+        self.taken = 0
+        """How many leases have been taken so far."""
+
+    def take(self, held: HeldLease) -> None:
+        lease = held.lease
+        self.taken += 1
+        self.by_token[lease.token] = held
+        self.refs[lease.tenant, lease.id] = lease.token
+        held.bound.metrics.claimed()
+
+    def take_unrun(self, lease: Lease) -> None:
+        """Take the lease of an item that is settled without an attempt."""
+        self.taken += 1
+        self._unrun.add(lease.token)
+
+    def drop(self, lease: Lease) -> HeldLease | None:
+        """Remove a lease. None if it had no attempt, or was removed before."""
+        self._unrun.discard(lease.token)
+        held = self.by_token.pop(lease.token, None)
+        if held is not None:
+            for timer in held.timers:
+                timer.cancel()
+            ref = (lease.tenant, lease.id)
+            if self.refs.get(ref) == lease.token:
+                del self.refs[ref]
+        if not self.by_token:
+            # A dict that was large once keeps its size until it is cleared.
+            self.by_token.clear()
+            self.refs.clear()
+        return held
+
+    def knows(self, token: int) -> bool:
+        return token in self.by_token or token in self._unrun
+
+    def tokens(self) -> list[int]:
+        """The tokens of all leases, with and without an attempt."""
+        return [*self.by_token, *self._unrun]
+
+    def all(self) -> list[HeldLease]:
+        return list(self.by_token.values())
+
+    def unfinished(self) -> list[HeldLease]:
+        """The attempts whose decision has not been handed over."""
+        return [held for held in self.by_token.values() if not held.over]
+
+    def has_any(self, refs: Iterable[Ref]) -> bool:
+        return any(ref in self.refs for ref in refs)
+
+    def find(self, ctx: Context) -> HeldLease | None:
+        """The attempt that was given this context."""
+        return next((held for held in self.by_token.values() if held.ctx is ctx), None)

@@ -1,8 +1,8 @@
-"""What runs inside a child of the process pool: calls come in over a pipe, answers go back.
+"""Process child: the code that runs inside a child of the process pool. It answers calls over a pipe.
 
-The parent decides when a child ends. Signals meant for the whole group (Ctrl-C, a service manager's SIGTERM)
-therefore do nothing here: the parent drains and then closes the pipe, or kills. If the parent itself dies,
-a thread ends this process, and on Linux the kernel does, even if a C call holds the interpreter.
+The parent decides when a child ends. Signals to the whole process group (Ctrl-C, a service manager's SIGTERM)
+therefore do nothing here: the parent drains and then closes the pipe, or kills the child. If the parent dies,
+a thread ends this process. On Linux the kernel does so too, even while a C call holds the interpreter.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A function by name: what can be told to another process."""
+    """A function by name, as it is sent to another process."""
 
     module: str
     qualname: str
 
     def resolve(self) -> Any:
-        """What the name means here. Where the function was decorated, the name means its work type."""
+        """The function with that name in this process. If the name refers to a work type, its handler."""
         found: Any = importlib.import_module(self.module)
         for part in self.qualname.split("."):
             found = getattr(found, part)
@@ -57,9 +57,9 @@ class Raised:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the pipe closes."""
-    _leave_signals_to_the_parent()
+    _ignore_signals()
     _die_with_the_parent()
-    # A daemon may have no children of its own, and a handler may well want some.
+    # A daemon may not have children, and a handler may want to start some.
     multiprocessing.current_process().daemon = False
     with contextlib.suppress(EOFError, OSError):
         connection.send_bytes(READY)
@@ -67,13 +67,13 @@ def serve(connection: Connection) -> None:
             connection.send_bytes(answer(connection.recv_bytes()))
 
 
-def _leave_signals_to_the_parent() -> None:
-    # Not SIG_IGN, which programs that a handler starts would inherit.
+def _ignore_signals() -> None:
+    # Not SIG_IGN: programs that a handler starts would inherit it.
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, _nothing)
+        signal.signal(each, _ignore)
 
 
-def _nothing(signum: int, frame: object) -> None:
+def _ignore(signum: int, frame: object) -> None:
     pass
 
 
@@ -82,7 +82,7 @@ def _die_with_the_parent() -> None:
     if parent is None:
         return
     threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True, name="treadle-parent").start()
-    # Only for a direct child: one of a fork server would hear of that server's death.
+    # Only for a direct child: the parent of a fork server's child is that server.
     if sys.platform == "linux" and os.getppid() == parent.pid:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -94,7 +94,7 @@ def _exit_after(sentinel: int) -> None:
 
 
 def answer(request: bytes) -> bytes:
-    """Do what a request asks, and say in bytes what came of it."""
+    """Make the call that a request asks for. Returns the pickled outcome."""
     try:
         reference, args, kwargs = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
@@ -103,7 +103,7 @@ def answer(request: bytes) -> bytes:
         return _raised(error)
     try:
         return pickle.dumps(Returned(value))
-    except Exception as error:  # noqa: BLE001  whatever a class does when it is pickled
+    except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
         what = f"the result, a {type(value).__name__}, cannot be sent back from a process: {error}"
         return _raised(EncodeError(what))
 
@@ -113,7 +113,7 @@ def _raised(error: BaseException) -> bytes:
     if isinstance(error, Exception):
         with contextlib.suppress(Exception):
             raised = pickle.dumps(Raised(error, text))
-            # Many exceptions can be written but not made again from what was written.
+            # Many exceptions can be pickled but not unpickled.
             pickle.loads(raised)
             return raised
     # SystemExit and the like would end the parent's event loop.

@@ -1,9 +1,10 @@
-"""ProcessPool: sync handlers in processes, which unlike threads can be ended one by one.
+"""ProcessPool: runs sync handlers in processes. Unlike threads, they can be ended one by one.
 
-Each child has a thread here, which starts it, talks to it over a pipe, and waits for its end, so that nothing
-blocks the event loop. Children are spawned, never forked: a fork copies locks that other threads hold.
+Each child has a thread in this process that starts it, talks to it over a pipe and waits for its end, so that
+the event loop is never blocked. Children are spawned, never forked: a fork copies locks that other threads
+hold.
 
-    run -> borrow a child -> its thread: send the call, wait for the answer -> give the child back
+    run -> borrow a child -> its thread: send the call, wait for the answer -> return the child
                  |                                     |
                  '--- cancelled: kill the child -------'--- the child died: ProcessDied
 
@@ -33,7 +34,7 @@ from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, St
 
 from .process_child import Raised, Reference, Returned, serve
 
-Answer: TypeAlias = Returned | Raised
+ChildAnswer: TypeAlias = Returned | Raised
 StartMethod: TypeAlias = Literal["spawn", "forkserver"]
 
 # A killed process is gone within milliseconds, unless it hangs in the kernel.
@@ -50,8 +51,8 @@ class ProcessPool:
             raise InputError.of("context", context, "must be 'spawn' or 'forkserver': forking is not safe")
         self.size = size or os.cpu_count() or 1
         self._context: StartMethod = context
-        self._children: set[_Child] = set()
-        self._idle: list[_Child] = []
+        self._children: set[_PoolChild] = set()
+        self._idle: list[_PoolChild] = []
         self._waiting: deque[Future[None]] = deque()
         self._references: dict[Callable[..., Any], Reference] = {}
         self._closed = False
@@ -64,9 +65,9 @@ class ProcessPool:
         *,
         name: str = "",
     ) -> Any:
-        """Call `fn` in a process of its own and give what it returns, or raise what it raises.
+        """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
-        Cancelling this kills the process. One that dies by itself is `ProcessDied`, for this call only.
+        Cancelling this kills the child. If the child dies by itself, this call raises `ProcessDied`.
         """
         what = name or fn.__qualname__
         request = self._request(fn, args, kwargs or {}, what)
@@ -74,36 +75,35 @@ class ProcessPool:
         try:
             answer = await child.call(request, what)
         except BaseException:
-            # Cancelled, or it died. A child that was still starting up knows nothing of the call.
+            # Cancelled, or the child died. A child that was still starting has not seen the call.
             if child.is_idle():
-                self._give_back(child)
+                self._return(child)
             else:
-                await self._bury(child)
+                await self._discard(child)
             raise
-        self._give_back(child)
+        self._return(child)
         if isinstance(answer, Raised):
             raise answer.error from RemoteTraceback(answer.traceback)
         return answer.value
 
     async def ready(self) -> None:
-        """Return once a child is free and has started up, which takes a while: time that should not count
-        against a call's timeout.
-        """
+        """Return when a child is free and has started. Starting takes a while, which should not count against
+        a call's timeout."""
         child = await self._borrow()
         try:
             await asyncio.wait([child.started])
         finally:
-            self._give_back(child)
+            self._return(child)
 
     def room(self) -> int:
-        """How many more calls could begin now."""
+        """How many more calls could start now."""
         return max(0, self.size - (len(self._children) - len(self._idle)) - len(self._waiting))
 
     async def close(self) -> None:
-        """End all children: the idle ones by themselves, those that run killed. Idempotent."""
+        """End all children. Idle ones end by themselves, busy ones are killed. Idempotent."""
         self._closed = True
         while self._waiting:
-            self._next()
+            self._wake_next()
         children, self._idle = list(self._children), []
         for child in children:
             child.stop()
@@ -124,7 +124,7 @@ class ProcessPool:
 
     # -- children --------------------------------------------------------------------------------------
 
-    async def _borrow(self) -> _Child:
+    async def _borrow(self) -> _PoolChild:
         while True:
             if self._closed:
                 raise Stopped("the process pool")
@@ -132,59 +132,59 @@ class ProcessPool:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
-                self._forget(child)
+                self._remove(child)
             if len(self._children) < self.size:
-                child = _Child(self._context, asyncio.get_running_loop())
+                child = _PoolChild(self._context, asyncio.get_running_loop())
                 self._children.add(child)
                 return child
-            await self._room()
+            await self._wait_for_child()
 
-    async def _room(self) -> None:
-        """Wait in line for a child."""
-        turn: Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def _wait_for_child(self) -> None:
+        """Wait, in order of arrival, until a child may be free."""
+        place: Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
         try:
-            await turn
+            await place
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._next()
+            if place.done() and not place.cancelled():
+                self._wake_next()
             raise
 
-    def _give_back(self, child: _Child) -> None:
+    def _return(self, child: _PoolChild) -> None:
         if self._closed:
             child.stop()
-            self._forget(child)
+            self._remove(child)
         else:
             self._idle.append(child)
-            self._next()
+            self._wake_next()
 
-    async def _bury(self, child: _Child) -> None:
+    async def _discard(self, child: _PoolChild) -> None:
         child.kill()
-        self._forget(child)
-        self._next()
+        self._remove(child)
+        self._wake_next()
         await asyncio.wait([child.ended], timeout=_KILL_WAIT)
 
-    def _forget(self, child: _Child) -> None:
+    def _remove(self, child: _PoolChild) -> None:
         self._children.discard(child)
         child.stop()
 
-    def _next(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
                 return
 
 
 class RemoteTraceback(Exception):
-    """Where an error was raised, in the process that it comes from."""
+    """The traceback of an error, from the child process that raised it."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 def reference_to(fn: Callable[..., Any]) -> Reference:
-    """`fn` by name, if that name leads back to it."""
+    """`fn` by name. `InputError` if the name does not refer to it."""
     module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
     reference = Reference(module or "", qualname)
     try:
@@ -200,33 +200,30 @@ def reference_to(fn: Callable[..., Any]) -> Reference:
     return reference
 
 
-# -------------------------------------------------------------------------------------------------- a child
+class _PoolChild:
+    """One process, and the thread that serves it. It makes one call at a time.
 
-
-class _Child:
-    """One process, and the thread that looks after it. It does one call at a time.
-
-    Both are daemons: a pool that nobody closed does not keep the program from ending.
+    Both are daemons: a pool that was not closed does not keep the program from ending.
     """
 
     def __init__(self, context: StartMethod, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._context = get_context("spawn") if context == "spawn" else get_context("forkserver")
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[_ChildCall | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._process: BaseProcess | None = None
-        self._call: _Call | None = None
+        self._call: _ChildCall | None = None
         self._killed = False
         self.started: Future[None] = loop.create_future()
-        """Done when the process takes calls, or will never."""
+        """Done when the process takes calls, or never will."""
         self.ended: Future[None] = loop.create_future()
         """Done when the process is gone."""
-        threading.Thread(target=self._live, daemon=True, name="treadle-process").start()
+        threading.Thread(target=self._run_thread, daemon=True, name="treadle-process").start()
 
     # -- from the event loop ---------------------------------------------------------------------------
 
-    async def call(self, request: bytes, name: str) -> Answer:
-        call = self._call = _Call(request, name, self._loop.create_future())
+    async def call(self, request: bytes, name: str) -> ChildAnswer:
+        call = self._call = _ChildCall(request, name, self._loop.create_future())
         self._calls.put(call)
         try:
             answer = await call.answer
@@ -239,7 +236,7 @@ class _Child:
         return answer
 
     def is_idle(self) -> bool:
-        """Whether it knows of no call."""
+        """Whether no call was handed to it."""
         return self._call is None
 
     def is_alive(self) -> bool:
@@ -247,7 +244,7 @@ class _Child:
             return not self.ended.done() and (self._process is None or self._process.is_alive())
 
     def stop(self) -> None:
-        """End it: by itself if it waits for calls, killed if it does anything else."""
+        """End it. If it waits for calls it ends by itself, else it is killed."""
         if self._call is not None or not self.started.done():
             self.kill()
         self._calls.put(None)
@@ -260,11 +257,11 @@ class _Child:
 
     # -- in the thread ---------------------------------------------------------------------------------
 
-    def _live(self) -> None:
+    def _run_thread(self) -> None:
         try:
             with self._start() as connection:
                 self._serve(connection)
-        except Exception as error:  # noqa: BLE001  no process: whoever called, or is about to, is told so
+        except Exception as error:  # noqa: BLE001  there is no process: every call fails
             self._refuse_calls(error)
         self._reap()
         self._post(self.started, None)
@@ -283,7 +280,7 @@ class _Child:
         return ours
 
     def _serve(self, connection: Connection) -> None:
-        """Until told to stop, or until the process is dead."""
+        """Pass calls on until told to stop, or until the process is dead."""
         with contextlib.suppress(EOFError, OSError):
             connection.recv_bytes()
         self._post(self.started, None)
@@ -296,13 +293,13 @@ class _Child:
                 connection.send_bytes(call.request)
                 data = connection.recv_bytes()
             except (EOFError, OSError):
-                self._post(call.answer, self._death(call.name))
+                self._post(call.answer, self._died(call.name))
                 return
             self._post(call.answer, _read(data, call.name))
 
-    def _death(self, name: str) -> ProcessDied:
+    def _died(self, name: str) -> ProcessDied:
         assert self._process is not None
-        # The pipe closes a moment before the process is gone.
+        # The pipe closes a moment before the process ends.
         self._process.join(_KILL_WAIT)
         return ProcessDied(name, self._process.exitcode)
 
@@ -311,7 +308,7 @@ class _Child:
             self._post(call.answer, error)
 
     def _reap(self) -> None:
-        """Wait until the process is gone; the pipe is closed, so one that is idle goes by itself."""
+        """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
         process = self._process
         if process is None:
             return
@@ -324,28 +321,28 @@ class _Child:
         process.close()
 
     def _post(self, future: Future[Any], result: Any) -> None:
-        # The loop may be closed by now, and nobody waits.
+        # The loop may be closed by now. Then no caller waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_resolve, future, result)
 
 
-class _Call:
-    """One call on its way. `sent` and `withdrawn` exclude each other."""
+class _ChildCall:
+    """A call that was handed to a child. `sent` and `withdrawn` exclude each other."""
 
     __slots__ = ("answer", "name", "request", "sent", "withdrawn")
 
-    def __init__(self, request: bytes, name: str, answer: Future[Answer]) -> None:
+    def __init__(self, request: bytes, name: str, answer: Future[ChildAnswer]) -> None:
         self.request = request
         self.name = name
         self.answer = answer
         self.sent = self.withdrawn = False
 
 
-def _read(data: bytes, name: str) -> Answer | Exception:
+def _read(data: bytes, name: str) -> ChildAnswer | Exception:
     try:
-        answer: Answer = pickle.loads(data)
-    except Exception as error:  # noqa: BLE001  whatever a class does when it is unpickled
-        return DecodeError(f"what {name} gave back from its process cannot be read: {error}")
+        answer: ChildAnswer = pickle.loads(data)
+    except Exception as error:  # noqa: BLE001  a class may raise anything when it is unpickled
+        return DecodeError(f"the result of {name} cannot be read from its process: {error}")
     return answer
 
 
@@ -358,17 +355,17 @@ def _resolve(future: Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-_alive: Final[weakref.WeakSet[_Child]] = weakref.WeakSet()
+_alive: Final[weakref.WeakSet[_PoolChild]] = weakref.WeakSet()
 
 
-def _kill_at_exit(child: _Child) -> None:
+def _kill_at_exit(child: _PoolChild) -> None:
     _alive.add(child)
     _register_exit()
 
 
 @functools.cache
 def _register_exit() -> None:
-    # The standard library waits for every child when the program ends, and ours ignore its SIGTERM.
+    # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.
     atexit.register(_kill_all)
 
 

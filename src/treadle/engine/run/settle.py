@@ -1,46 +1,54 @@
-"""Settle: decisions become settlements, in batches; what follows from a commit follows after it.
+"""Settle: decisions become settlements, and settlements are written in batches.
 
-An attempt's task hands its decision over and ends: nothing waits for a settlement but the store. A settlement
-always runs to its end: while the store is away it is tried again, for as long as this process lives; the
-token makes repeating it harmless, and makes it void should somebody else own the item by then.
+An attempt's task hands its decision over and ends: no task waits for a settlement. A settlement is repeated
+until the store answers, for as long as this process lives. Its token makes that safe: repeated, it changes
+nothing, and it is refused if another worker owns the item by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from treadle.backend import Backend, Transaction
-from treadle.engine.combine import Combiner
-from treadle.engine.tasks import Tasks, finish
-from treadle.engine.wait.wait_result import encode_group_value
-from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
-from treadle.item import Contribution, Effects, ErrorInfo, Item, Lease, Outcome, Ref, Settled, Settlement
+from treadle.backend import Transaction
+from treadle.codec import check_size
+from treadle.engine.core import Core
+from treadle.engine.tasks import Combiner, finish
+from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
+from treadle.errors import BackendError, LeaseLost, PayloadError, StoreFull, StoreUnavailable
+from treadle.item import (
+    Contribution,
+    Effects,
+    EndedGroup,
+    ErrorInfo,
+    Item,
+    Lease,
+    Loss,
+    Outcome,
+    Ref,
+    Settled,
+    Settlement,
+)
 from treadle.result_plan import PlannedContribution, fold, needs_old
 from treadle.retry import Retry
 
-from .decide import Decision, Die, RunAgain, Succeed
+from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .held import HeldLease, HeldLeases
 
 OWN_RESULT = Contribution()
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
-PERSISTENCE = 8
-"""So many failures in a row, and a batch is tried in parts: one of them may be what the store fails at."""
+SPLIT_AFTER = 8
+"""After so many failures in a row a batch is split: one of its settlements may be the cause."""
 REFUSALS = 3
-"""So many refusals, and an outcome is replaced. One alone may have been a mistake."""
+"""After so many refusals an outcome is replaced. A single refusal may be an error of the store."""
 UNSTORABLE = Die("undecodable", ErrorInfo("StoreError", "the store cannot hold its outcome"))
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
 REMEMBERED = 1000
-"""So many groups are folded without being asked for first. A group may end elsewhere: nobody tells."""
-
-
-class GiveBack(msgspec.Struct, frozen=True):
-    """Give the lease back, attempt and all: for a shutdown, or because this worker declined."""
-
-    delay: float = 0.0
+"""How many groups `Folds` remembers. A group may end in another process, which removes no entry here."""
 
 
 class PendingSettlement(msgspec.Struct, eq=False, gc=False):
@@ -53,175 +61,318 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     children: tuple[Item, ...] = ()
     contributions: tuple[PlannedContribution, ...] = ()
     started: float = 0.0
-    """When the attempt began, by the store's clock; 0 if it did not."""
+    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
     outcome: Outcome | None = None
-    """What became of it, for good."""
+    """The store's final answer."""
     otherwise: PendingSettlement | None = None
-    """What may have been settled instead, by a transaction that may or may not have been committed."""
+    """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
 
 
-class Consequences(Protocol):
-    """What the settle stage asks of the rest of the engine."""
+class CommitListener(Protocol):
+    """What happens after a commit, or when a lease is lost: see after_commit.py. Neither method raises."""
 
-    def compensate(self, lease: Lease, died: Die) -> tuple[Item, ...]:
-        """What is to be submitted because the item died."""
-        ...
+    def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None: ...
 
-    def failed(self, lease: Lease, error: Exception) -> Decision:
-        """A fold raised: how its attempt ends then."""
-        ...
-
-    def read_value(self, lease: Lease, value: bytes | None) -> Any: ...
-
-    def write_value(self, value: Any) -> bytes: ...
-
-    def settled(self, entries: Sequence[PendingSettlement], effects: Effects) -> None:
-        """After the commit, for entries that were answered for good. Does not raise."""
-        ...
-
-    def report(self, error: BaseException, message: str) -> None: ...
+    def lost(self, held: HeldLease, why: Loss) -> None: ...
 
 
 class Settler:
-    def __init__(
-        self,
-        backend: Backend,
-        consequences: Consequences,
-        tasks: Tasks,
-        *,
-        sleep: Callable[[float], Awaitable[None]],
-        draw: Callable[[], float],
-        limit: int = 500,
-    ) -> None:
-        self._backend = backend
-        self._then = consequences
-        self._tasks = tasks
-        self._sleep = sleep
-        self._draw = draw
-        self._combiner: Combiner[PendingSettlement] = Combiner(self._write, tasks, name="settle", limit=limit)
-        self.add: Callable[[PendingSettlement], None] = self._combiner.add
-        self._folds: Folds = {}
-        """What the store last said of groups that are folded here."""
+    """One per worker. `add` queues a settlement, `waiting` are those that are not being written yet."""
 
-    def __len__(self) -> int:
-        return len(self._combiner)
+    def __init__(
+        self, core: Core, held: HeldLeases, builder: SettlementBuilder, listener: CommitListener
+    ) -> None:
+        self.core = core
+        self.builder = builder
+        self._held = held
+        self._listener = listener
+        self._sleep = core.settings.clock.sleep
+        self._draw = core.settings.random.random
+        self._combiner: Combiner[PendingSettlement] = Combiner(self._write, core.tasks, name="settle")
+        self.add: Callable[[PendingSettlement], None] = self._combiner.add
+        self.waiting = self._combiner.waiting
 
     async def flush(self) -> None:
         await self._combiner.flush()
 
-    async def within(self, transaction: Transaction, entry: PendingSettlement) -> Settled:
-        """Settle one entry as a part of the handler's own transaction; `follow` is called once it has
-        committed. A stale token raises `LeaseLost`, so that everything is rolled back."""
+    # -- what attempts hand over -----------------------------------------------------------------------
+
+    def decided(self, held: HeldLease, decision: Decision | GiveBack) -> None:
+        """Settle an attempt. Public: mutants replace it."""
+        self.add(self.builder.prepare(held, decision))
+
+    async def decided_within(self, held: HeldLease, decision: Decision | GiveBack) -> None:
+        """Settle an attempt inside the handler's own transaction. If the attempt or the commit failed, the
+        transaction is rolled back and the attempt is settled as failed, outside of it."""
+        transaction, held.transaction = held.transaction, None
+        pending = self.builder.prepare(held, decision)
+        if not isinstance(pending.decision, Succeed):
+            await transaction.roll_back(AttemptFailed())
+            self.add(pending)
+            return
+        try:
+            await finish(transaction.settle(pending))
+        except LeaseLost as error:
+            self._listener.lost(held, cast("Loss", error.reason))
+        except Exception as error:  # noqa: BLE001  the commit failed, so the attempt failed
+            failed = self.builder.failure(held.lease, error)
+            self.add(PendingSettlement(held.lease, failed, started=held.started, otherwise=pending))
+
+    def settle_unrun(self, pending: PendingSettlement) -> None:
+        """Settle a claimed item without an attempt."""
+        self._held.take_unrun(pending.lease)
+        self.add(pending)
+
+    # -- settling one item -----------------------------------------------------------------------------
+
+    async def within(self, transaction: Transaction, pending: PendingSettlement) -> Settled:
+        """Settle as a part of the handler's own transaction. After the commit, `committed` must be called. A
+        stale token raises `LeaseLost`, so that everything is rolled back."""
         while True:
-            answer = await transaction.settle(self._settlements([entry]))
+            answer = await transaction.settle(self.builder.build([pending]))
             outcome = answer.outcomes[0]
             if outcome.verb == "stale":
-                raise LeaseLost(entry.lease.id, outcome.loss or "taken")
-            if not self._changed(entry, outcome):
+                raise LeaseLost(pending.lease.id, outcome.loss or "taken")
+            if not self.builder.revise(pending, outcome):
                 return answer
 
-    async def at_once(self, entry: PendingSettlement) -> Outcome:
-        """Settle one entry and wait for it. Raises what the store does."""
+    async def at_once(self, pending: PendingSettlement) -> Outcome:
+        """Settle and wait for the answer. Raises what the store raises."""
         while True:
-            again = await self._settle([entry])
+            again = await self.settle_batch([pending])
             if isinstance(again, Exception):
                 raise again
-            if entry.outcome is not None:
-                return entry.outcome
-
-    def follow(self, entries: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
-        """What a commit sets in motion. Answers the entries that must be settled once more."""
-        again: list[PendingSettlement] = []
-        over: list[PendingSettlement] = []
-        for entry, outcome in zip(entries, answer.outcomes, strict=True):
-            if (entry.contributions or outcome.verb != "applied") and self._changed(entry, outcome):
-                again.append(entry)
-            else:
-                entry.outcome = outcome
-                over.append(entry)
-        self._then.settled(over, answer.effects)
-        for closed in answer.effects.closed:
-            self._folds.pop((closed.tenant, closed.id), None)
-        return again
+            if pending.outcome is not None:
+                return pending.outcome
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    async def _write(self, entries: list[PendingSettlement]) -> None:
-        again = await self._settle(entries)
+    async def _write(self, batch: list[PendingSettlement]) -> None:
+        again = await self.settle_batch(batch)
         if not isinstance(again, Exception):
-            self._readd(again)
-        elif len(entries) > 1:
-            half = len(entries) // 2
-            await self._write(entries[:half])
-            await self._write(entries[half:])
+            self._add_again(again)
+        elif len(batch) > 1:
+            half = len(batch) // 2
+            await self._write(batch[:half])
+            await self._write(batch[half:])
         else:
-            # The others must not wait for it.
-            self._tasks.start(self._insist(entries[0], again), "settle")
+            # In a task, so that the other settlements do not wait for this one.
+            self.core.tasks.start(self._insist(batch[0], again), "settle")
 
-    def _readd(self, entries: list[PendingSettlement]) -> None:
-        for entry in entries:
-            self._combiner.add(entry)
+    def _add_again(self, batch: list[PendingSettlement]) -> None:
+        for pending in batch:
+            self.add(pending)
 
-    async def _settle(self, entries: list[PendingSettlement]) -> list[PendingSettlement] | Exception:
-        """Settle these, and see to what follows. Answers those that must be settled once more; or why the
-        store does not answer, whether it refuses or fails again and again."""
-        settlements = self._settlements(entries)
+    async def settle_batch(self, batch: list[PendingSettlement]) -> list[PendingSettlement] | Exception:
+        """Settle a batch, repeated while the store is unavailable. Returns the settlements that must be
+        written once more, or the error with which the store refused, or kept failing. Public: mutants
+        replace it."""
+        settlements = self.builder.build(batch)
         tries = 0
         while True:
             try:
-                return await finish(self._commit(entries, settlements))
+                return await finish(self.commit(batch, settlements))
             except Exception as error:  # noqa: BLE001  reported, and handed to the caller
                 tries += 1
-                self._then.report(error, f"could not settle {len(settlements)} item(s)")
-                if _is_refusal(error) or tries >= PERSISTENCE:
+                self.core.hooks.report(error, "settle", f"could not settle {len(settlements)} item(s)")
+                if _is_refusal(error) or tries >= SPLIT_AFTER:
                     return error
             await self._sleep(BACKOFF.delay(tries, self._draw))
 
-    async def _commit(
-        self, entries: list[PendingSettlement], settlements: list[Settlement]
+    async def commit(
+        self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
-        # One follows the other at once: what was released may be claimed in the next turn of the loop.
-        return self.follow(entries, await self._backend.settle(settlements))
+        # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
+        return self.committed(batch, await self.core.backend.settle(settlements))
 
-    async def _insist(self, entry: PendingSettlement, error: Exception) -> None:
-        """Settle one entry that the store failed at, however long it takes. An outcome that is refused again
-        and again gives way to one that the store can hold; if it takes neither, it is the store that is
-        wrong, and the first is tried again, for longer."""
-        wanted = entry.decision, entry.children
+    def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
+        """Pass on what the store has answered for good. Returns what must be settled once more."""
+        builder = self.builder
+        again: list[PendingSettlement] = []
+        over: list[PendingSettlement] = []
+        for pending, outcome in zip(batch, answer.outcomes, strict=True):
+            if (pending.contributions or outcome.verb != "applied") and builder.revise(pending, outcome):
+                again.append(pending)
+            else:
+                pending.outcome = outcome
+                over.append(pending)
+        self._listener.settled(over, answer.effects)
+        if answer.effects.closed:
+            builder.forget(answer.effects.closed)
+        return again
+
+    async def _insist(self, pending: PendingSettlement, error: Exception) -> None:
+        """Settle one attempt that the store failed at, however long it takes.
+
+        After `REFUSALS` refusals the outcome is replaced by `UNSTORABLE`. If the store refuses that too, the
+        store is at fault: the real outcome is tried again, for three times as many refusals.
+        """
+        wanted = pending.decision, pending.children
         tries, refused, enough = 0, 0, REFUSALS
         while True:
             refused += not isinstance(error, StoreUnavailable | StoreFull)
             if refused < enough:
-                entry.decision, entry.children = wanted
+                pending.decision, pending.children = wanted
             else:
-                entry.decision, enough = UNSTORABLE, enough * REFUSALS
-            again = await self._settle([entry])
+                pending.decision, enough = UNSTORABLE, enough * REFUSALS
+            again = await self.settle_batch([pending])
             if not isinstance(again, Exception):
-                self._readd(again)
+                self._add_again(again)
                 return
             error = again
             tries += 1
             await self._sleep(BACKOFF.delay(tries, self._draw))
 
-    def _changed(self, entry: PendingSettlement, outcome: Outcome) -> bool:
-        """Whether the entry has to be settled once more, and if so, as what."""
-        self._learn(entry, outcome)
+
+class AttemptFailed(Exception):
+    """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether repeating the same call is pointless. Errors that are not a BackendError may be transient."""
+    return isinstance(error, BackendError) and not isinstance(error, StoreUnavailable | StoreFull)
+
+
+class SettlementBuilder:
+    """Turns decisions into settlements, and knows the group values that are folded here."""
+
+    def __init__(self, core: Core, held: HeldLeases, failures: FailureDecider) -> None:
+        self.core = core
+        self._held = held
+        self._failures = failures
+        self._folds: Folds = {}
+        """The store's last answer for groups that are folded here."""
+
+    def prepare(self, held: HeldLease, decision: Decision | GiveBack) -> PendingSettlement:
+        """Encode the result and build the children of an attempt. If that fails, the item dies."""
+        pending = PendingSettlement(held.lease, decision, started=held.started)
+        if isinstance(decision, Succeed):
+            try:
+                self._prepare(held, decision, pending)
+            except PayloadError as error:
+                pending.decision = undecodable(error)
+            except Exception as error:  # noqa: BLE001  `options(input)` of a child is the user's code
+                pending.decision = Die("bad_result", failure_of(error), error)
+        return pending
+
+    def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:
+        plan, lease = decision.plan, held.lease
+        settings = self.core.settings
+        if plan.value is not None or plan.contributions:
+            pending.result = held.bound.type.encode_result(plan.value, settings.codec)
+            check_size(pending.result, settings.max_payload, "the result of", lease.type)
+        if not held.stored.compensates:
+            pending.contributions = plan.contributions
+        if plan.children:
+            item = self.core.item_builder.item
+            pending.children = tuple(
+                item(child.work, child.options, tenant=lease.tenant, parent=lease) for child in plan.children
+            )
+
+    def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
+        # Folds in one batch start from each other's drafts. Other folds start from what the store has.
+        drafts: Folds = {}
+        return [self._settlement(pending, drafts) for pending in batch]
+
+    def _settlement(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
+        if isinstance(pending.decision, Succeed):
+            try:
+                return self.success(pending, drafts)
+            except Exception as error:  # noqa: BLE001  a fold is the user's code
+                pending.decision = self.failure(pending.lease, error)
+        return self.ending(pending, pending.decision)
+
+    def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
+        """The settlement of an attempt that succeeded. Public: a mutant replaces it."""
+        return Settlement(
+            lease=pending.lease,
+            kind="success",
+            result=pending.result,
+            contribution=self.contribution(pending, drafts) if pending.contributions else None,
+            children=pending.children,
+        )
+
+    def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
+        """What the attempt gives to its group's value. Public: a mutant replaces it."""
+        lease, contributions = pending.lease, pending.contributions
+        if not pending.children and lease.id == lease.group_id and _is_own_result(pending):
+            return OWN_RESULT
+        group = (lease.tenant, lease.group_id)
+        known = drafts.get(group) or self._folds.get(group)
+        if needs_old(contributions):
+            version, old = known or (0, None)
+            value, final = fold(contributions, decode_group_value(self.core.registry, lease.type, old))
+            data = encode_group_value("", self._encode_value(value))
+            drafts[group] = (version + 1, data)
+            return Contribution(data, final, version)
+        value, final = fold(contributions, None)
+        own = isinstance(pending.decision, Succeed) and value is pending.decision.plan.value
+        if own and lease.id == lease.group_id and not pending.children:
+            return Contribution(None, final)
+        data = (
+            encode_group_value(lease.type, pending.result or b"")
+            if own
+            else encode_group_value("", self._encode_value(value))
+        )
+        if known is not None:
+            drafts[group] = (known[0] + 1, data)
+        return Contribution(data, final)
+
+    def _encode_value(self, value: Any) -> bytes:
+        settings = self.core.settings
+        data = settings.codec.encode(value)
+        check_size(data, settings.max_payload, "a group's value")
+        return data
+
+    def failure(self, lease: Lease, error: Exception) -> Decision:
+        """How an attempt ends whose fold or commit raised `error`."""
+        held = self._held.by_token.get(lease.token)
+        if held is None:
+            return Die("bad_result", failure_of(error), error)
+        return undecodable(error) if isinstance(error, PayloadError) else self._failures.decide(held, error)
+
+    def ending(self, pending: PendingSettlement, decision: Decision | GiveBack) -> Settlement:
+        """The settlement of an attempt that did not succeed. Public: a mutant replaces it."""
+        lease = pending.lease
+        pending.children = self.compensation(lease, decision) if isinstance(decision, Die) else ()
+        match decision:
+            case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
+                return Settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
+            case Die(reason=reason, failure=failure):
+                children = pending.children
+                return Settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
+            case GiveBack(delay=delay):
+                return Settlement(lease=lease, kind="release", delay=delay)
+            case Succeed():
+                raise AssertionError("a success is settled by `success`")
+
+    def compensation(self, lease: Lease, died: Die) -> tuple[Item, ...]:
+        """The items to submit because this one died. Public: mutants replace it."""
+        try:
+            return self.core.item_builder.compensation(lease, died.reason, str(died.failure))
+        except Exception as error:  # noqa: BLE001  the item must still die
+            self.core.hooks.report(error, "settle", f"could not make the compensation of {lease.id}")
+            return ()
+
+    def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
+        """Change the settlement if the store's answer requires it. True: it must be settled once more."""
+        self._learn(pending, outcome)
         if outcome.verb == "moved":
             if outcome.final:
-                entry.contributions = ()
+                pending.contributions = ()
             return True
         if outcome.verb == "rejected" and outcome.rejected is not None:
             why = f"its children cannot be stored ({outcome.rejected.why}: {', '.join(outcome.rejected.ids)})"
-            entry.decision = Die("bad_result", ErrorInfo("BadResultError", why))
+            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
             return True
         return False
 
-    def _learn(self, entry: PendingSettlement, outcome: Outcome) -> None:
-        """Keep what the store says of a group that is folded here: what was refused is not in it."""
-        if not entry.contributions or outcome.verb not in ("moved", "applied"):
+    def _learn(self, pending: PendingSettlement, outcome: Outcome) -> None:
+        """Remember the group's version and value, for the next fold."""
+        if not pending.contributions or outcome.verb not in ("moved", "applied"):
             return
-        group = _group(entry.lease)
-        if outcome.verb == "applied" and not needs_old(entry.contributions) and group not in self._folds:
+        group = (pending.lease.tenant, pending.lease.group_id)
+        if outcome.verb == "applied" and not needs_old(pending.contributions) and group not in self._folds:
             return
         self._folds.pop(group, None)
         if not outcome.again:
@@ -229,80 +380,14 @@ class Settler:
         if len(self._folds) > REMEMBERED:
             del self._folds[next(iter(self._folds))]
 
-    # -- from decisions to settlements -----------------------------------------------------------------
-
-    def _settlements(self, entries: Sequence[PendingSettlement]) -> list[Settlement]:
-        # Folds of one batch start from each other; nothing else does before the store has them.
-        drafts: Folds = {}
-        return [self._settlement(entry, drafts) for entry in entries]
-
-    def _settlement(self, entry: PendingSettlement, drafts: Folds) -> Settlement:
-        if isinstance(entry.decision, Succeed):
-            try:
-                return self._success(entry, drafts)
-            except Exception as error:  # noqa: BLE001  a fold is the user's code
-                entry.decision = self._then.failed(entry.lease, error)
-        return self._ending(entry, entry.decision)
-
-    def _success(self, entry: PendingSettlement, drafts: Folds) -> Settlement:
-        return Settlement(
-            lease=entry.lease,
-            kind="success",
-            result=entry.result,
-            contribution=self._contribution(entry, drafts) if entry.contributions else None,
-            children=entry.children,
-        )
-
-    def _ending(self, entry: PendingSettlement, decision: Decision | GiveBack) -> Settlement:
-        lease = entry.lease
-        entry.children = self._then.compensate(lease, decision) if isinstance(decision, Die) else ()
-        match decision:
-            case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
-                return Settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
-            case Die(reason=reason, failure=failure):
-                children = entry.children
-                return Settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
-            case GiveBack(delay=delay):
-                return Settlement(lease=lease, kind="release", delay=delay)
-            case Succeed():
-                raise AssertionError("a success is not an ending of this kind")
-
-    def _contribution(self, entry: PendingSettlement, drafts: Folds) -> Contribution:
-        if not entry.children and entry.lease.id == entry.lease.group_id and _is_own(entry):
-            return OWN_RESULT
-        group = _group(entry.lease)
-        known = drafts.get(group) or self._folds.get(group)
-        if needs_old(entry.contributions):
-            version, old = known or (0, None)
-            value, final = fold(entry.contributions, self._then.read_value(entry.lease, old))
-            data = encode_group_value("", self._then.write_value(value))
-            drafts[group] = (version + 1, data)
-            return Contribution(data, final, version)
-        value, final = fold(entry.contributions, None)
-        own = isinstance(entry.decision, Succeed) and value is entry.decision.plan.value
-        if own and entry.lease.id == entry.lease.group_id and not entry.children:
-            return Contribution(None, final)
-        if own:
-            data = encode_group_value(entry.lease.type, entry.result or b"")
-        else:
-            data = encode_group_value("", self._then.write_value(value))
-        if known is not None:
-            drafts[group] = (known[0] + 1, data)
-        return Contribution(data, final)
+    def forget(self, groups: Iterable[EndedGroup]) -> None:
+        for group in groups:
+            self._folds.pop((group.tenant, group.id), None)
 
 
-def _is_own(entry: PendingSettlement) -> bool:
-    """Whether the item gives its own value to the group, and no more than that."""
-    if len(entry.contributions) != 1 or not isinstance(entry.decision, Succeed):
+def _is_own_result(pending: PendingSettlement) -> bool:
+    """Whether the item's only contribution is its own value."""
+    if len(pending.contributions) != 1 or not isinstance(pending.decision, Succeed):
         return False
-    only = entry.contributions[0]
-    return only.append is None and not only.final and only.value is entry.decision.plan.value
-
-
-def _group(lease: Lease) -> Ref:
-    return (lease.tenant, lease.group_id)
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether trying the same again is pointless. What drivers raise by mistake may pass."""
-    return isinstance(error, BackendError) and not isinstance(error, StoreUnavailable | StoreFull)
+    only = pending.contributions[0]
+    return only.append is None and not only.final and only.value is pending.decision.plan.value

@@ -87,7 +87,7 @@ class ItemBuilder:
         lease_to: Callable[[str], str | None] | None = None,
     ) -> Item:
         """Build the item of a Work. options: checked already. lease_to: gives a worker for `skip_queue`."""
-        type = self._registry.meet(work)
+        type = self._registry.type_of(work)
         if options or (parent is not None and (parent.workflow or parent.workflow_type)):
             return self._build(work, type, options, tenant, parent, lease_to)
         usual = self._usual.get(type)
@@ -175,7 +175,7 @@ class ItemBuilder:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
             return Compensating(wanted.name, None, failure_parameter(wanted))
-        return Compensating(wanted.type, self._encode_input(self._registry.meet(wanted), wanted.input))
+        return Compensating(wanted.type, self._encode_input(self._registry.type_of(wanted), wanted.input))
 
     # -- compensation ----------------------------------------------------------------------------------
 

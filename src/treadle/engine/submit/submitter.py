@@ -11,9 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.engine.combine import Combiner
-from treadle.engine.store_retry import PATIENCE
-from treadle.engine.tasks import Tasks
+from treadle.engine.store_retry import CALLER_RETRY
+from treadle.engine.tasks import Combiner, Tasks
 from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
@@ -123,9 +122,9 @@ class Submitter:
                     return await self._recognize_own(submissions, answers) if tries else answers
                 except StoreUnavailable:
                     tries += 1
-                    if PATIENCE.exhausted(tries):
+                    if CALLER_RETRY.exhausted(tries):
                         raise
-                    await self._sleep(PATIENCE.delay(tries, self._draw))
+                    await self._sleep(CALLER_RETRY.delay(tries, self._draw))
         finally:
             if tries and any(item.lease_to for submission in submissions for item in submission.items):
                 self._leases_unknown()

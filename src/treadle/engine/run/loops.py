@@ -1,0 +1,161 @@
+"""Loops: the background loops of a running worker.
+
+    renew    heartbeat.py         keeps the worker's lease, stops attempts whose lease is lost
+    timers   engine/timers.py     timeouts and deadlines of attempts
+    claim    claim.py             asks the store for work
+    prune    upkeep/prune.py      removes what was kept long enough
+    redrive  upkeep/redrive.py    tries dead items again, if the worker is set to
+    backlog  upkeep/backlog.py    calls `on_backlog`, if there is one
+
+A loop that ends with an error ends the worker: a worker that silently stopped claiming, or sending
+heartbeats, would be worse than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from treadle.clock import SystemClock
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
+from treadle.engine.store_retry import retry_unavailable
+from treadle.engine.tasks import Tasks
+from treadle.engine.timers import Timers
+from treadle.engine.upkeep.backlog import Backlog
+from treadle.engine.upkeep.prune import Pruner
+from treadle.engine.upkeep.redrive import Redriver
+from treadle.errors import BackendError, UnsupportedError
+from treadle.flow_control import BacklogWatch, OnBacklog, Redrive
+from treadle.item import Wake
+
+from .claim import Claimer
+from .dispatch import BoundTypes
+from .heartbeat import HeartbeatLoop, Watchdog
+from .held import HeldLeases
+
+NEW_WORK = ("claim", "prune", "redrive", "backlog")
+"""The loops that end first when the worker stops: they begin something new."""
+
+
+class WorkerLoops:
+    """is_quiet: whether the worker runs nothing and settles nothing."""
+
+    def __init__(
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        held: HeldLeases,
+        types: BoundTypes,
+        timers: Timers,
+        heartbeat: HeartbeatLoop,
+        claimer: Claimer,
+        is_quiet: Callable[[], bool],
+    ) -> None:
+        self._core = core
+        self._worker = worker
+        self._held = held
+        self._types = types
+        self._timers = timers
+        self._heartbeat = heartbeat
+        self._claimer = claimer
+        self._is_quiet = is_quiet
+        self.pruner = Pruner(core.backend, core.settings.clock, core.hooks)
+        self._tasks = Tasks(self._died)
+        self._watchdog: Watchdog | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self.failed: asyncio.Future[None] | None = None
+        """Resolves, with the error, when a loop has died. None before the start."""
+
+    async def start(self) -> None:
+        core, worker = self._core, self._worker
+        self._tasks = Tasks(self._died)  # in the context that the worker's lifespan has made
+        self.failed = asyncio.get_running_loop().create_future()
+        self._unlisten = core.wakeups.listen(self._receive)
+        await retry_unavailable(self._heartbeat.begin, core.settings)
+        self._tasks.start(self._heartbeat.run(), "renew")
+        self._tasks.start(self._timers.run(), "timers")
+        self._tasks.start(self._claimer.run(), "claim")
+        self._tasks.start(self.pruner.run(), "prune")
+        if worker.redrive is not None:
+            self._tasks.start(self.redriver(worker.redrive).run(), "redrive")
+        if worker.on_backlog is not None:
+            self._tasks.start(self._backlog(worker.on_backlog).run(), "backlog")
+        core.scheduler.start(worker.worker)
+        self._start_watchdog()
+
+    def redriver(self, redrive: Redrive) -> Redriver:
+        core, worker = self._core, self._worker
+        if "operating" not in core.backend.capabilities:
+            raise UnsupportedError("operating", type(core.backend).__name__)
+        return Redriver(
+            core.backend,
+            core.settings.clock,
+            core.hooks,
+            redrive,
+            idle=lambda: self._is_quiet() and self._claimer.idle,
+            moved=core.wakeups.ready,
+            types=lambda: tuple(self._types.by_name),
+            queues=worker.queues,
+            tenants=worker.tenants,
+            interval=core.settings.poll_interval,
+        )
+
+    def _backlog(self, hook: OnBacklog) -> Backlog:
+        core, worker = self._core, self._worker
+        return Backlog(
+            core.backend,
+            core.settings.clock,
+            core.hooks,
+            BacklogWatch(worker.backlog_after, worker.backlog_every),
+            hook,
+            behind=lambda: self._claimer.behind,
+            active=lambda: len(self._held.by_token),
+            types=lambda: self._types.by_name,
+            queues=worker.queues,
+            tenants=worker.tenants,
+            interval=core.settings.poll_interval,
+        )
+
+    def _start_watchdog(self) -> None:
+        """Only a thread can notice a blocked event loop. It needs the system clock."""
+        settings = self._core.settings
+        if isinstance(settings.clock, SystemClock):
+            self._watchdog = Watchdog(
+                self._heartbeat,
+                self._core.backend.heartbeat_connection,
+                worker=self._worker.worker,
+                lease=settings.lease,
+                heartbeat=settings.heartbeat,
+            )
+            self._watchdog.start()
+
+    def _receive(self, wake: Wake) -> None:
+        if wake.ready or wake.everything:
+            self._claimer.wake()
+        if wake.items and self._held.has_any(wake.items):
+            self._tasks.start(self._beat_now(), "look")
+
+    async def _beat_now(self) -> None:
+        """An item that runs here has ended elsewhere: the heartbeat's reply says which."""
+        try:
+            await self._heartbeat.beat()
+        except BackendError as error:
+            self._core.hooks.report(error, "renew")
+
+    async def end(self, *names: str) -> None:
+        await self._tasks.cancel(names)
+
+    async def close(self) -> None:
+        """End all loops, whether or not all were started. Public: a mutant replaces it."""
+        if self._watchdog is not None:
+            await self._watchdog.stop()
+        if self._unlisten is not None:
+            self._unlisten()
+        await self._tasks.cancel()
+
+    def _died(self, error: BaseException, name: str) -> None:
+        self._core.hooks.report(error, "claim", f"the worker's {name} loop ended")
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # it was reported: a worker that is not awaited need not ask for it

@@ -1,0 +1,75 @@
+"""Shutdown: let handlers end, then give back what did not end in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.engine.schedule.scheduler import Scheduler
+from treadle.engine.store_retry import wait_briefly
+
+from .attempt import CANCEL_GRACE, AttemptRunner
+from .decide import GiveBack
+from .dispatch import Dispatcher
+from .held import HeldLeases
+from .loops import NEW_WORK, WorkerLoops
+from .settle import Settler
+
+
+class Shutdown:
+    def __init__(
+        self,
+        worker: str,
+        scheduler: Scheduler,
+        loops: WorkerLoops,
+        held: HeldLeases,
+        dispatcher: Dispatcher,
+        runner: AttemptRunner,
+        settler: Settler,
+    ) -> None:
+        self._worker = worker
+        self._scheduler = scheduler
+        self._loops = loops
+        self._held = held
+        self._dispatcher = dispatcher
+        self._runner = runner
+        self._settler = settler
+
+    async def run(self, drain: float) -> None:
+        """Wait up to `drain` seconds for handlers to end. Then, even if the wait was cut short, give back
+        what they were running."""
+        self._dispatcher.stopping = True
+        try:
+            await self._wind_down(drain)
+        finally:
+            await self.give_back()
+
+    async def _wind_down(self, drain: float) -> None:
+        await self._scheduler.stop(self._worker)
+        await self._loops.end(*NEW_WORK)
+        self._dispatcher.flush()
+        for held in self._held.all():
+            self._runner.interrupt(held, "stopping")
+        # In real time: a shutdown must end even where a test owns the clock.
+        idle = asyncio.ensure_future(self._dispatcher.idle())
+        try:
+            await asyncio.wait({idle}, timeout=drain)
+        finally:
+            idle.cancel()
+
+    async def give_back(self) -> None:
+        """Give back what did not start, and what did not end in time. Public: a mutant replaces it."""
+        await self._loops.end(*NEW_WORK)  # they would claim what is given back
+        self._dispatcher.give_back()
+        unfinished = self._held.unfinished()
+        for held in unfinished:
+            self._runner.interrupt(held, "stopping")  # not done yet if the wait was cut short
+        running = {task for held in unfinished if (task := (held.carrier or held).task) is not None}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=CANCEL_GRACE)
+        for held in unfinished:
+            if not held.over:
+                held.over = True
+                self._settler.decided(held, GiveBack())
+        await wait_briefly(self._settler.flush())
