@@ -53,13 +53,13 @@ async def fill(url: str, count: int, rows: str) -> None:
 async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -> tuple[float, float]:
     """Claims of 100 that are given back at once: p50 and p95 in milliseconds."""
     taken: list[float] = []
-    rotation: object = None
+    fairness: object = None
     until = time.monotonic() + seconds
     while time.monotonic() < until or len(taken) < least:
         with Stopwatch() as watch:
-            claim = await store.claim(demand(100, rotation=rotation))
+            claim = await store.claim(demand(100, fairness=fairness))
         assert len(claim.leases) == 100
-        rotation = claim.rotation
+        fairness = claim.fairness
         taken.append(watch.seconds * 1000)
         await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
     return statistics.median(taken), percentile(taken, 0.95)

@@ -35,8 +35,8 @@ async def alive(store: Backend, worker: str = WORKER) -> None:
     await store.beat(Heartbeat(worker=worker, lease=600, types=("noop",)))
 
 
-def demand(limit: int, worker: str = WORKER, rotation: object = None) -> Demand:
-    return Demand(worker=worker, limit=limit, types={"noop": limit}, rotation=rotation)
+def demand(limit: int, worker: str = WORKER, fairness: object = None) -> Demand:
+    return Demand(worker=worker, limit=limit, types={"noop": limit}, fairness=fairness)
 
 
 def success(lease: Lease) -> Settlement:
@@ -46,10 +46,10 @@ def success(lease: Lease) -> Settlement:
 async def drain(store: Backend, batch: int = BATCH) -> int:
     """Claim and settle, overlapped, until nothing is left."""
     settling: asyncio.Task[Any] | None = None
-    total, rotation = 0, None
+    total, fairness = 0, None
     while True:
-        claim = await store.claim(demand(batch, rotation=rotation))
-        rotation = claim.rotation
+        claim = await store.claim(demand(batch, fairness=fairness))
+        fairness = claim.fairness
         if settling is not None:
             await settling
         elif not claim.leases:
@@ -223,11 +223,11 @@ async def _fill(store: Backend, count: int, lanes: int = 1, foreign: bool = Fals
 
 async def _claim_times(store: Backend, times: int = 60) -> tuple[float, float]:
     taken: list[float] = []
-    rotation: object = None
+    fairness: object = None
     for _ in range(times):
         with Stopwatch() as watch:
-            claim = await store.claim(demand(100, rotation=rotation))
-        rotation = claim.rotation
+            claim = await store.claim(demand(100, fairness=fairness))
+        fairness = claim.fairness
         taken.append(watch.seconds * 1000)
         await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
     return statistics.median(taken), percentile(taken, 0.95)

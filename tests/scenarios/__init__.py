@@ -193,7 +193,7 @@ SCENARIOS: dict[int, Scenario] = {
         "tenants are separate and take turns",
         "test_another_tenants_items_are_not_there",
         "test_keys_of_two_tenants_are_separate",
-        "test_one_claim_takes_turns",
+        "test_one_claim_is_fair",
         "test_a_long_backlog_does_not_delay_others",
     ),
     42: _scenario(
