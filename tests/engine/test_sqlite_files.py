@@ -1,5 +1,8 @@
-"""An app on a SQLite file that cannot be used, or not any more: a clear error each, no hang, nothing that is
-not stored is acknowledged. (tests/backends/test_sqlite.py has the same for the backend alone.)"""
+"""An app on a SQLite file that cannot be used, or not any more.
+
+Each case gives a clear error and does not hang. An item that is not stored is not acknowledged.
+tests/backends/test_sqlite.py has the same cases for the backend alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, Gate, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, until
 from tests.support import unprivileged
 from tests.support.sqlite import asked
 from treadle import BackendError, NotFound, StoreFull, StoreUnavailable, Treadle, work
@@ -28,7 +31,7 @@ async def echo(text: str) -> str:
 
 
 async def refusals(url: str) -> list[BackendError]:
-    """What an app says that is started there, and one that is only asked to submit."""
+    """The errors of an app on this URL: for a start, a submit and a query."""
     app = Treadle(url, work=[echo], **FAST)
     found: list[BackendError] = []
     async with asyncio.timeout(PATIENCE):
@@ -40,17 +43,17 @@ async def refusals(url: str) -> list[BackendError]:
     return found
 
 
-async def test_a_directory(tmp_path: Path) -> None:
+async def test_a_path_that_is_a_directory_is_refused(tmp_path: Path) -> None:
     for error in await refusals(f"sqlite:///{tmp_path}"):
         assert f"{tmp_path} is a directory" in str(error)
 
 
-async def test_no_directory(tmp_path: Path) -> None:
+async def test_a_path_in_a_missing_directory_is_refused(tmp_path: Path) -> None:
     for error in await refusals(f"sqlite:///{tmp_path}/none/work.db"):
         assert "does not exist: create it" in str(error)
 
 
-async def test_something_else(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     path.write_bytes(b"This is a text, and a long one. " * 1000)
     for error in await refusals(f"sqlite:///{path}"):
@@ -58,7 +61,7 @@ async def test_something_else(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"This is a text")
 
 
-async def test_a_damaged_file(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
     app = Treadle(f"sqlite:///{path}", work=[echo])
     await app.enqueue_many([echo(f"{n}") for n in range(1000)])
@@ -88,7 +91,7 @@ async def main(url):
             print(type(error).__name__, error)
     await app.stop()
 
-treadle.backends.sqlite.schema_sql()  # whatever has to be read from the library is read by now
+treadle.backends.sqlite.schema_sql()  # read all files of the library before the user changes
 if len(sys.argv) > 2:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
@@ -97,8 +100,8 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_a_file_that_may_not_be_written(run_directory: Path) -> None:
-    """Root may write everywhere, and so becomes somebody else."""
+async def test_a_file_without_write_permission_is_refused(run_directory: Path) -> None:
+    """Root may write everywhere, so the test runs as another user."""
     directory = run_directory / "sealed"
     directory.mkdir()
     app = Treadle(f"sqlite:///{directory}/work.db", work=[echo])
@@ -126,13 +129,13 @@ async def test_a_file_that_may_not_be_written(run_directory: Path) -> None:
 # -- while it runs ----------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
-    """Nobody is told that something is stored, or done; stopping does not wait for what cannot come."""
-    gate, errors, path = Gate(), Errors(), tmp_path / "work.db"
+async def test_nothing_is_acknowledged_after_the_file_is_deleted(tmp_path: Path) -> None:
+    """No submit or settlement is acknowledged. Stop does not wait for the file."""
+    barrier, errors, path = Barrier(), Errors(), tmp_path / "work.db"
 
     @work(name="held")
     async def held() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "lost"
 
     app = Treadle(f"sqlite:///{path}", work=[held, echo], on_error=errors, **FAST)
@@ -140,13 +143,13 @@ async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
         await app.start()
         handle = await app.enqueue(held())
         waiting = asyncio.ensure_future(handle.result())
-        await gate.reached()
+        await barrier.reached()
         path.unlink()
         with pytest.raises(StoreUnavailable, match="deleted"):
             await app.enqueue(echo("a"))
         with pytest.raises(StoreUnavailable, match="deleted"):
             await handle.state()
-        gate.go.set()
+        barrier.go.set()
         assert "deleted" in str(await errors.until("settle"))
         assert not waiting.done()
         await app.stop(drain=0.1)
@@ -157,14 +160,14 @@ async def test_a_file_that_is_deleted_while_it_runs(tmp_path: Path) -> None:
             await anew.handle(handle.id).state()
 
 
-async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
-    """New work is refused; what runs is settled when there is room, once."""
-    gate, errors = Gate(), Errors()
+async def test_a_worker_recovers_from_a_full_database(tmp_path: Path) -> None:
+    """New items are refused. The running item is settled once when there is space."""
+    barrier, errors = Barrier(), Errors()
     large = "x" * 500_000
 
     @work(name="held")
     async def held() -> str:
-        await gate.passing()
+        await barrier.wait()
         return large
 
     backend = SqliteBackend(tmp_path / "work.db")
@@ -173,28 +176,28 @@ async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
         Treadle(backend, work=[held, echo], on_error=errors, **FAST) as app,
     ):
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         pages = await asked(backend, "PRAGMA page_count")
         await asked(backend, f"PRAGMA max_page_count = {pages}")
         refused = echo(large)
         with pytest.raises(StoreFull, match="full"):
             await app.enqueue(refused)
         assert await app.get([refused]) == [None]
-        gate.go.set()
+        barrier.go.set()
         assert "full" in str(await errors.until("settle"))
         assert (await handle.state()).status == "running"
         await asked(backend, "PRAGMA max_page_count = 1000000")
         assert await handle.result(PATIENCE) == large
         assert await app.enqueue(refused).result(PATIENCE) == large
-    assert gate.count == 1
+    assert barrier.count == 1
 
 
-async def test_a_file_that_becomes_read_only_for_a_while(tmp_path: Path) -> None:
-    """As a full disk: a clear error, and it goes on by itself."""
+async def test_a_worker_recovers_from_a_read_only_database(tmp_path: Path) -> None:
+    """A clear error, and the app recovers without help."""
     backend = SqliteBackend(tmp_path / "work.db")
     app = Treadle(backend, work=[echo], **FAST)
     async with asyncio.timeout(2 * PATIENCE):
-        before = await app.enqueue(echo("before"))  # no worker yet: it would be the one that meets the error
+        before = await app.enqueue(echo("before"))  # no worker yet: it would get the error
         await asked(backend, "PRAGMA query_only = ON")
         refused = echo("refused")
         with pytest.raises(BackendError, match="cannot be written"):
@@ -205,8 +208,8 @@ async def test_a_file_that_becomes_read_only_for_a_while(tmp_path: Path) -> None
             assert await app.enqueue(echo("after")).result(PATIENCE) == "after"
 
 
-async def test_one_error_is_reported_not_thousands(tmp_path: Path) -> None:
-    """A worker whose file is gone waits between its attempts."""
+async def test_a_worker_without_its_file_waits_between_attempts(tmp_path: Path) -> None:
+    """It reports few errors."""
     errors, path = Errors(), tmp_path / "work.db"
     async with Treadle(f"sqlite:///{path}", work=[echo], on_error=errors, **FAST) as app:
         assert await app.enqueue(echo("a")).result(PATIENCE) == "a"
@@ -249,12 +252,12 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.timeout(90)
-async def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """A small file system of its own, which goes with the process; where that is not allowed: skipped."""
+async def test_no_acknowledged_item_is_lost_on_a_full_disk(tmp_path: Path) -> None:
+    """On a small file system that is mounted for the test. Skipped where mounting is not allowed."""
     inside = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$0" -c "$2" "$1"'
     command = ["unshare", "-rm", "sh", "-c", inside]
     if shutil.which("unshare") is None or subprocess.run([*command[:2], "true"], check=False).returncode:  # noqa: ASYNC221
-        pytest.skip("no file system may be mounted here")
+        pytest.skip("mounting a file system is not allowed here")
     done = await asyncio.to_thread(
         subprocess.run,
         [*command, sys.executable, str(tmp_path), SMALL_DISK],
@@ -266,7 +269,7 @@ async def test_a_disk_that_is_full(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     kept, there, stored, after, errors = json.loads(done.stdout)
     assert kept > 5
-    assert there == kept, "acknowledged, and not stored"
-    assert stored == kept + 1, "stored, and not acknowledged"
+    assert there == kept, "an item was acknowledged but not stored"
+    assert stored == kept + 1, "an item was stored but not acknowledged"
     assert after == "room"
     assert [error.split(":")[0] for error in errors] == ["StoreFull"]

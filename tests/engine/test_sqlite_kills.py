@@ -1,5 +1,8 @@
-"""kill -9 of a worker on a SQLite file: the system releases its lock, and what it ran is free long before its
-lease would have lapsed. (`make bench` says how soon.)"""
+"""`kill -9` of a worker on a SQLite file.
+
+The system releases the worker's file lock, so its items are ready long before its lease would lapse. `make
+bench` measures how soon.
+"""
 
 from __future__ import annotations
 

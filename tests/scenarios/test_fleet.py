@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, Seen, no_new_tasks
+from tests.engine.kit import PATIENCE, Barrier, Seen, no_new_tasks
 from treadle import Context, NotFound, Result, Treadle, WaitTimeout, work
 from treadle.backends.postgres import PostgresBackend
 from treadle.events import GroupDone
@@ -115,19 +115,19 @@ async def test_q40_a_wake_costs_each_worker_a_look(prepared_url: str) -> None:
 class TestQ42Waiting:
     async def test_a_timeout_leaves_nothing(self, prepared_url: str) -> None:
         """The work goes on."""
-        gate = Gate()
+        barrier = Barrier()
 
         @work(name="wait")
         async def wait() -> str:
-            await gate.passing()
+            await barrier.wait()
             return "done"
 
         async with Treadle(prepared_url, work=[wait]) as app:
             handle = await app.enqueue(wait())
-            await gate.reached()
+            await barrier.reached()
             with no_new_tasks(), pytest.raises(WaitTimeout):
                 await handle.result(0.05)
-            gate.go.set()
+            barrier.go.set()
             assert await handle.result(PATIENCE) == "done"
 
     async def test_what_is_deleted_meanwhile_is_not_found(self, prepared_url: str) -> None:
