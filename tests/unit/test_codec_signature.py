@@ -1,4 +1,4 @@
-"""Calls: bound like Python binds them, validated by the annotations, stored and read back."""
+"""Calls are bound as Python binds them, validated by the annotations, encoded and decoded."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_a_stored_call_is_the_call(
+def test_a_decoded_call_equals_the_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     signature = Signature.for_function(fn)
@@ -119,7 +119,7 @@ def test_a_stored_call_is_the_call(
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_binding_is_pythons_own(
+def test_binding_gives_the_same_arguments_as_python(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     assert (
@@ -128,7 +128,7 @@ def test_binding_is_pythons_own(
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_what_was_bound_can_be_bound_again_by_name(
+def test_bound_arguments_can_be_bound_again_by_name(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     signature = Signature.for_function(fn)
@@ -180,7 +180,7 @@ def test_a_wrong_call_is_refused_by_parameter(
     assert str(caught.value).startswith("my.work: ")
 
 
-def test_arguments_by_name_are_refused_by_name_too() -> None:
+def test_wrong_arguments_by_name_are_refused() -> None:
     signature = Signature.for_function(add)
     with pytest.raises(InputError, match="unknown parameter 'c'"):
         signature.bind_names({"a": 1, "b": 2, "c": 3})
@@ -223,7 +223,7 @@ def test_the_context_is_not_part_of_a_call() -> None:
     assert [each.name for each in signature.parameters] == ["a"]
 
 
-def test_parameters_may_be_written_out() -> None:
+def test_a_signature_can_be_made_from_parameters() -> None:
     signature = Signature("embed", [Parameter("text", str)])
     assert signature.bind(("hello",), {}) == {"text": "hello"}
     with pytest.raises(InputError, match="embed: parameter 'text'"):
@@ -246,7 +246,7 @@ def test_parameters_may_be_written_out() -> None:
         b"\xff",
     ],
 )
-def test_bytes_that_are_no_such_call_are_a_decode_error(data: bytes) -> None:
+def test_bytes_of_another_call_raise_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         Signature.for_function(add).decode(data)
 
@@ -269,7 +269,7 @@ def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
         (greet, ("\ud800",), "$.name"),
     ],
 )
-def test_what_has_no_form_is_refused_by_path(
+def test_an_argument_that_cannot_be_encoded_is_refused_by_path(
     fn: Callable[..., Any], args: tuple[Any, ...], path: str
 ) -> None:
     signature = Signature.for_function(fn)
@@ -278,7 +278,7 @@ def test_what_has_no_form_is_refused_by_path(
     assert caught.value.path == path
 
 
-def test_what_was_not_bound_is_refused_when_written() -> None:
+def test_arguments_that_were_not_validated_are_refused_at_encode() -> None:
     with pytest.raises(EncodeError, match=r"Expected one of `str \| UUID`") as caught:
         Signature.for_function(draw).encode({"line": Line(Point(1), Point(2)), "label": 5})
     assert caught.value.path == "$.label"
@@ -309,7 +309,9 @@ class Recorder:
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_a_codec_of_ones_own(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_calls_round_trip_with_a_codec_of_the_user(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     codec, signature = Recorder(), Signature.for_function(fn)
     bound = signature.bind(args, kwargs)
     assert signature.decode(signature.encode(bound, codec), codec) == bound
@@ -318,7 +320,7 @@ def test_a_codec_of_ones_own(fn: Callable[..., Any], args: tuple[Any, ...], kwar
 # Resolving annotations
 
 
-def test_names_of_the_surroundings_can_be_given() -> None:
+def test_local_names_of_annotations_can_be_given() -> None:
     @dataclass
     class Local:
         x: int
@@ -331,7 +333,7 @@ def test_names_of_the_surroundings_can_be_given() -> None:
     assert signature.decode(signature.encode(signature.bind((Local(1),), {}))) == {"a": Local(1)}
 
 
-def test_a_hidden_name_is_refused_only_where_it_is_needed() -> None:
+def test_an_unresolvable_annotation_is_refused_only_when_it_is_needed() -> None:
     def fn(a: int, b: Hidden) -> None: ...
 
     assert resolve(fn, "a") is int
@@ -340,7 +342,7 @@ def test_a_hidden_name_is_refused_only_where_it_is_needed() -> None:
         resolve(fn, "b")
 
 
-def test_without_an_annotation_it_may_be_anything() -> None:
+def test_a_missing_annotation_means_any() -> None:
     assert resolve(untyped, "a") is Any
     assert resolve(untyped, "return") is Any
     assert resolve(functools.partial(add, 1), "b") is Any
@@ -357,7 +359,7 @@ def test_decorated_functions_keep_their_annotations() -> None:
         signature.bind((1, "2"), {})
 
 
-def test_an_annotation_that_cannot_be_hashed() -> None:
+def test_an_annotation_may_be_unhashable() -> None:
     signature = Signature("f", [Parameter("n", Annotated[int, ["a", "note"]])])
     assert signature.bind((1,), {}) == {"n": 1}
     with pytest.raises(InputError, match="'n'"):
@@ -365,8 +367,8 @@ def test_an_annotation_that_cannot_be_hashed() -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
-def test_plain_parameters_take_their_own_type_alone(value: Any) -> None:
-    """Where nothing is to be converted there is a short way: it takes no more than the long one."""
+def test_plain_parameters_accept_only_their_own_type(value: Any) -> None:
+    """The fast path for plain types accepts no more than the general one."""
     signature = Signature("f", [Parameter("n", int)])
     with pytest.raises(InputError, match="'n'"):
         signature.bind((value,), {})

@@ -1,4 +1,4 @@
-"""Doers that bound one process: who starts, in which order, and that nothing is lost on the way."""
+"""Doers that bound one process: which tasks start, in which order, and that none is lost."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ from treadle.errors import InputError
 
 
 class Crowd:
-    """Tasks that run until they are told to end, and a log of how they started."""
+    """Tasks that run until the test ends them. It records the order of their starts."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.peak = 0
-        self._gates: dict[str, asyncio.Event] = {}
+        self._ends: dict[str, asyncio.Event] = {}
         self._running = 0
 
     def task(self, name: str) -> Task:
@@ -29,21 +29,21 @@ class Crowd:
             self.started.append(name)
             self._running += 1
             self.peak = max(self.peak, self._running)
-            await self._gate(name).wait()
+            await self._end_of(name).wait()
             self._running -= 1
 
         return run
 
     async def end(self, *names: str) -> None:
         for name in names or list(self.started):
-            self._gate(name).set()
-        await turns()
+            self._end_of(name).set()
+        await run_tasks()
 
-    def _gate(self, name: str) -> asyncio.Event:
-        return self._gates.setdefault(name, asyncio.Event())
+    def _end_of(self, name: str) -> asyncio.Event:
+        return self._ends.setdefault(name, asyncio.Event())
 
 
-async def turns(count: int = 5) -> None:
+async def run_tasks(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -68,7 +68,7 @@ async def test_idle_returns_at_once_when_there_is_nothing(make: Callable[[], Bas
 
 
 @pytest.mark.parametrize("make", EVERY)
-async def test_all_that_is_submitted_runs_and_idle_waits_for_it(make: Callable[[], BaseDoer]) -> None:
+async def test_every_submitted_task_runs_and_idle_waits_for_them(make: Callable[[], BaseDoer]) -> None:
     doer, ran = make(), list[int]()
 
     def task(n: int) -> Task:
@@ -85,7 +85,7 @@ async def test_all_that_is_submitted_runs_and_idle_waits_for_it(make: Callable[[
 
 
 @pytest.mark.parametrize("make", EVERY)
-async def test_what_a_task_raises_is_reported_and_frees_its_slot(make: Callable[[], BaseDoer]) -> None:
+async def test_a_task_that_raises_is_reported_and_makes_room(make: Callable[[], BaseDoer]) -> None:
     doer, errors = make(), list[Exception]()
     doer.on_error(errors.append)
 
@@ -126,12 +126,12 @@ async def test_callbacks_that_raise_change_nothing(caplog: pytest.LogCaptureFixt
     assert "hook" in caplog.text
 
 
-async def test_running_tasks_are_kept_alive() -> None:
+async def test_running_tasks_are_not_garbage_collected() -> None:
     import gc
 
     crowd, doer = Crowd(), unlimited()
     doer.submit(crowd.task("a"))
-    await turns()
+    await run_tasks()
     gc.collect()
     await crowd.end("a")
     await asyncio.wait_for(doer.idle(), 5)
@@ -146,7 +146,7 @@ async def test_a_task_cancelled_before_its_first_step_does_not_hang_idle() -> No
     await asyncio.wait_for(doer.idle(), 5)
 
 
-def test_arguments_are_checked() -> None:
+def test_bad_arguments_of_doers_are_refused() -> None:
     for make in (
         lambda: unlimited(0),
         lambda: balanced(0),
@@ -161,11 +161,11 @@ def test_arguments_are_checked() -> None:
 # -------------------------------------------------------------------------------------------- unlimited
 
 
-async def test_unlimited_always_offers_its_batch() -> None:
+async def test_unlimited_always_has_room_for_one_batch() -> None:
     crowd, doer = Crowd(), unlimited(batch=3)
     for n in range(10):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     assert (doer.available(), crowd.peak) == (3, 10)
     assert unlimited().available() == 500
     await crowd.end()
@@ -179,7 +179,7 @@ async def test_at_most_max_run_at_once() -> None:
     crowd, doer = Crowd(), priority(2)
     for n in range(5):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     assert (crowd.peak, len(crowd.started), doer.available()) == (2, 2, 0)
     while len(crowd.started) < 5:
         await crowd.end()
@@ -188,7 +188,7 @@ async def test_at_most_max_run_at_once() -> None:
     assert crowd.peak == 2
 
 
-async def test_available_counts_what_is_held() -> None:
+async def test_available_counts_running_and_waiting_tasks() -> None:
     crowd, doer = Crowd(), oldest(2, buffer=2)
     assert doer.available() == 4
     for n in range(2):
@@ -196,7 +196,7 @@ async def test_available_counts_what_is_held() -> None:
     assert doer.available() == 2
     for n in range(2, 6):
         doer.submit(crowd.task(str(n)))
-    assert doer.available() == 0, "it never refuses, but offers nothing more"
+    assert doer.available() == 0, "it accepts more tasks but has no room for them"
     while len(crowd.started) < 6:
         await crowd.end()
     await crowd.end()
@@ -204,20 +204,21 @@ async def test_available_counts_what_is_held() -> None:
     assert doer.available() == 4
 
 
-async def test_a_slot_that_frees_is_told_and_one_that_is_filled_again_is_not() -> None:
-    crowd, doer, told = Crowd(), priority(1, buffer=0), list[int]()
-    doer.on_free(lambda: told.append(doer.available()))
+async def test_on_free_is_called_only_if_no_waiting_task_takes_the_room() -> None:
+    crowd, doer, freed = Crowd(), priority(1, buffer=0), list[int]()
+    doer.on_free(lambda: freed.append(doer.available()))
     doer.submit(crowd.task("a"))
     doer.submit(crowd.task("b"))
-    await turns()
+    await run_tasks()
     await crowd.end("a")
-    assert (crowd.started, told) == (["a", "b"], [])
+    assert (crowd.started, freed) == (["a", "b"], [])
     await crowd.end("b")
-    assert told == [1]
+    assert freed == [1]
 
 
-async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing before the first has ended; little where tasks take long, and for a while after."""
+async def test_the_buffer_follows_how_long_tasks_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is empty before the first task has ended. It is small where tasks take long, and for a while
+    after."""
     now = 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     doer = priority(4)
@@ -226,7 +227,7 @@ async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest
         nonlocal now
         crowd = Crowd()
         doer.submit(crowd.task("a"))
-        await turns()
+        await run_tasks()
         now += seconds
         await crowd.end()
         return doer.buffer
@@ -240,13 +241,13 @@ async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest
     assert priority(4, buffer=3).buffer == 3
 
 
-async def test_a_line_is_filled_up_when_half_of_it_has_left() -> None:
-    """One claim for many, not one for each."""
+async def test_the_buffer_is_refilled_when_half_of_it_has_started() -> None:
+    """One claim serves many tasks."""
     crowd, doer = Crowd(), priority(1, buffer=4)
     free: list[int] = []
     for n in range(5):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     for n in range(5):
         await crowd.end(str(n))
         free.append(doer.available())
@@ -254,7 +255,7 @@ async def test_a_line_is_filled_up_when_half_of_it_has_left() -> None:
 
 
 async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
-    """In which order a doer with one slot, taken, starts the others."""
+    """The order in which a doer for one task at a time, which is busy, starts the others."""
     crowd = Crowd()
     doer.submit(crowd.task("first"), lane="-")
     for n, options in enumerate(waiting):
@@ -266,7 +267,7 @@ async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:
     return crowd.started[1:]
 
 
-async def test_priority_goes_by_priority_then_age_then_turn() -> None:
+async def test_priority_starts_by_priority_then_age_then_order_of_submit() -> None:
     waiting = [
         {"name": "low new", "priority": 1, "queued_at": 9.0},
         {"name": "low old", "priority": 1, "queued_at": 1.0},
@@ -277,8 +278,8 @@ async def test_priority_goes_by_priority_then_age_then_turn() -> None:
 
 
 @pytest.mark.parametrize("make", [balanced, priority])
-async def test_among_equals_the_order_of_the_store_counts(make: Callable[..., BaseDoer]) -> None:
-    """It lets tenants and lanes take turns; age would put the newcomer last."""
+async def test_equal_tasks_start_in_the_order_of_the_store(make: Callable[..., BaseDoer]) -> None:
+    """The store serves tenants and lanes in rotation. Age would put the newest tenant last."""
     waiting = [
         {"name": "a1", "tenant": "a", "queued_at": 1.0, "place": 1},
         {"name": "b1", "tenant": "b", "queued_at": 9.0, "place": 2},
@@ -288,7 +289,7 @@ async def test_among_equals_the_order_of_the_store_counts(make: Callable[..., Ba
     assert await order_of(make(1), waiting) == ["high", "a1", "b1", "a2"]
 
 
-async def test_oldest_goes_by_age_then_turn() -> None:
+async def test_oldest_starts_by_age_then_order_of_submit() -> None:
     waiting = [
         {"name": "new", "priority": 9, "queued_at": 9.0},
         {"name": "old", "priority": 1, "queued_at": 1.0},
@@ -297,7 +298,7 @@ async def test_oldest_goes_by_age_then_turn() -> None:
     assert await order_of(oldest(1, buffer=10), waiting) == ["old", "old too", "new"]
 
 
-async def test_balanced_breaks_ties_by_priority_then_age_then_turn() -> None:
+async def test_balanced_breaks_ties_by_priority_then_age_then_order_of_submit() -> None:
     waiting = [
         {"name": "c", "lane": "c", "priority": 1, "queued_at": 2.0},
         {"name": "b", "lane": "b", "priority": 1, "queued_at": 1.0},
@@ -307,11 +308,11 @@ async def test_balanced_breaks_ties_by_priority_then_age_then_turn() -> None:
     assert await order_of(balanced(1, buffer=10), waiting) == ["a", "b", "b too", "c"]
 
 
-async def test_balanced_gives_the_slot_to_the_lane_that_runs_the_fewest() -> None:
+async def test_balanced_starts_the_lane_that_runs_the_fewest() -> None:
     crowd, doer = Crowd(), balanced(2, buffer=10)
     for name in ("a1", "a2", "a3", "b1"):
         doer.submit(crowd.task(name), lane=name[0], priority=9 if name == "a3" else 0)
-    await turns()
+    await run_tasks()
     await crowd.end("a1")
     assert crowd.started == ["a1", "a2", "b1"]
     await crowd.end("a2")
@@ -320,11 +321,11 @@ async def test_balanced_gives_the_slot_to_the_lane_that_runs_the_fewest() -> Non
     await doer.idle()
 
 
-async def test_balanced_tells_equal_lanes_of_two_tenants_apart() -> None:
+async def test_balanced_distinguishes_equal_lanes_of_two_tenants() -> None:
     crowd, doer = Crowd(), balanced(2, buffer=10)
     for tenant, name in (("t", "a1"), ("t", "a2"), ("t", "a3"), ("u", "b1")):
         doer.submit(crowd.task(name), lane="same", tenant=tenant)
-    await turns()
+    await run_tasks()
     await crowd.end("a1")
     assert crowd.started[-1] == "b1"
     await crowd.end("a2", "a3", "b1")
@@ -332,13 +333,13 @@ async def test_balanced_tells_equal_lanes_of_two_tenants_apart() -> None:
     await doer.idle()
 
 
-async def test_what_has_not_started_can_be_taken_back() -> None:
+async def test_cancel_pending_returns_tasks_that_have_not_started() -> None:
     for doer in (balanced(1), priority(1), oldest(1)):
         crowd = Crowd()
         tasks = [crowd.task(str(n)) for n in range(4)]
         for task in tasks:
             doer.submit(task, lane="a")
-        await turns()
+        await run_tasks()
         assert doer.cancel_pending() == tasks[1:]
         assert doer.cancel_pending() == []
         await crowd.end("0")
@@ -354,7 +355,7 @@ async def test_what_has_not_started_can_be_taken_back() -> None:
 
 
 class PlainLine:
-    """The rule as it is written, by looking at everybody."""
+    """The rule without any index: it looks at every waiting task."""
 
     def __init__(self) -> None:
         self.waiting: list[Entry] = []
@@ -391,7 +392,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         assert len(line) == len(plain.waiting)
 
 
-def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
+def test_the_balanced_line_drops_idle_lanes_and_stays_small() -> None:
     line = BalancedLine()
     for n in range(10_000):
         lane = ("t", str(n % 3) if n < 5000 else str(n))
@@ -405,11 +406,11 @@ def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
     assert (len(line), len(line._lanes)) == (0, 0)
 
 
-# -------------------------------------------------------------------------------- doers of users' own
+# ------------------------------------------------------------------------------------- doers of users
 
 
 class Own:
-    """The smallest doer that a user might write: one at a time, last come first served."""
+    """A small doer of a user: one task at a time, the newest first."""
 
     def __init__(self) -> None:
         self.stack: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -438,43 +439,43 @@ class Own:
             await asyncio.sleep(0)
 
 
-async def test_a_doer_of_ones_own_runs_reports_and_tells_of_room() -> None:
+async def test_a_doer_of_the_user_runs_tasks_and_reports_errors_and_room() -> None:
     own = Own()
-    doer, errors, told = managed(own), list[Exception](), list[int]()
+    doer, errors, freed = managed(own), list[Exception](), list[int]()
     doer.on_error(errors.append)
-    doer.on_free(lambda: told.append(doer.available()))
+    doer.on_free(lambda: freed.append(doer.available()))
 
     async def broken() -> None:
         raise ValueError("boom")
 
     doer.submit(broken, lane="l", priority=3, queued_at=4.0, tenant="t")
     await doer.idle()
-    await turns()
+    await run_tasks()
     assert own.seen == [("l", 3, 4.0)]
     assert [str(error) for error in errors] == ["boom"]
-    assert told == [2]
+    assert freed == [2]
 
 
-async def test_what_a_doer_of_ones_own_has_not_started_can_be_taken_back() -> None:
+async def test_cancel_pending_works_with_a_doer_of_the_user() -> None:
     crowd, doer = Crowd(), managed(Own())
     tasks = [crowd.task(name) for name in "abc"]
     for task in tasks:
         doer.submit(task)
-    await turns()
+    await run_tasks()
     assert doer.cancel_pending() == tasks[1:]
     await crowd.end("a")
     await doer.idle()
-    assert crowd.started == ["a"], "called later, they do nothing"
+    assert crowd.started == ["a"], "cancelled tasks do nothing when they are called later"
 
 
-async def test_a_refusal_goes_through_to_the_engine() -> None:
+async def test_a_doer_of_the_user_may_refuse_a_task() -> None:
     doer = managed(Own())
     with pytest.raises(RuntimeError, match="no"):
         doer.submit(done, lane="refused")
     assert doer.cancel_pending() == []
 
 
-async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself() -> None:
+async def test_a_doer_of_the_user_can_take_tenants_and_report_its_own_room() -> None:
     seen = list[str]()
     callbacks = list[Callable[[], None]]()
 
@@ -490,19 +491,19 @@ async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself()
         def on_free(self, callback: Callable[[], None]) -> None:
             callbacks.append(callback)
 
-    doer, told = managed(Tenants()), list[None]()
-    doer.on_free(lambda: told.append(None))
+    doer, freed = managed(Tenants()), list[None]()
+    doer.on_free(lambda: freed.append(None))
     doer.submit(done, tenant="acme")
     callbacks[0]()
-    assert (seen, told) == (["acme"], [None])
+    assert (seen, freed) == (["acme"], [None])
 
 
-def test_our_own_doers_are_not_wrapped() -> None:
+def test_built_in_doers_are_not_wrapped() -> None:
     doer = unlimited()
     assert managed(doer) is doer
 
 
-def test_what_is_no_doer_is_refused_by_name() -> None:
+def test_an_object_without_the_methods_of_a_doer_is_refused() -> None:
     class Half:
         def available(self) -> int:
             return 1
@@ -511,7 +512,7 @@ def test_what_is_no_doer_is_refused_by_name() -> None:
         managed(Half())  # type: ignore[arg-type]
 
 
-def test_the_names_are_there() -> None:
+def test_every_exported_name_exists() -> None:
     assert [name for name in doers.__all__ if not hasattr(doers, name)] == []
 
 

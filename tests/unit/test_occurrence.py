@@ -1,4 +1,4 @@
-"""When schedules are due, and what becomes of occurrences that were missed: pure arithmetic."""
+"""When schedules are due, and what happens to missed occurrences. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from treadle.schedule import timing_of
 NOW = 1_700_000_000.0
 
 
-def walk(timing: Timing, at: float, count: int) -> list[float]:
+def occurrences(timing: Timing, at: float, count: int) -> list[float]:
+    """The occurrence at this instant, and those that follow it."""
     found = [at]
     while len(found) < count:
         following = timing.after(found[-1])
@@ -40,7 +41,7 @@ def utc(*instants: str) -> list[float]:
     return [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in instants]
 
 
-# -------------------------------------------------------------------------------------------- how to say when
+# ---------------------------------------------------------------------------------------------------- timings
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def utc(*instants: str) -> list[float]:
         {"every": 60, "tz": "Europe/Paris"},
     ],
 )
-def test_exactly_one_way_to_say_when(given: dict[str, Any]) -> None:
+def test_a_schedule_needs_exactly_one_timing(given: dict[str, Any]) -> None:
     with pytest.raises(ScheduleError):
         timing_of(**{"cron": None, "tz": None, "every": None, "next": None, **given})
 
@@ -78,12 +79,12 @@ def test_a_bad_expression_names_the_field(expression: str, tz: str | None, field
 
 
 @pytest.mark.parametrize("every", [0, -1, 1e-6, float("nan"), True, "60"])
-def test_a_bad_interval(every: Any) -> None:
+def test_a_bad_interval_is_refused(every: Any) -> None:
     with pytest.raises(InputError):
         timing_of(None, None, every, None)
 
 
-async def test_next_is_a_plain_function() -> None:
+async def test_next_must_be_a_sync_function() -> None:
     async def later(now: float) -> float:
         return now + 1
 
@@ -93,36 +94,37 @@ async def test_next_is_a_plain_function() -> None:
         timing_of(None, None, None, 60)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------------- in time
+# ------------------------------------------------------------------------------------------------ occurrences
 
 
 def test_daylight_saving_in_paris() -> None:
-    """03:00 is 02:00 UTC in winter, 01:00 in summer. 02:30 is skipped in March, and comes once in October."""
+    """03:00 is 02:00 UTC in winter and 01:00 UTC in summer. 02:30 is skipped in March and occurs once in
+    October."""
     nightly = Cron("0 3 * * *", "Europe/Paris")
     (start,) = utc("2024-03-30T02:00")
-    assert walk(nightly, start, 3) == utc("2024-03-30T02:00", "2024-03-31T01:00", "2024-04-01T01:00")
+    assert occurrences(nightly, start, 3) == utc("2024-03-30T02:00", "2024-03-31T01:00", "2024-04-01T01:00")
     (start,) = utc("2024-10-26T01:00")
-    assert walk(nightly, start, 3) == utc("2024-10-26T01:00", "2024-10-27T02:00", "2024-10-28T02:00")
+    assert occurrences(nightly, start, 3) == utc("2024-10-26T01:00", "2024-10-27T02:00", "2024-10-28T02:00")
     skipped = Cron("30 2 * * *", "Europe/Paris")
     (start,) = utc("2024-03-30T01:30")
-    assert walk(skipped, start, 3) == utc("2024-03-30T01:30", "2024-03-31T01:00", "2024-04-01T00:30")
+    assert occurrences(skipped, start, 3) == utc("2024-03-30T01:30", "2024-03-31T01:00", "2024-04-01T00:30")
     (start,) = utc("2024-10-26T00:30")
-    assert walk(skipped, start, 3) == utc("2024-10-26T00:30", "2024-10-27T00:30", "2024-10-28T01:30")
+    assert occurrences(skipped, start, 3) == utc("2024-10-26T00:30", "2024-10-27T00:30", "2024-10-28T01:30")
 
 
 def test_daylight_saving_in_new_york() -> None:
     early = Cron("30 1 * * *", "America/New_York")
     (start,) = utc("2024-11-02T05:30")
-    assert walk(early, start, 3) == utc("2024-11-02T05:30", "2024-11-03T05:30", "2024-11-04T06:30")
+    assert occurrences(early, start, 3) == utc("2024-11-02T05:30", "2024-11-03T05:30", "2024-11-04T06:30")
     skipped = Cron("30 2 * * *", "America/New_York")
     (start,) = utc("2024-03-09T07:30")
-    assert walk(skipped, start, 3) == utc("2024-03-09T07:30", "2024-03-10T07:00", "2024-03-11T06:30")
+    assert occurrences(skipped, start, 3) == utc("2024-03-09T07:30", "2024-03-10T07:00", "2024-03-11T06:30")
 
 
 def test_leap_days() -> None:
     leap = Cron("0 0 29 2 *", "UTC")
     (start,) = utc("2024-02-29T00:00")
-    assert walk(leap, start, 3) == utc("2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00")
+    assert occurrences(leap, start, 3) == utc("2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00")
 
 
 def test_every_is_anchored_to_its_first_time() -> None:
@@ -131,37 +133,37 @@ def test_every_is_anchored_to_its_first_time() -> None:
     assert timing.after(NOW + 60) == NOW + 120
 
 
-def test_next_is_asked_with_the_occurrence_before() -> None:
+def test_next_is_called_with_the_previous_occurrence() -> None:
     asked: list[float] = []
 
     def later(now: float) -> float:
         asked.append(now)
         return now + 10
 
-    assert walk(Next(later), NOW, 3) == [NOW, NOW + 10, NOW + 20]
+    assert occurrences(Next(later), NOW, 3) == [NOW, NOW + 10, NOW + 20]
     assert asked == [NOW, NOW + 10]
 
 
-def test_next_may_answer_a_datetime_or_end_it() -> None:
+def test_next_may_return_a_datetime_or_none() -> None:
     assert Next(lambda now: datetime.fromtimestamp(now + 5, UTC)).after(NOW) == NOW + 5
     assert Next(lambda now: None).after(NOW) is None
 
 
 @pytest.mark.parametrize("answer", [NOW, NOW - 1, "soon", float("inf"), datetime(2030, 1, 1)])  # noqa: DTZ001
-def test_next_must_answer_a_later_instant(answer: Any) -> None:
+def test_next_must_return_a_later_instant(answer: Any) -> None:
     with pytest.raises(InputError):
         Next(lambda now: answer).after(NOW)
 
 
-def test_specs_tell_timings_apart() -> None:
+def test_specs_distinguish_timings() -> None:
     assert Cron("0 3 * * *", "UTC").spec() == Cron("0 3 * * *", "UTC").spec()
     assert Cron("0 3 * * *", "UTC").spec() != Cron("0 3 * * *", "Europe/Paris").spec()
     assert Every(60).spec() == {"every": 60}
     assert Next(utc).spec() == {"next": f"{__name__}.utc"}  # type: ignore[arg-type]
 
 
-def test_a_function_of_a_script_is_the_same_one_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each of two processes would take the schedule of the other for another one, and replace it."""
+def test_a_function_has_the_same_spec_in_a_script_and_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each of two processes would replace the other's schedule."""
     main = ModuleType("__main__")
     main.__file__ = "/srv/app/billing.py"
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -177,7 +179,7 @@ def test_a_function_of_a_script_is_the_same_one_where_it_is_imported(monkeypatch
 
 
 @pytest.mark.parametrize("timing", [Every(60), Cron("* * * * *", "UTC"), Next(lambda now: now + 60)])
-def test_catching_up(timing: Timing) -> None:
+def test_catch_up_decides_about_missed_occurrences(timing: Timing) -> None:
     at = 1_700_000_040.0
     now = at + 9 * 60 + 30
     following = at + 600
@@ -191,8 +193,8 @@ def test_catching_up(timing: Timing) -> None:
 @pytest.mark.parametrize("timing", [Every(60), Cron("* * * * *", "UTC"), Next(lambda now: now + 60)])
 @pytest.mark.parametrize("missed", [99, 100, 101, 150, 5000])
 @pytest.mark.parametrize("past", [0.0, 30.0])
-def test_all_is_capped(timing: Timing, missed: int, past: float) -> None:
-    """At most so many fire: the latest."""
+def test_catch_up_all_is_capped(timing: Timing, missed: int, past: float) -> None:
+    """The latest occurrences fire."""
     at: float | None = 1_700_000_040.0
     now = at + (missed - 1) * 60 + past  # type: ignore[operator]
     fired: list[float] = []
@@ -208,8 +210,8 @@ def test_all_is_capped(timing: Timing, missed: int, past: float) -> None:
 
 
 @pytest.mark.parametrize("catch_up", ["none", "one"])
-def test_a_long_way_is_gone_in_portions(catch_up: Any) -> None:
-    """A user's function is not asked a million times in one go; and what is skipped does not fire."""
+def test_many_missed_occurrences_are_skipped_in_portions(catch_up: Any) -> None:
+    """One decision calls the user's function a limited number of times. Skipped occurrences do not fire."""
     timing, at, now = Next(lambda now: now + 1), NOW, NOW + 2.5 * MOST_STEPS
     fired = 0
     while at <= now:
@@ -221,7 +223,7 @@ def test_a_long_way_is_gone_in_portions(catch_up: Any) -> None:
     assert fired == (catch_up == "one")
 
 
-def test_the_end_of_a_function_while_nothing_ran() -> None:
+def test_a_schedule_may_end_during_downtime() -> None:
     timing = Next(lambda now: now + 60 if now < NOW + 120 else None)
     assert decide(timing, NOW, NOW + 1000, "missed", "none") == Occurrence(None, fires=False)
     assert decide(timing, NOW, NOW + 1000, "missed", "one") == Occurrence(None, fires=True)
@@ -231,7 +233,7 @@ def test_the_end_of_a_function_while_nothing_ran() -> None:
     seconds=st.floats(0.001, 1e6),
     late=st.floats(0, 1e8),
 )
-def test_every_goes_on_after_now(seconds: float, late: float) -> None:
+def test_every_continues_after_now(seconds: float, late: float) -> None:
     timing = Every(seconds)
     beyond = timing.beyond(NOW, NOW + late)
     assert NOW + late < beyond
@@ -241,8 +243,8 @@ def test_every_goes_on_after_now(seconds: float, late: float) -> None:
 @given(
     minutes=st.integers(0, 3 * 366 * 24 * 60), tz=st.sampled_from(["UTC", "Europe/Paris", "America/New_York"])
 )
-def test_the_latest_of_a_cron_are_its_own(minutes: int, tz: str) -> None:
-    """Found backwards, but met on the way forward, whatever clocks do in between."""
+def test_recent_occurrences_of_a_cron_are_real_occurrences(minutes: int, tz: str) -> None:
+    """They are found backwards, and the way forward finds the same ones through daylight saving changes."""
     timing = Cron("30 2 * * *", tz)
     now = NOW + minutes * 60
     start = timing.recent(0.0, now, 10)
