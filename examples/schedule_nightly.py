@@ -1,6 +1,6 @@
 """Work that recurs: a report every night at three in Paris, and a heartbeat several times a second.
 
-In a fleet every process says the same, and each occurrence still runs once. See docs/schedules.md.
+Every process of a fleet has the same schedules, and each occurrence runs once. See docs/schedules.md.
 
 Run it: python examples/schedule_nightly.py
 """
@@ -33,7 +33,7 @@ async def main() -> None:
         cron="0 3 * * *",
         tz="Europe/Paris",
         run=lambda: report("Europe"),
-        catch_up="one",  # if nothing ran at three, it runs once as soon as something does
+        catch_up="one",  # if no process ran at three, it runs once when a process starts
         queue="reports",
     )
     beating = app.schedule("heartbeat", every=0.2, run=heartbeat)
@@ -41,14 +41,14 @@ async def main() -> None:
     async with app:
         assert nightly.next_at is not None
         print(f"the next report: {datetime.fromtimestamp(nightly.next_at, PARIS):%A %H:%M} in Paris")
-        handle = await nightly.trigger()  # nobody wants to wait for three o'clock
+        handle = await nightly.trigger()  # run it now
         assert handle is not None
         print(f"tonight's, now: {await handle.result()}")
 
         print("heartbeats:")
         for _ in range(3):
             await beats.acquire()
-        await beating.cancel()  # in the whole fleet
+        await beating.cancel()  # for the whole fleet
 
         for state in await app.schedules.list():
             print(f"what is left: {state.name!r}, {dict(state.timing)}")

@@ -1,4 +1,4 @@
-"""Whatever a user can name is explained in the docs: as code, not as a word that happens to occur."""
+"""Every public name appears in the docs as code, not only as a word of the prose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
 WORD = re.compile(r"[A-Za-z_]\w*")
 
-# Parts of what is public that are for the engine, or for those who extend it.
+# Public parts that are for the engine, or for authors of backends.
 INTERNAL = {
     "treadle": {"__version__"},
     "Client": {"answered", "bound", "submit", "submit_within", "submits_to"},
@@ -56,7 +56,7 @@ def public(thing: Any) -> set[str]:
 
 
 def defined_in(module: Any) -> set[str]:
-    """The names that a module itself defines."""
+    """The names that the module itself defines."""
     return {
         name for name in public(module) if getattr(getattr(module, name), "__module__", "") == module.__name__
     }
@@ -104,22 +104,22 @@ NAMES: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("where", NAMES)
-def test_every_name_is_explained(where: str) -> None:
+def test_every_public_name_is_in_the_docs(where: str) -> None:
     missing = NAMES[where] - INTERNAL.get(where, set()) - words_in_code()
     assert sorted(missing) == []
 
 
-def test_names_are_found() -> None:
+def test_words_in_code_finds_code_and_not_prose() -> None:
     assert {"Treadle", "enqueue", "durability"} <= words_in_code()
-    assert "fairness" not in words_in_code(), "a word of prose"
+    assert "fairness" not in words_in_code(), "it is only in the prose"
 
 
 @pytest.mark.parametrize("where", INTERNAL)
-def test_what_is_internal_exists(where: str) -> None:
+def test_every_internal_name_exists(where: str) -> None:
     assert sorted(INTERNAL[where] - NAMES[where]) == []
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_a_target() -> None:
     root = DOCS.parent
     for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):

@@ -1,4 +1,4 @@
-"""Bugs of the engine, each at one seam of it."""
+"""Bugs of the engine. Each changes one place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ack_before_children(patch: Patch) -> None:
     patch(Settler, "_success", success)
 
 
-@mutant("a settlement whose answer was lost is given up")
+@mutant("a settlement whose answer was lost is not repeated")
 def settle_not_repeated(patch: Patch) -> None:
     async def settle(self: Any, entries: Any) -> Any:
         try:
@@ -65,7 +65,7 @@ def another_decision(patch: Patch) -> None:
     patch(Settler, "_settle", settle)
 
 
-@mutant("a fold does not say what it was computed from")
+@mutant("an append does not send the version that it was computed from")
 def fold_without_version(patch: Patch) -> None:
     real = Settler._contribution
     patch(
@@ -85,7 +85,7 @@ def interrupt_ignored(patch: Patch) -> None:
     patch(AttemptRunner, "cancel", lambda self, active: None)
 
 
-@mutant("a deadline does not stop what runs")
+@mutant("a deadline does not stop the handler")
 def deadline_ignored(patch: Patch) -> None:
     def watch(self: Any, active: Any) -> None:
         timeout = timeout_of(active.stored, active.bound.timeout)
@@ -106,7 +106,7 @@ def shutdown_burns(patch: Patch) -> None:
     patch(Settler, "_ending", ending)
 
 
-@mutant("stop gives nothing back")
+@mutant("stop does not release its items")
 def stop_keeps(patch: Patch) -> None:
     async def give_back(self: Any) -> None:
         return None
@@ -122,7 +122,7 @@ def stop_leaks(patch: Patch) -> None:
     patch(Runtime, "_let_go", let_go)
 
 
-@mutant("whoever waits is told before the commit")
+@mutant("waiters get the result before the commit")
 def told_early(patch: Patch) -> None:
     real = Desk.decided
 
@@ -149,7 +149,7 @@ def announced_early(patch: Patch) -> None:
     patch(Desk, "decided", decided)
 
 
-@mutant("a retry whose answer was lost announces the group that ended since")
+@mutant("a repeated retry settlement announces a group that ended later")
 def announced_again(patch: Patch) -> None:
     def closed(entries: Any, ended: Any) -> Any:
         marked = [replace(entry, decision=Die("aborted", ErrorInfo("x", "y"))) for entry in entries]
@@ -159,7 +159,7 @@ def announced_again(patch: Patch) -> None:
     patch(afterwards, "_closed", closed)
 
 
-@mutant("unknown_leases are never asked for")
+@mutant("unknown leases are never asked for")
 def orphans_not_asked(patch: Patch) -> None:
     async def recover(self: Any) -> None:
         return None
@@ -185,12 +185,12 @@ def _no_compensation(patch: Patch, reason: str) -> None:
     )
 
 
-@mutant("no compensation for what expired")
+@mutant("an expired item is not compensated")
 def no_compensation_expired(patch: Patch) -> None:
     _no_compensation(patch, "expired")
 
 
-@mutant("no compensation for what every worker died of")
+@mutant("an item whose workers died is not compensated")
 def no_compensation_lost(patch: Patch) -> None:
     _no_compensation(patch, "lease_lost")
 
@@ -212,7 +212,7 @@ def submitted_twice(patch: Patch) -> None:
     patch(Submitter, "_patiently", patiently)
 
 
-@mutant("what a lost submit has stored is called a duplicate")
+@mutant("an item stored by a lost submit is reported as a duplicate")
 def own_duplicate(patch: Patch) -> None:
     async def own(self: Any, items: Any, answer: Any) -> Any:
         return answer
@@ -220,12 +220,12 @@ def own_duplicate(patch: Patch) -> None:
     patch(Submitter, "_own", own)
 
 
-@mutant("what a lost submit has leased is not asked for")
+@mutant("an item leased by a lost submit is not asked for")
 def leased_and_lost(patch: Patch) -> None:
     patch(Core, "_adrift", lambda self: None)
 
 
-@mutant("whoever waits does not poll")
+@mutant("waiters do not poll")
 def no_poll(patch: Patch) -> None:
     async def first_of(event: Any, clock: Any, seconds: float) -> bool:
         await event.wait()

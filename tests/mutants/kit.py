@@ -1,4 +1,4 @@
-"""What a mutant is: a name, and what it patches."""
+"""A mutant: a name, a description of the bug, and the patch that plants it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mutant(NamedTuple):
         with ExitStack() as stack:
 
             def patch(owner: Any, name: str, value: Any) -> None:
-                assert fits(value, getattr(owner, name)), f"{self.name}: {name} is called otherwise by now"
+                assert fits(value, getattr(owner, name)), f"{self.name}: {name} has another signature now"
                 stack.enter_context(mock_patch.object(owner, name, value))
 
             self.plant(patch)
@@ -29,7 +29,8 @@ class Mutant(NamedTuple):
 
 
 def fits(value: Any, real: Any) -> bool:
-    """Whether it can be called as what it replaces is. Its own error would be found, and not the bug."""
+    """Whether the patch takes the arguments of the original. Otherwise its TypeError would be found
+    instead of the bug."""
     if not (isfunction(value) and isfunction(real)):
         return True
     given = [one for one in signature(real).parameters.values() if one.default is Parameter.empty]

@@ -1,4 +1,4 @@
-"""Bugs of a backend, each at one seam of the memory backend."""
+"""Bugs of a backend. Each changes one place of the memory backend."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def token_reuse(patch: Patch) -> None:
     patch(claim, "lease", lease)
 
 
-@mutant("a settlement repeated by its own token is called stale")
+@mutant("a repeated settlement with its own token is refused as stale")
 def again_is_stale(patch: Patch) -> None:
     real = settle.loss_of
     patch(settle, "loss_of", lambda row, lease: real(row, lease) or "taken")
@@ -66,22 +66,22 @@ def children_before_the_fence(patch: Patch) -> None:
     patch(settle, "_settle_one", settle_one)
 
 
-@mutant("an item is freed before its worker's lease is over")
+@mutant("an item is ready again before its worker's lease lapses")
 def freed_early(patch: Patch) -> None:
     patch(claim, "bury_lapsed", lambda store, now: workers.bury_lapsed(store, now + 2.5))
 
 
-@mutant("what a dead worker ran is not freed")
+@mutant("the items of a dead worker stay leased")
 def not_freed(patch: Patch) -> None:
     patch(workers, "free", lambda store, row, now: moves.unlease(row))
 
 
-@mutant("a beat does not tell of losses")
+@mutant("a heartbeat does not report lost leases")
 def silent_beat(patch: Patch) -> None:
     patch(workers, "_lost", lambda store, held: {})
 
 
-@mutant("unknown_leases are not found")
+@mutant("unknown leases are not found")
 def no_orphans(patch: Patch) -> None:
     patch(workers, "unknown_leases", lambda store, worker, known: [])
 
@@ -110,7 +110,7 @@ def _after_return(patch: Patch, kind: str, spoil: Callable[[Any], None]) -> None
     patch(settle, "_return", returned)
 
 
-@mutant("a deferral burns its attempt")
+@mutant("a deferral counts its attempt")
 def deferral_burns(patch: Patch) -> None:
     def spoil(row: Any) -> None:
         row.attempt += 1
@@ -118,7 +118,7 @@ def deferral_burns(patch: Patch) -> None:
     _after_return(patch, "defer", spoil)
 
 
-@mutant("a release burns its attempt")
+@mutant("a release counts its attempt")
 def release_burns(patch: Patch) -> None:
     def spoil(row: Any) -> None:
         row.attempt += 1
@@ -126,12 +126,12 @@ def release_burns(patch: Patch) -> None:
     _after_return(patch, "release", spoil)
 
 
-@mutant("the budget is not looked at when a worker dies")
+@mutant("spent attempts are not checked when a worker dies")
 def no_budget(patch: Patch) -> None:
     patch(settlement, "budget_spent", lambda attempt, attempts: False)
 
 
-@mutant("an item whose workers keep dying is not backed off")
+@mutant("an item whose workers keep dying has no backoff")
 def no_backoff(patch: Patch) -> None:
     patch(settlement, "loss_delay", lambda losses: 0.0)
 
@@ -197,17 +197,17 @@ def _gate(patch: Patch, rule: Callable[[int, int, int], str]) -> None:
     patch(submission, "dependency_state", rule)
 
 
-@mutant("a gate opens one too early")
+@mutant("an item is released one dependency too early")
 def released_early(patch: Patch) -> None:
     _gate(patch, lambda need, met, left: "released" if met >= max(need - 1, 0) else "waiting")
 
 
-@mutant("a gate is never doomed")
+@mutant("an item whose dependencies cannot be met is not doomed")
 def never_doomed(patch: Patch) -> None:
     _gate(patch, lambda need, met, left: "released" if met >= need else "waiting")
 
 
-@mutant("a gate that is met is not announced")
+@mutant("a released item is not announced")
 def silent_release(patch: Patch) -> None:
     real = gates._decide
 
@@ -219,12 +219,12 @@ def silent_release(patch: Patch) -> None:
     patch(gates, "_decide", decide)
 
 
-@mutant("a failure counts as a success for whoever waits")
+@mutant("a dead dependency counts as a success")
 def failure_counts(patch: Patch) -> None:
     patch(submission, "counts", lambda counting, status: True)
 
 
-@mutant("the version of a fold is not looked at")
+@mutant("the version of an append is not checked")
 def version_ignored(patch: Patch) -> None:
     patch(settle, "_moved", lambda call, row, contribution: None)
 
@@ -237,7 +237,7 @@ def not_final(patch: Patch) -> None:
     patch(settle, "contribute", contribute)
 
 
-@mutant("cancel leaves the descendants alone")
+@mutant("cancel does not cancel descendants")
 def orphaned_children(patch: Patch) -> None:
     patch(operate, "_descendants", lambda rows: iter(dict.fromkeys(rows)))
 
@@ -245,7 +245,7 @@ def orphaned_children(patch: Patch) -> None:
 # ---------------------------------------------------------------------------------------------- time and keys
 
 
-@mutant("promotion skips one")
+@mutant("one due item is not made ready")
 def promotion_skips(patch: Patch) -> None:
     real = due.Due.take
 
@@ -256,7 +256,7 @@ def promotion_skips(patch: Patch) -> None:
     patch(due.Due, "take", take)
 
 
-@mutant("what is due later is handed out now")
+@mutant("a scheduled item is handed out before it is due")
 def claimed_before_due(patch: Patch) -> None:
     def wait_again(store: Any, row: Any, again: Any, now: float) -> None:
         moves.wait_again(store, row, again, now)
@@ -267,7 +267,7 @@ def claimed_before_due(patch: Patch) -> None:
     patch(settle, "wait_again", wait_again)
 
 
-@mutant("a deadline that passes while an item waits is not noticed")
+@mutant("an item whose deadline passes while it waits does not expire")
 def no_expiry(patch: Patch) -> None:
     def expire(store: Any, expiry: Any) -> None:
         expiry.row.expiry = None
@@ -275,7 +275,7 @@ def no_expiry(patch: Patch) -> None:
     patch(claim, "expire", expire)
 
 
-@mutant("the scope of a key is not looked at")
+@mutant("the scope of a key is not checked")
 def key_scope_ignored(patch: Patch) -> None:
     patch(submission, "key_answers", lambda scope, group_open, age: True)
 
@@ -286,7 +286,7 @@ def pruned_early(patch: Patch) -> None:
     patch(remove, "prune", lambda store, limit, now: real(store, limit, now + 86000))
 
 
-@mutant("items are pruned while somebody waits for them")
+@mutant("items are pruned while other items wait for them")
 def pruned_while_waited_for(patch: Patch) -> None:
     def over(store: Any, row: Any, now: float) -> bool:
         return row.group is None or remove._gone_by(row, row.group, now)
@@ -294,12 +294,12 @@ def pruned_while_waited_for(patch: Patch) -> None:
     patch(remove, "_over", over)
 
 
-@mutant("a claimed key is given to everybody")
+@mutant("a claimed key is given to a second claimer")
 def key_for_all(patch: Patch) -> None:
     patch(permits.Permits, "claim", lambda self, key, owner, ttl, now: True)
 
 
-@mutant("an occurrence fires again")
+@mutant("an occurrence fires twice")
 def fires_again(patch: Patch) -> None:
     def fire(store: Any, fire: Any, now: float) -> Any:
         if fire.name not in store.schedules:
@@ -317,7 +317,7 @@ def pause_ignored(patch: Patch) -> None:
 # ---------------------------------------------------------------------------------------------------- tenants
 
 
-@mutant("get shows what belongs to another tenant")
+@mutant("get returns items of another tenant")
 def get_leaks(patch: Patch) -> None:
     real = backend.MemoryBackend.get
 
@@ -327,13 +327,13 @@ def get_leaks(patch: Patch) -> None:
     patch(backend.MemoryBackend, "get", get)
 
 
-@mutant("cancel reaches another tenant")
+@mutant("cancel cancels items of another tenant")
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
     patch(operate, "cancel", lambda store, ids, tenant, now: real(store, ids, None, now))
 
 
-@mutant("claim hands out what belongs to another tenant")
+@mutant("claim hands out items of another tenant")
 def claim_leaks(patch: Patch) -> None:
     real = claim.claim
     patch(claim, "claim", lambda store, demand, now: real(store, replace(demand, tenants=None), now))

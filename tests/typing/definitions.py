@@ -1,4 +1,4 @@
-"""What `@work` makes of the forms a handler may have: P, S and G, and the calls that follow."""
+"""The types that `@work` gives to each form of handler: P, S and G, and the calls that follow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ assert_type(configured(1), Work[int, int])
 
 
 @work
-async def whatever(value: object, times: int = 1) -> str:
+async def anything(value: object, times: int = 1) -> str:
     return str(value) * times
 
 
@@ -115,8 +115,8 @@ def variadic(*args: Any, **kwargs: Any) -> int:
     return len(args) + len(kwargs)
 
 
-assert_type(whatever("a", 3), Work[str, str])
-assert_type(whatever(value="a"), Work[str, str])
+assert_type(anything("a", 3), Work[str, str])
+assert_type(anything(value="a"), Work[str, str])
 assert_type(variadic(1, 2, c=3), Work[int, int])
 
 # ------------------------------------------------------------------------------------ what they have
@@ -125,7 +125,7 @@ assert_type(variadic(1, 2, c=3), Work[int, int])
 def takes_any_type(types: Sequence[WorkType[..., Any, Any]]) -> None: ...
 
 
-takes_any_type([add, send, flow, whatever])
+takes_any_type([add, send, flow, anything])
 
 assert_type(add.name, str)
 assert_type(add(1, 2).id, str)
