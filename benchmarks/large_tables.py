@@ -1,4 +1,4 @@
-"""PostgreSQL that has grown: what a claim takes beside millions of finished items, and after much churn."""
+"""A large PostgreSQL database: claim times beside millions of ended items, and after much churn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ insert into treadle.done (no, ended, started, due, prune, token, attempt, outcom
 
 
 async def fill(url: str, count: int, rows: str) -> None:
-    """So many items, and their rows in `job` or in `done`: by the server, quicker than by `submit`."""
+    """Insert this many items and their rows in `job` or in `done`. The server does it, which is faster
+    than `submit`."""
     connection = await asyncpg.connect(url)
     try:
         for start in range(0, count, 500_000):
@@ -44,14 +45,14 @@ async def fill(url: str, count: int, rows: str) -> None:
             last = await connection.fetchval(NUMBERS, some)
             await connection.execute(ITEMS, last - some + 1, last)
             await connection.execute(rows, last - some + 1, last)
-        # As autovacuum does it, sooner.
+        # Do at once what autovacuum would do later.
         await connection.execute("vacuum analyze treadle.item, treadle.job, treadle.done")
     finally:
         await connection.close()
 
 
 async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -> tuple[float, float]:
-    """Claims of 100 that are given back at once: p50 and p95 in milliseconds."""
+    """Claim 100 items and release them at once: p50 and p95 in milliseconds."""
     taken: list[float] = []
     rotation: object = None
     until = time.monotonic() + seconds
@@ -68,7 +69,7 @@ async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -
 async def depth(
     stores: Stores, ready: Sequence[int], finished: int, seconds: float
 ) -> dict[str, tuple[float, float]]:
-    """Claim times by what is ready, without and with so many finished items beside."""
+    """Claim times by the number of ready items, without and with ended items in the store."""
     figures: dict[str, tuple[float, float]] = {}
     async with stores.fresh("postgres") as url:
         store = backend(url)
@@ -89,7 +90,7 @@ async def depth(
 
 
 async def churn(stores: Stores, seconds: float, window: float, backlog: int = 10_000) -> list[dict[str, Any]]:
-    """Submit, claim and settle for so long, a backlog always there: claims by windows of time."""
+    """Submit, claim and settle for this many seconds, with a backlog at all times. Claim times per window."""
     windows: list[dict[str, Any]] = []
     async with stores.fresh("postgres") as url:
         store = backend(url)
@@ -113,14 +114,14 @@ async def _window(store: Backend, seconds: float) -> dict[str, Any]:
         taken.append(watch.seconds * 1000)
         if settling is not None:
             await settling
-        settling = asyncio.create_task(_turn_over(store, [success(lease) for lease in claim.leases]))
+        settling = asyncio.create_task(_replace(store, [success(lease) for lease in claim.leases]))
     if settling is not None:
         await settling
     p50, p95 = statistics.median(taken), percentile(taken, 0.95)
-    return {"p50": p50, "p95": p95, "jobs/s": 100 * len(taken) / seconds}
+    return {"p50": p50, "p95": p95, "items/s": 100 * len(taken) / seconds}
 
 
-async def _turn_over(store: Backend, settlements: list[Settlement]) -> None:
-    """End these, and submit as many."""
+async def _replace(store: Backend, settlements: list[Settlement]) -> None:
+    """Settle these items and submit as many new ones."""
     await store.settle(settlements)
     await submit(store, items(len(settlements)))
