@@ -29,7 +29,7 @@ DRAINING = 0.8
 AT_ONCE = 1000
 """This many are awaited at once and fanned in, or as many as it runs in half a second."""
 LATENCIES, LATENCY = 100, 1.2
-"""So many, or as many as so many seconds allow."""
+"""The number of latencies to measure, and the maximum of seconds for them."""
 STUCK = 15.0
 """Seconds without progress until a case is given up."""
 

@@ -148,7 +148,7 @@ def requeue_keeps_attempts(patch: Patch) -> None:
     patch(operate, "_revive", revive)
 
 
-# ------------------------------------------------------------------------------------------- groups and gates
+# ------------------------------------------------------------------------------------ groups and dependencies
 
 
 def _after_end(patch: Patch, spoil: Callable[[Any, Any, int], None]) -> None:
