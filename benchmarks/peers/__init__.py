@@ -1,7 +1,7 @@
 """Other queues, measured the same way, in the same rounds. `make bench-peers`.
 
 One file per peer, with its tuning and the source of that advice. A peer is a module. A process that measures
-nothing else loads it (session.py), on an empty store whose address is `shared.URL`. It has `TUNED` and `PACE`:
+nothing else loads it (session.py), on an empty store at the address `shared.URL`. It has `TUNED` and `PACE`:
 about how many no-ops one of its worker processes runs in a second. `PACE` scales the cases, so that a slow
 peer takes no longer than a fast one. It also has those of the following that it supports. Each may be a
 coroutine function:
