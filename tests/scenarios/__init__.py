@@ -30,7 +30,7 @@ SCENARIOS: dict[int, Scenario] = {
         "committed: one wake, and handlers see the user's row",
         "test_q02_a_transaction_that_commits",
         "test_it_exists_if_the_transaction_commits",
-        "test_the_wake_comes_with_the_commit",
+        "test_the_wake_up_is_sent_with_the_commit",
     ),
     3: _of("savepoints", "test_q03_a_savepoint_that_is_rolled_back", "test_savepoints"),
     4: _of(
@@ -38,7 +38,7 @@ SCENARIOS: dict[int, Scenario] = {
         "test_q04_a_worker_that_is_killed_before_the_commit",
         "test_kills_on_postgres",
     ),
-    5: _of("a raise after the block", "test_q05_a_raise_after_the_block", "test_a_raise_undoes_all_of_it"),
+    5: _of("a raise after the block", "test_q05_a_raise_after_the_block", "test_an_exception_rolls_everything_back"),
     6: _of("an error of the user's SQL in the block", "test_q06_an_error_of_the_users_sql"),
     7: _of(
         "a forgotten instruction",
@@ -55,8 +55,8 @@ SCENARIOS: dict[int, Scenario] = {
     9: _of("a locked row is skipped", "test_claims_do_not_wait_for_each_other"),
     10: _of(
         "the cost of a claim does not grow with what waits",
-        "test_a_claim_does_not_depend_on_what_waits",
-        "test_no_table_is_read_from_end_to_end",
+        "test_a_claim_costs_the_same_with_more_ready_items",
+        "test_no_verb_scans_a_table",
         differs="pages are counted in tests; times are measured by `make bench BENCH_ARGS=depth`",
     ),
     11: _of("an instant in the past is now", "test_a_run_at_in_the_past_does_not_jump_the_line"),
