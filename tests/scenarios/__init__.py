@@ -38,7 +38,11 @@ SCENARIOS: dict[int, Scenario] = {
         "test_q04_a_worker_that_is_killed_before_the_commit",
         "test_kills_on_postgres",
     ),
-    5: _of("a raise after the block", "test_q05_a_raise_after_the_block", "test_an_exception_rolls_everything_back"),
+    5: _of(
+        "a raise after the block",
+        "test_q05_a_raise_after_the_block",
+        "test_an_exception_rolls_everything_back",
+    ),
     6: _of("an error of the user's SQL in the block", "test_q06_an_error_of_the_users_sql"),
     7: _of(
         "a forgotten instruction",
