@@ -262,7 +262,7 @@ def test_heartbeat_must_fit_the_lease() -> None:
     with pytest.raises(ValueError, match="heartbeat"):
         Treadle(lease=10, heartbeat=6)
     Treadle(lease=10, heartbeat=5)
-    assert Treadle(lease=100).core.settings.heartbeat == 20
+    assert Treadle(lease=100)._core.settings.heartbeat == 20
 
 
 # -------------------------------------------------------------------------------------------- skip the queue

@@ -39,5 +39,5 @@ def test_a_bad_setting_is_refused(settings: Any, message: str) -> None:
 
 
 def test_the_heartbeat_follows_the_lease() -> None:
-    assert Treadle(lease=timedelta(minutes=1)).core.settings.heartbeat == 12
-    assert Treadle().core.settings.heartbeat == 2
+    assert Treadle(lease=timedelta(minutes=1))._core.settings.heartbeat == 12
+    assert Treadle()._core.settings.heartbeat == 2

@@ -259,7 +259,7 @@ async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
 SCRIPT = """
 import asyncio, signal, sys
 from tests.unit import process_handlers as handlers
-from treadle.engine.process import ProcessPool
+from treadle.engine.run.process_pool import ProcessPool
 
 async def main():
     pool = ProcessPool(3)
