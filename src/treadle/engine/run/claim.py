@@ -168,7 +168,8 @@ class Claimer:
             sent = self._clock.monotonic()
         claim = await self._backend.claim(demand)
         self._fairness = claim.fairness
-        self._dispatcher.take(claim.leases, sent)
+        if claim.leases:
+            self._dispatcher.take(claim.leases, sent)
         return claim
 
     def _wait_after(self, claim: Claim, demand: Demand) -> float:
