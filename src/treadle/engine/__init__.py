@@ -14,7 +14,8 @@
 | | tasks | background tasks with an owner; batching of writes (`Combiner`) |
 | | timers | one heap of deadlines |
 | | store_retry | how long to wait for a store that does not answer |
-| submit | build_item | a Work and its options become an Item |
+| submit | enqueue | build items, submit them, announce those that were stored |
+| | build_item | a Work and its options become an Item |
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |
 | | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
@@ -29,6 +30,7 @@
 | wait | waiters, wait_result | futures of everything this process waits for; what waiting returns |
 | | wakeups, announce | wake-ups between processes; events of items and groups |
 | | unwatched_groups | groups that end with a value that no process waits for |
-| schedule | scheduler and others | submit work that recurs |
+| schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
+| | fire, store_clock | fire an occurrence once in the fleet; the clock of the store |
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
 """
