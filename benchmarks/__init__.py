@@ -1,1 +1,1 @@
-"""Benchmarks: ratios in one run first, absolute figures second. `make bench`."""
+"""Benchmarks: ratios within one run first, absolute figures second. `make bench`."""

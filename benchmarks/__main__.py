@@ -1,4 +1,5 @@
-"""`make bench`: everything, tables and a JSON file. `python -m benchmarks --quick verbs` for a first look."""
+"""`make bench`: all benchmarks, as tables and a JSON file. `python -m benchmarks --quick verbs` for a
+first look."""
 
 from __future__ import annotations
 
@@ -74,13 +75,13 @@ async def run(
     if "fleet" in what:
         measured = await fleet.fleet(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 5)
         results["fleet"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
-        console.print(figures_table(measured, "workers in processes of their own"))
+        console.print(figures_table(measured, "workers in separate processes"))
     if "cost" in what:
         measured = await cost.cost(opened, kinds, 3.0 if quick else 20.0, 1)
         results["cost"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
-        console.print(figures_table(measured, "what it costs to have it"))
+        console.print(figures_table(measured, "the cost of a worker"))
     if "running" in what:
-        results["running"] = await run_well(opened, kinds, quick)
+        results["running"] = await run_quality(opened, kinds, quick)
     if "processes" in what:
         results["processes"] = await together(opened, kinds, quick, min(seconds, 10.0) if quick else seconds)
     if "depth" in what and "postgres" in kinds:
@@ -105,14 +106,16 @@ def figures_table(figures: dict[str, list[Figure]], title: str) -> Table:
 async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
     small, large = 1_000, 100_000 if quick else 1_000_000
     results: dict[str, Any] = {}
-    table = Table("backend", "waiting", "p50 ms", "p95 ms", "p50 ratio", title="claim of 100, by what waits")
+    table = Table(
+        "backend", "waiting", "p50 ms", "p95 ms", "p50 ratio", title="claim of 100, by number of ready items"
+    )
     for kind in kinds:
         one = await verbs.backlog(opened, kind, [small, large])
         lanes = await verbs.backlog(opened, kind, [10_000, large], lanes=10_000)
-        other = {large: await verbs.foreign(opened, kind, large)}
-        results[kind] = {"one lane": one, "10,000 lanes": lanes, "foreign": other}
+        other = {large: await verbs.parked(opened, kind, large)}
+        results[kind] = {"one lane": one, "10,000 lanes": lanes, "parked": other}
         for shape, figures in results[kind].items():
-            base = one[small][0] if shape == "foreign" else next(iter(figures.values()))[0]
+            base = one[small][0] if shape == "parked" else next(iter(figures.values()))[0]
             for size, (p50, p95) in figures.items():
                 table.add_row(kind, f"{size:,} ({shape})", f"{p50:.2f}", f"{p95:.2f}", f"{p50 / base:.2f}")
         table.add_section()
@@ -124,9 +127,7 @@ async def depths(opened: Stores, quick: bool) -> dict[str, Any]:
     sizes, finished = ([1_000, 10_000], 100_000) if quick else ([1_000, 100_000, 1_000_000], 5_000_000)
     figures = await large_tables.depth(opened, sizes, finished, 2.0 if quick else 10.0)
     lowest = [min(each) for each in zip(*figures.values(), strict=True)]
-    table = Table(
-        "what is there", "p50 ms", "p95 ms", "p50 ratio", "p95 ratio", title="claim of 100, PostgreSQL"
-    )
+    table = Table("items", "p50 ms", "p95 ms", "p50 ratio", "p95 ratio", title="claim of 100, PostgreSQL")
     for name, pair in figures.items():
         ratios = [f"{value / low:.2f}" for value, low in zip(pair, lowest, strict=True)]
         table.add_row(name, *(f"{value:.2f}" for value in pair), *ratios)
@@ -138,7 +139,7 @@ async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
     seconds, window = (20.0, 5.0) if quick else (240.0, 60.0)
     windows = await large_tables.churn(opened, seconds, window)
     table = Table(
-        "from second", "claim p50 ms", "p95 ms", "of the first", "jobs/s", title="churn, PostgreSQL"
+        "from second", "claim p50 ms", "p95 ms", "of the first", "items/s", title="churn, PostgreSQL"
     )
     for n, each in enumerate(windows):
         ratio = each["p50"] / windows[0]["p50"]
@@ -147,7 +148,7 @@ async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
             f"{each['p50']:.2f}",
             f"{each['p95']:.2f}",
             f"{ratio:.2f}",
-            shown(each["jobs/s"]),
+            shown(each["items/s"]),
         )
     console.print(table)
     return windows
@@ -155,7 +156,7 @@ async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
 
 async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    table = Table("backend", "members/s", "value", title="one group of 5,000, exact folds by 4 processes")
+    table = Table("backend", "members/s", "value", title="one group of 5,000, exact appends by 4 processes")
     for kind in kinds:
         if kind != "memory":
             rate, value = await verbs.one_group(opened, kind)
@@ -165,24 +166,24 @@ async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:
     return results
 
 
-async def run_well(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+async def run_quality(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
     count = 10_000
     found = await running.positions(opened, kinds, count)
-    table = Table("backend", "what comes last", "starts as", "of", title=f"one more behind {count:,} others")
+    table = Table("backend", "last item", "starts as", "of", title=f"one item after {count:,} others")
     for kind, each in found.items():
         for name, position in each.items():
             shown_as = f"over {running.ENOUGH:,}th" if position is None else f"{position:,}."
             table.add_row(kind, name, shown_as, "" if position is None else f"{position / count:.4f}")
         table.add_section()
     console.print(table)
-    slots = {kind: await running.slots(opened, kind, 1_000 if quick else 5_000) for kind in kinds}
+    busy = {kind: await running.busy_share(opened, kind, 1_000 if quick else 5_000) for kind in kinds}
     table = Table(
-        "backend", "busy", "jobs/s", title=f"{running.SLOTS} slots, jobs of 1 ms, always more to do"
+        "backend", "busy", "items/s", title=f"{running.AT_ONCE} at once, items of 1 ms, always more ready"
     )
-    for kind, figures in slots.items():
-        table.add_row(kind, f"{figures['share']:.1%}", shown(figures["jobs/s"]))
+    for kind, figures in busy.items():
+        table.add_row(kind, f"{figures['share']:.1%}", shown(figures["items/s"]))
     console.print(table)
-    return {"positions": found, "slots": slots, "limit": await limits(opened, kinds, quick)}
+    return {"positions": found, "busy": busy, "limit": await limits(opened, kinds, quick)}
 
 
 async def limits(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One picture of a run: how far each promise is kept."""
+"""A chart of a run: how far each goal is reached."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from benchmarks.goals import Row
 
 WIDTH, LABELS, BAR, LINE = 960, 370, 400, 24
 MOST = 4.0
-"""Bars end here: four times what must be."""
+"""Bars end at four times the goal."""
 
 
 def svg(rows: Sequence[Row], machine: str) -> str:
-    """Bars of what was found, as a share of what must be: the line stands at 1."""
+    """Bars of the results as a share of the goals. The line is at 1."""
     height = 70 + LINE * len(rows)
     must = LABELS + BAR / MOST
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        '<text x="10" y="20" font-size="15">treadle: what was reached of what must be (the line)</text>',
+        '<text x="10" y="20" font-size="15">treadle: results as a share of the goals (the line)</text>',
         f'<text x="10" y="38" fill="#666">{escape(machine)}</text>',
     ]
     parts += [_bar(row, 52 + LINE * i) for i, row in enumerate(rows)]

@@ -1,6 +1,6 @@
-"""What it costs to have it: an idle worker, the memory of a worker and of what it runs, the time to import.
+"""The cost of a worker: idle CPU and memory, memory per running item, and the time to import treadle.
 
-`python -m benchmarks.cost idle URL SECONDS`, and `... flight URL 0`, are such workers.
+`python -m benchmarks.cost idle URL SECONDS` and `python -m benchmarks.cost flight URL 0` run such a worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IN_FLIGHT = 10_000
 
 
 class Flight:
-    """Jobs that wait for each other: until there are so many, and may end."""
+    """Items that run until all of them have started and the benchmark lets them end."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -102,7 +102,7 @@ async def cost(stores: Stores, kinds: Sequence[str], seconds: float, times: int)
 
 def _importing(code: str) -> Case:
     async def case() -> float:
-        """CPU time, of modules that are compiled already, as installed ones are."""
+        """CPU time of importing modules that are already compiled, as installed modules are."""
         command = [sys.executable, "-c", code]
         await asyncio.to_thread(subprocess.run, command, check=True, env=COMPILED)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -130,7 +130,7 @@ def _megabytes() -> float:
 
 
 async def _idle(url: str, seconds: float) -> dict[str, Any]:
-    """After a while to settle in: the poll slows down when nothing comes."""
+    """Measured after a while, because the poll slows down when no items come."""
     backend = CountingBackend(connect(url, clock=SystemClock()))
     async with Treadle(backend, work=[held]):
         await asyncio.sleep(5)
@@ -145,7 +145,7 @@ async def _idle(url: str, seconds: float) -> dict[str, Any]:
 
 
 async def _flight(url: str) -> dict[str, Any]:
-    """What so many running handlers add to a worker's memory."""
+    """The memory that the running handlers add to a worker."""
     async with Treadle(url, work=[held]) as app:
         await app.enqueue_many([held(0)])
         before = _megabytes()

@@ -1,4 +1,4 @@
-"""The whole engine: typed calls in, values out."""
+"""The whole engine, from typed calls to values."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def fan(ctx: Context, n: int) -> Result[None, int]:
 
 
 async def one_task_each(count: int) -> float:
-    """The floor of any asyncio worker: a task per job, and nothing else."""
+    """The floor of any asyncio worker: one task per item and nothing else."""
 
-    async def job(i: int) -> int:
+    async def noop(i: int) -> int:
         return i
 
     with Stopwatch() as watch:
-        for task in [asyncio.create_task(job(i)) for i in range(count)]:
+        for task in [asyncio.create_task(noop(i)) for i in range(count)]:
             await task
     return count / watch.seconds
 
@@ -103,14 +103,14 @@ class Engine:
             return watch.seconds
 
     async def chain(self) -> float:
-        """Each step queues the next."""
+        """Each item queues the next."""
         async with self._stores.fresh(self._kind) as url, Treadle(url, work=[step]) as app:
             with Stopwatch() as watch:
                 await app.enqueue(step(99)).group()
             return watch.seconds
 
     async def enqueue(self, callers: int) -> float:
-        """No worker runs them. Each caller waits for one before it submits the next."""
+        """No worker runs. Each caller waits for one submit before the next."""
         count = max(200, self._count // 20)
         async with self._stores.fresh(self._kind) as url, Client(url, work=[noop]) as client:
 
@@ -118,7 +118,7 @@ class Engine:
                 for i in range(number, count, callers):
                     await client.enqueue(noop(i))
 
-            for i in range(20):  # the connections are there, as the floor's is
+            for i in range(20):  # connections are open, as for the floor
                 await client.enqueue(noop(i))
             with Stopwatch() as watch:
                 await asyncio.gather(*(caller(number) for number in range(callers)))
@@ -142,7 +142,7 @@ class Engine:
 
     @asynccontextmanager
     async def _tables(self) -> AsyncGenerator[str]:
-        """A store with our tables in it, and no open connection."""
+        """A store with treadle's tables and no open connection."""
         async with self._stores.fresh(self._kind) as url:
             async with Client(url, work=[noop]):
                 pass
@@ -155,8 +155,8 @@ class Engine:
         return percentile(await self._latencies(), 0.99)
 
     async def _latencies(self, times: int = 300) -> list[float]:
-        """Milliseconds from enqueue to result, one at a time. With poll_interval=5: woken, not polled. After
-        the first few, in which connections are made and statements planned."""
+        """Milliseconds from enqueue to result, one item at a time. With poll_interval=5, so wake-ups start
+        the items. The first few items do not count, because they open connections and plan statements."""
         taken: list[float] = []
         async with (
             self._stores.fresh(self._kind) as url,

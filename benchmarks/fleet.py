@@ -1,7 +1,7 @@
-"""Workers in processes of their own: drains by one and by two of them, what that costs the machine, and how
-soon an idle one starts what was submitted elsewhere.
+"""Workers in separate processes: drains by one and by two workers, their CPU use, and how soon an idle worker
+starts an item of another process.
 
-`python -m benchmarks.fleet drain URL` and `... wait URL` are such processes.
+`python -m benchmarks.fleet drain URL` and `python -m benchmarks.fleet wait URL` run such a process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATENCIES = 200
 
 @work(name="stamp")
 async def stamp() -> float:
-    """When it started, by a clock that all processes of the machine share."""
+    """The start time, by a clock that all processes of the machine share."""
     return time.monotonic()
 
 
@@ -43,13 +43,14 @@ class Fleet:
         self._floor: list[float] = []
 
     def cases(self) -> list[tuple[str, str, Case]]:
-        """What is measured together stands together: the later ones report what the first has found."""
+        """Cases that are measured together are adjacent: the later ones report what the first has
+        measured."""
         cases: list[tuple[str, str, Case]] = [
             ("drain, 1 process", "/s", lambda: self.drain(1)),
-            ("CPU per job, worker", "us", lambda: _known(self._cpu["worker"])),
+            ("CPU per item, worker", "us", lambda: _known(self._cpu["worker"])),
         ]
         if self._kind == "postgres":
-            cases += [("CPU per job, server", "us", lambda: _known(self._cpu["server"]))]
+            cases += [("CPU per item, server", "us", lambda: _known(self._cpu["server"]))]
             cases += [("floor: drain, 1 process", "/s", self.floor_drain)]
         cases += [
             ("drain, 2 processes", "/s", lambda: self.drain(2)),
@@ -68,7 +69,7 @@ class Fleet:
         return cases
 
     async def drain(self, processes: int) -> float:
-        """Jobs per second from the first start to the last end, of workers that are connected already."""
+        """Items per second from the first start to the last end, by workers that are already connected."""
         async with self._stores.fresh(self._kind) as url:
             async with Client(url, work=[noop]) as client:
                 for start in range(0, self._count, 10_000):
@@ -83,7 +84,7 @@ class Fleet:
             if processes == 1:
                 self._cpu["worker"] = sum(report["cpu"] for report in reports) / self._count * 1e6
                 self._cpu["server"] = 0.0 if server is None else (_used(server) - before) / self._count * 1e6
-            assert sum(report["jobs"] for report in reports) == self._count
+            assert sum(report["items"] for report in reports) == self._count
             taken = max(report["end"] for report in reports) - min(report["begin"] for report in reports)
             return self._count / taken
 
@@ -142,7 +143,7 @@ async def _server(url: str) -> psutil.Process:
 
 
 def _used(server: psutil.Process) -> float:
-    """Seconds of CPU that a process and all of its children have used, those that have ended included."""
+    """The CPU seconds of a process and all its children, including those that have ended."""
     own = server.cpu_times()
     used = own.user + own.system + own.children_user + own.children_system
     for child in server.children(recursive=True):
@@ -158,7 +159,8 @@ def _used(server: psutil.Process) -> float:
 
 
 class _Child:
-    """A worker process: it says when it is ready, begins when told, and reports when it is done."""
+    """A worker process. It reports when it is ready, starts on request, and reports its figures at the
+    end."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -203,7 +205,8 @@ async def _worker(url: str) -> AsyncGenerator[None]:
         await child.report()
 
 
-async def _told() -> None:
+async def _request() -> None:
+    """Wait for a line from the parent process."""
     await asyncio.to_thread(sys.stdin.readline)
 
 
@@ -211,28 +214,28 @@ async def _drain(url: str) -> dict[str, Any]:
     app = Treadle(url, work=[noop])
     await app.connect()
     print("ready", flush=True)
-    await _told()
+    await _request()
     began, cpu = time.monotonic(), time.process_time()
     await app.start()
     await app.worker.drain()
     ended, used = time.monotonic(), time.process_time() - cpu
-    jobs = app.metrics.of("noop").succeeded
+    items = app.metrics.of("noop").succeeded
     await app.stop()
-    return {"begin": began, "end": ended, "cpu": used, "jobs": jobs}
+    return {"begin": began, "end": ended, "cpu": used, "items": items}
 
 
 async def _wait(url: str) -> dict[str, Any]:
-    # Woken, not polled: with this interval a latency that is polled for shows.
+    # With this interval a latency that comes from polling is visible.
     async with Treadle(url, work=[stamp], poll_interval=5.0):
         print("ready", flush=True)
-        await _told()
+        await _request()
     return {}
 
 
 async def _main(what: str, url: str) -> None:
     found = await (_drain(url) if what == "drain" else _wait(url))
     print(json.dumps(found), flush=True)
-    await _told()
+    await _request()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The floors: the driver alone, doing only the statements that any such queue needs, on the same tables.
+"""The floors: the driver alone, with only the statements that any queue needs, on the same tables.
 
-No fairness, no fencing, no groups, no events: just rows in, rows claimed in batches, outcomes kept. What a
-backend does beyond this is its price.
+No fairness, no fencing, no groups, no events. Rows are inserted, claimed in batches, and their results kept.
+The difference to a backend is the price of its guarantees.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def pg_submit_singly(url: str, count: int) -> float:
 
 
 async def pg_drain(url: str, count: int, batch: int = 500) -> float:
-    """Claim and settle, overlapped on two connections: the next claim runs while a settle does."""
+    """Claim and settle on two connections. The next claim runs during a settle."""
     claims, settles = await asyncpg.connect(url), await asyncpg.connect(url)
     try:
         with Stopwatch() as watch:
@@ -162,7 +162,7 @@ def sqlite_drain(url: str, count: int, batch: int = 500) -> float:
 
 
 async def pg_notified(url: str, times: int) -> list[float]:
-    """Milliseconds from before an insert until a listener that was woken by it has claimed it."""
+    """Milliseconds from before an insert until a listener, woken by it, has claimed it."""
     submits, listens, claims = [await asyncpg.connect(url) for _ in range(3)]
     woken = asyncio.Event()
     taken: list[float] = []

@@ -1,4 +1,4 @@
-"""What must be reached, and what was: a row for each promise, from the figures of one run."""
+"""The goals and the results: one row per goal, from the figures of one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks import measure
 
 @dataclass(frozen=True)
 class Row:
-    """`found` against `must`, which is a least value, or a most."""
+    """`found` compared with `must`, which is a minimum or a maximum."""
 
     case: str
     must: float
@@ -22,7 +22,7 @@ class Row:
 
     @property
     def share(self) -> float:
-        """1 and above: reached."""
+        """1 or more means that the goal is reached."""
         if self.most:
             return self.must / self.found if self.found else float("inf")
         return self.found / self.must
@@ -40,16 +40,16 @@ class Figures:
         self._results = results
 
     def __call__(self, section: str, kind: str, name: str) -> float:
-        """Raises KeyError if it was not measured."""
+        """Raises KeyError if the figure was not measured."""
         return float(statistics.median(self._results[section][kind][name]))
 
     def of_peer(self, kind: str, peer: str, case: str) -> float:
-        """Ours, of the peer's."""
+        """Treadle's figure divided by the peer's."""
         peers = self._results["peers"][kind]
         return measure.ratio(peers["ours"][case], peers[peer][case])
 
     def awaiting(self, kind: str) -> list[str]:
-        """The peers that can be waited for, but for pgqueuer."""
+        """The peers whose results can be awaited, except pgqueuer."""
         peers = self._results["peers"][kind]
         return [peer for peer in peers if "awaited" in peers[peer] and peer not in ("ours", "pgqueuer")]
 
@@ -58,7 +58,7 @@ class Figures:
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
-    """Those that this run has the figures for."""
+    """The rows that this run has figures for."""
     figures = Figures(results)
     found: list[Row] = []
     for make in _ROWS:
@@ -79,8 +79,8 @@ def _pg_drain(f: Figures) -> Iterator[Row]:
         "PostgreSQL drain, of the floor", 0.35, one, f("fleet", "postgres", "floor: drain, 1 process")
     )
     yield _least("PostgreSQL drain, 2 processes of 1", 1.4, f("fleet", "postgres", "drain, 2 processes"), one)
-    cpu = f("fleet", "postgres", "CPU per job, worker") + f("fleet", "postgres", "CPU per job, server")
-    yield Row("PostgreSQL, CPU per job, worker and server", 75, cpu, "us", most=True)
+    cpu = f("fleet", "postgres", "CPU per item, worker") + f("fleet", "postgres", "CPU per item, server")
+    yield Row("PostgreSQL, CPU per item, worker and server", 75, cpu, "us", most=True)
 
 
 def _pg_submit(f: Figures) -> Iterator[Row]:
@@ -154,7 +154,7 @@ def _of(kind: str, peer: str, case: str, label: str, must: float) -> Callable[[F
 
 
 def _best_other(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
-    """Of those that answer a result, or a status; pgqueuer has rows of its own."""
+    """Compared with peers that return a result or a status. pgqueuer has its own rows."""
 
     def made(f: Figures) -> Iterator[Row]:
         others = {peer: f.of_peer(kind, peer, "awaited") for peer in f.awaiting(kind)}
@@ -169,7 +169,13 @@ _PEERS = (
     _of("postgres", "pgqueuer", "drain, 1 process", "PostgreSQL drain, of pgqueuer's", 1.5),
     _of("postgres", "pgqueuer", "bulk", "PostgreSQL bulk, of pgqueuer's", 1.5),
     _of("postgres", "pgqueuer", "awaited", "PostgreSQL 1,000 awaited, of pgqueuer's", 1.3),
-    _of("postgres", "pgqueuer", "awaited, one process", "... worker in the same process", 1.3),
+    _of(
+        "postgres",
+        "pgqueuer",
+        "awaited, one process",
+        "PostgreSQL 1,000 awaited in one process, of pgqueuer's",
+        1.3,
+    ),
     _best_other("postgres", "PostgreSQL"),
     _best_other("valkey", "Valkey"),
     _of("sqlite", "huey", "drain, 1 process", "SQLite drain, of huey's", 4.0),

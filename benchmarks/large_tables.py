@@ -1,4 +1,4 @@
-"""PostgreSQL that has grown: what a claim takes beside millions of finished items, and after much churn."""
+"""A large PostgreSQL database: claim times beside millions of ended items, and after much churn."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ async def fill(url: str, count: int, rows: str) -> None:
 
 
 async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -> tuple[float, float]:
-    """Claims of 100 that are given back at once: p50 and p95 in milliseconds."""
+    """Claim 100 items and release them at once: p50 and p95 in milliseconds."""
     taken: list[float] = []
-    rotation: object = None
+    fairness: object = None
     until = time.monotonic() + seconds
     while time.monotonic() < until or len(taken) < least:
         with Stopwatch() as watch:
-            claim = await store.claim(demand(100, rotation=rotation))
+            claim = await store.claim(demand(100, fairness=fairness))
         assert len(claim.leases) == 100
-        rotation = claim.rotation
+        fairness = claim.fairness
         taken.append(watch.seconds * 1000)
         await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
     return statistics.median(taken), percentile(taken, 0.95)
@@ -68,7 +68,7 @@ async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -
 async def depth(
     stores: Stores, ready: Sequence[int], finished: int, seconds: float
 ) -> dict[str, tuple[float, float]]:
-    """Claim times by what is ready, without and with so many finished items beside."""
+    """Claim times by the number of ready items, without and with ended items in the store."""
     figures: dict[str, tuple[float, float]] = {}
     async with stores.fresh("postgres") as url:
         store = backend(url)
@@ -89,7 +89,7 @@ async def depth(
 
 
 async def churn(stores: Stores, seconds: float, window: float, backlog: int = 10_000) -> list[dict[str, Any]]:
-    """Submit, claim and settle for so long, a backlog always there: claims by windows of time."""
+    """Submit, claim and settle for this many seconds, with a backlog at all times. Claim times per window."""
     windows: list[dict[str, Any]] = []
     async with stores.fresh("postgres") as url:
         store = backend(url)
@@ -113,14 +113,14 @@ async def _window(store: Backend, seconds: float) -> dict[str, Any]:
         taken.append(watch.seconds * 1000)
         if settling is not None:
             await settling
-        settling = asyncio.create_task(_turn_over(store, [success(lease) for lease in claim.leases]))
+        settling = asyncio.create_task(_replace(store, [success(lease) for lease in claim.leases]))
     if settling is not None:
         await settling
     p50, p95 = statistics.median(taken), percentile(taken, 0.95)
-    return {"p50": p50, "p95": p95, "jobs/s": 100 * len(taken) / seconds}
+    return {"p50": p50, "p95": p95, "items/s": 100 * len(taken) / seconds}
 
 
-async def _turn_over(store: Backend, settlements: list[Settlement]) -> None:
-    """End these, and submit as many."""
+async def _replace(store: Backend, settlements: list[Settlement]) -> None:
+    """Settle these items and submit as many new ones."""
     await store.settle(settlements)
     await submit(store, items(len(settlements)))

@@ -1,4 +1,4 @@
-"""How figures are taken: rounds interleaved, medians with their spread, ratios within a round."""
+"""How figures are measured: interleaved rounds, medians with their spread, ratios within a round."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Case = Callable[[], Awaitable[float]]
 
 
 async def rounds(cases: Sequence[tuple[str, str, Case]], times: int, title: str) -> list[Figure]:
-    """Run every case once per round, so that a slow minute of the machine hits all of them alike."""
+    """Run every case once per round, so that a slow minute of the machine affects all cases alike."""
     figures = [Figure(name, unit) for name, unit, _ in cases]
     with Progress(transient=True) as progress:
         task = progress.add_task(title, total=len(cases) * times)
@@ -66,7 +66,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def ratio(top: Sequence[float], bottom: Sequence[float]) -> float:
-    """Of what was measured in the same rounds: the median of theirs."""
+    """The median of the ratios of two figures, each within one round."""
     return statistics.median(one / other for one, other in zip(top, bottom, strict=False))
 
 

@@ -1,7 +1,8 @@
-"""Several processes on one store: throughput, the write-ahead log, how soon others start, how soon they
-take over from one that was killed.
+"""Several processes on one store: throughput, the write-ahead log, how soon another process starts an item,
+and how soon it takes over from a killed worker.
 
-`python -m benchmarks.processes load URL SECONDS` is one process of the mixed load, `... work URL` a worker.
+`python -m benchmarks.processes load URL SECONDS` runs one process of the mixed load, and `python -m
+benchmarks.processes work URL` a worker.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from treadle.doers import balanced
 
 @work(name="note", retry=Retry(attempts=3, base=0.01, max=0.05))
 async def note(ctx: Context, n: int) -> int:
-    """One in fifty fails the first time."""
+    """One of fifty items fails in its first attempt."""
     if n % 50 == 0 and ctx.attempt == 1:
         raise OSError("once")
     return n
@@ -40,7 +41,8 @@ async def spread(ctx: Context, n: int) -> Result[None, int]:
 
 
 class Load:
-    """Submits alone and in bulk, fans out, waits, reads, cancels; and works, all in one process."""
+    """Submits single items and many at once, fans out, waits, reads, cancels and works, all in one
+    process."""
 
     def __init__(self, app: Treadle, seconds: float) -> None:
         self._app = app
@@ -55,7 +57,7 @@ class Load:
         while time.monotonic() < self._until:
             try:
                 await self._something()
-            except Exception as error:  # noqa: BLE001  every error that reaches a caller is counted
+            except Exception as error:  # noqa: BLE001  count every error that reaches a caller
                 self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
 
     async def _something(self) -> None:
@@ -86,10 +88,11 @@ async def load(url: str, seconds: float) -> None:
 
 
 async def mixed(stores: Stores, kind: str, processes: int, seconds: float) -> dict[str, Any]:
-    """Items that succeeded per second, all processes together; what any caller was told; the log's size."""
+    """Successful items per second of all processes together, the errors of callers, and the size of the
+    log."""
     async with stores.fresh(kind) as url:
         async with Client(url):
-            pass  # the tables are there
+            pass  # create the tables
         watching = asyncio.create_task(_log_size(url))
         fleet = [await _start("load", url, str(seconds)) for _ in range(processes)]
         answers = [json.loads((await each.communicate())[0]) for each in fleet]
@@ -101,7 +104,7 @@ async def mixed(stores: Stores, kind: str, processes: int, seconds: float) -> di
 
 
 async def _log_size(url: str) -> int:
-    """The most bytes that the write-ahead log of a file had, until this is cancelled."""
+    """The maximum size in bytes of a file's write-ahead log, until this is cancelled."""
     largest = 0
     with contextlib.suppress(asyncio.CancelledError):
         while True:
@@ -119,7 +122,7 @@ def _size(file: Path) -> int:
 
 @work(name="stamp", retry=Retry(attempts=None))
 async def stamp(hold: float) -> float:
-    """When it began."""
+    """The start time."""
     began = time.time()
     if hold:
         print("began", flush=True)
@@ -134,8 +137,8 @@ async def worker(url: str) -> None:
 
 
 async def starts(stores: Stores, kind: str, times: int = 200) -> dict[str, float]:
-    """Milliseconds from enqueue in one process to start in another that is idle, with poll_interval=1; and
-    the share of a core that an idle worker takes."""
+    """Milliseconds from enqueue in one process to the start in another, idle one, with poll_interval=1.
+    Also the share of a core that an idle worker uses."""
     async with stores.fresh(kind) as url, Client(url, work=[stamp]) as client:
         other = await _ready_worker(url)
         taken: list[float] = []
@@ -160,7 +163,8 @@ async def _idle(other: Process, seconds: float = 5.0) -> float:
 
 
 async def takeovers(stores: Stores, kind: str, times: int = 20) -> dict[str, float]:
-    """Seconds from `kill -9` of a worker until what it ran begins again elsewhere; the lease is 10 s."""
+    """Seconds from `kill -9` of a worker until its items start again in another process. The lease is 10
+    s."""
     taken: list[float] = []
     async with stores.fresh(kind) as url, Client(url, work=[stamp]) as client:
         victim = await _ready_worker(url)

@@ -1,6 +1,6 @@
-"""Running it well: who starts when, limits across processes, slots that do not idle.
+"""The quality of running: the order of starts, limits across processes, and busy doers.
 
-`python -m benchmarks.running worker URL SECONDS` is one of the processes of the limit's fleet.
+`python -m benchmarks.running worker URL SECONDS` runs one process of the fleet that shares a limit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from treadle.connect import connect
 from treadle.doers import balanced, rate_limited
 
 ENOUGH = 1_000
-"""Who has not started after so many others is late; by how much does not matter."""
+"""An item that has not started after this many others is late. How late does not matter."""
 LIMIT = 50
-SLOTS = 4
+AT_ONCE = 4
 
-# ------------------------------------------------------------------------------------------ who starts when
+# --------------------------------------------------------------------------------------- the order of starts
 
 
 class Starts:
-    """The order in which works start, until the one that is waited for has."""
+    """The order in which items start, until the late item has started."""
 
     def __init__(self) -> None:
         self.reset()
@@ -45,15 +45,15 @@ class Starts:
         await asyncio.sleep(0.002)
 
     def position(self) -> int | None:
-        """As which of all the late one started, from 1; None: not among the first."""
+        """The position of the late item among all starts, from 1. None if it is not among the first."""
         return self.order.index("late") + 1 if "late" in self.order else None
 
 
 starts = Starts()
 
 
-@work(name="job")
-async def job(name: str) -> None:
+@work(name="recorded")
+async def recorded(name: str) -> None:
     await starts.note(name)
 
 
@@ -62,7 +62,7 @@ async def other() -> None: ...
 
 
 class Positions:
-    """`count` items of one kind, then one that should not have to wait for them."""
+    """`count` items of one kind, then one item that should not wait for them."""
 
     def __init__(self, stores: Stores, kind: str, count: int) -> None:
         self._stores = stores
@@ -77,27 +77,27 @@ class Positions:
             ("one of lane b, two workers", lambda: self._late("lane", workers=2)),
             ("priority 100", lambda: self._late("priority")),
             ("priority 100, two workers", lambda: self._late("priority", workers=2)),
-            ("one of tenant B, after a worker without the type", lambda: self._late("tenant", foreign=True)),
-            ("priority 100, after a worker without the type", lambda: self._late("priority", foreign=True)),
+            ("one of tenant B, after a worker without the type", lambda: self._late("tenant", parked=True)),
+            ("priority 100, after a worker without the type", lambda: self._late("priority", parked=True)),
         ]
 
-    async def _late(self, how: str, *, workers: int = 1, foreign: bool = False) -> int | None:
+    async def _late(self, how: str, *, workers: int = 1, parked: bool = False) -> int | None:
         starts.reset()
         async with self._clients(workers + 1) as clients:
             await self._crowd(clients[0])
-            if foreign:
+            if parked:
                 await self._pass_by(clients[0])
             await self._one_more(clients[0], how)
             async with AsyncExitStack() as stack:
                 for client in clients[1:]:
-                    client.register(job)
-                    await stack.enter_async_context(Worker(client, types=[job], doer=balanced(10)))
+                    client.register(recorded)
+                    await stack.enter_async_context(Worker(client, types=[recorded], doer=balanced(10)))
                 await starts.late.wait()
         return starts.position()
 
     @asynccontextmanager
     async def _clients(self, count: int) -> AsyncGenerator[list[Client]]:
-        """Clients of one store, as many processes would have."""
+        """Clients of one store, as in several processes."""
         async with self._stores.fresh(self._kind) as url:
             shared = connect(url, clock=SystemClock())
             backends: list[Backend | str] = [shared if self._kind == "memory" else url] * count
@@ -107,13 +107,13 @@ class Positions:
                 await client.close()
 
     async def _crowd(self, client: Client) -> None:
-        client.register(job, other)
+        client.register(recorded, other)
         crowd = client.tenant("A")
         for begin in range(0, self._count, 1000):
-            await crowd.enqueue_many([job(f"{n}") for n in range(begin, begin + 1000)], lane="a")
+            await crowd.enqueue_many([recorded(f"{n}") for n in range(begin, begin + 1000)], lane="a")
 
     async def _pass_by(self, client: Client) -> None:
-        """A worker that has another type looks for work, and finds none."""
+        """A worker with another type looks for items and finds none."""
         async with Worker(client, types=[other]) as worker:
             assert worker._runtime is not None
             for _ in range(30):
@@ -128,7 +128,7 @@ class Positions:
                 lane = "b"
             case _:
                 priority = 100
-        await client.tenant(tenant).enqueue(job("late"), lane=lane, priority=priority)
+        await client.tenant(tenant).enqueue(recorded("late"), lane=lane, priority=priority)
 
 
 async def positions(stores: Stores, kinds: Sequence[str], count: int) -> dict[str, dict[str, int | None]]:
@@ -149,7 +149,7 @@ started: list[float] = []
 
 
 async def limit(stores: Stores, kind: str, processes: int = 3, seconds: float = 10.0) -> dict[str, Any]:
-    """How many start in any second, and of how many that could."""
+    """The maximum of starts in any second, and the share of the limit that was used."""
     async with stores.fresh(kind) as url:
         async with Client(url, work=[limited]) as client:
             for _ in range(2):
@@ -174,7 +174,7 @@ async def _process(url: str, seconds: float) -> asyncio.subprocess.Process:
 
 
 def most_within(times: Sequence[float], window: float) -> int:
-    """The most of these instants in any half-open window of that length."""
+    """The maximum number of these instants in any half-open window of this length."""
     most = begin = 0
     for end, at in enumerate(times):
         while times[begin] <= at - window:
@@ -189,7 +189,7 @@ async def worker(url: str, seconds: float) -> None:
     print(json.dumps(started))
 
 
-# -------------------------------------------------------------------------------------------- slots that idle
+# ------------------------------------------------------------------------------------------ the share of use
 
 
 busy: list[tuple[float, float]] = []
@@ -202,18 +202,19 @@ async def short() -> None:
     busy.append((begin, time.perf_counter()))
 
 
-async def slots(stores: Stores, kind: str, count: int) -> dict[str, float]:
-    """The share of slot-seconds in which a 1 ms job ran, while there was always another one to run."""
+async def busy_share(stores: Stores, kind: str, count: int) -> dict[str, float]:
+    """The share of the time in which the doer's places ran an item of 1 ms, while more items were always
+    ready."""
     busy.clear()
     async with stores.fresh(kind) as url:
-        app = Treadle(url, work=[short], doer=balanced(SLOTS))
+        app = Treadle(url, work=[short], doer=balanced(AT_ONCE))
         await app.enqueue_many([short() for _ in range(count)])
         async with app:
             await app.worker.drain()
-    ran = sorted(busy)[: -2 * SLOTS]  # at the end there is no other one to run
+    ran = sorted(busy)[: -2 * AT_ONCE]  # at the end no more items are ready
     elapsed = max(end for _, end in ran) - ran[0][0]
-    share = sum(end - begin for begin, end in ran) / (SLOTS * elapsed)
-    return {"share": share, "jobs/s": len(ran) / elapsed}
+    share = sum(end - begin for begin, end in ran) / (AT_ONCE * elapsed)
+    return {"share": share, "items/s": len(ran) / elapsed}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Stores to measure: a real PostgreSQL with fsync on, SQLite files with synchronous=FULL, memory.
+"""Stores to measure: PostgreSQL with fsync, SQLite files with synchronous=FULL, and memory.
 
-And, for peers alone, a Valkey that keeps nothing on disk.
+For peers only, also a Valkey that stores nothing on disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _numbers = count()
 
 
 class Stores:
-    """Fresh stores of each kind, as many as are asked for."""
+    """New stores of each kind."""
 
     def __init__(self, directory: Path, server: str | None, valkey: str | None = None) -> None:
         self._directory = directory
@@ -29,7 +29,7 @@ class Stores:
 
     @asynccontextmanager
     async def fresh(self, kind: str) -> AsyncGenerator[str]:
-        """The address of an empty store, gone when the block ends."""
+        """The address of an empty store. It is removed at the end of the block."""
         if kind == "memory":
             yield "memory://"
         elif kind == "sqlite":
@@ -70,7 +70,7 @@ class Stores:
 
 @contextmanager
 def stores(kinds: tuple[str, ...]) -> Generator[Stores]:
-    """A directory for files, and the servers that are needed."""
+    """A directory for files, and the servers that the kinds need."""
     with (
         tempfile.TemporaryDirectory(prefix="treadle-bench-") as files,
         _server("postgres" in kinds) as url,
@@ -98,7 +98,7 @@ def _server(needed: bool) -> Generator[str | None]:
 
 @contextmanager
 def _valkey(needed: bool) -> Generator[str | None]:
-    """From its wheel, on a free port of the loopback interface; nothing is kept on disk."""
+    """Valkey from its wheel, on a free port of the loopback interface, without persistence."""
     if not needed:
         yield None
         return

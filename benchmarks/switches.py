@@ -1,8 +1,8 @@
-"""How often one `add(1, 2)` goes from one module of treadle into another: `python -m benchmarks.switches`.
+"""How often one `add(1, 2)` calls from one module of treadle into another: `python -m benchmarks.switches`.
 
-A switch is a call whose caller, the nearest frame of treadle on the stack, is in another module. A coroutine
-that is resumed counts as a call, as it does for `sys.setprofile`. All threads count, from `enqueue` until
-nothing happens any more. The fourth item of an app is measured: what is done once per app is not in it.
+A switch is a call whose caller, the nearest frame of treadle on the stack, is in another module. A resumed
+coroutine counts as a call, as it does for `sys.setprofile`. All threads count, from `enqueue` until the app
+is idle. The fourth item of an app is measured, so work that is done once per app does not count.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def count(url: str) -> Switches:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="switches", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=0, help="show so many of the most frequent pairs")
+    parser.add_argument("--pairs", type=int, default=0, help="show this many of the most frequent pairs")
     given = parser.parse_args()
     console = Console()
     table = Table("store", "modules", "switches")

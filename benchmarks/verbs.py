@@ -1,4 +1,5 @@
-"""The verbs of storage, raw: what the engine could reach at best on each backend, beside the floor."""
+"""The verbs of storage without the engine: the best that the engine could reach on each backend, and the
+floor."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ async def alive(store: Backend, worker: str = WORKER) -> None:
     await store.beat(Heartbeat(worker=worker, lease=600, types=("noop",)))
 
 
-def demand(limit: int, worker: str = WORKER, rotation: object = None) -> Demand:
-    return Demand(worker=worker, limit=limit, types={"noop": limit}, rotation=rotation)
+def demand(limit: int, worker: str = WORKER, fairness: object = None) -> Demand:
+    return Demand(worker=worker, limit=limit, types={"noop": limit}, fairness=fairness)
 
 
 def success(lease: Lease) -> Settlement:
@@ -44,19 +45,19 @@ def success(lease: Lease) -> Settlement:
 
 
 async def drain(store: Backend, batch: int = BATCH) -> int:
-    """Claim and settle, overlapped, until nothing is left."""
+    """Claim and settle, overlapped, until no item is left."""
     settling: asyncio.Task[Any] | None = None
-    total, rotation = 0, None
+    total, fairness = 0, None
     while True:
-        claim = await store.claim(demand(batch, rotation=rotation))
-        rotation = claim.rotation
+        claim = await store.claim(demand(batch, fairness=fairness))
+        fairness = claim.fairness
         if settling is not None:
             await settling
         elif not claim.leases:
             return total
         settling = None
         if not claim.leases:
-            continue  # what was being settled may have released something
+            continue  # the last settle may have released items
         total += len(claim.leases)
         settling = asyncio.create_task(_settle(store, [success(lease) for lease in claim.leases]))
 
@@ -122,7 +123,8 @@ class Verbs:
             return self._count / watch.seconds
 
     async def fan_in(self) -> float:
-        """A root queues 1,000 children and one that waits for them all; until the last one is released."""
+        """A root queues 1,000 children and one item that waits for all of them. Ends when that item is
+        released."""
         async with self._stores.fresh(self._kind) as url:
             store = backend(url)
             await store.open()
@@ -164,7 +166,7 @@ class Verbs:
 
 
 class _Prepared:
-    """A fresh store with our tables in it, and no open connection."""
+    """A new store with treadle's tables and no open connection."""
 
     def __init__(self, stores: Stores, kind: str) -> None:
         self._fresh = stores.fresh(kind)
@@ -192,7 +194,7 @@ async def verbs(stores: Stores, kinds: Sequence[str], count: int, times: int) ->
 async def backlog(
     stores: Stores, kind: str, sizes: Sequence[int], **shape: Any
 ) -> dict[int, tuple[float, float]]:
-    """Claim time in ms, p50 and p95, of 100 items with so many ready ones waiting."""
+    """Claim time of 100 items in ms, p50 and p95, by the number of ready items."""
     figures: dict[int, tuple[float, float]] = {}
     async with stores.fresh(kind) as url:
         store = backend(url)
@@ -207,12 +209,12 @@ async def backlog(
     return figures
 
 
-async def _fill(store: Backend, count: int, lanes: int = 1, foreign: bool = False) -> None:
+async def _fill(store: Backend, count: int, lanes: int = 1, parked: bool = False) -> None:
     for start in range(0, count, 20_000):
         new = [
             Item(
                 id=generate_id(),
-                type="other" if foreign else "noop",
+                type="other" if parked else "noop",
                 input=b"{}",
                 lane=f"lane{(start + i) % lanes}" if lanes > 1 else "",
             )
@@ -223,26 +225,26 @@ async def _fill(store: Backend, count: int, lanes: int = 1, foreign: bool = Fals
 
 async def _claim_times(store: Backend, times: int = 60) -> tuple[float, float]:
     taken: list[float] = []
-    rotation: object = None
+    fairness: object = None
     for _ in range(times):
         with Stopwatch() as watch:
-            claim = await store.claim(demand(100, rotation=rotation))
-        rotation = claim.rotation
+            claim = await store.claim(demand(100, fairness=fairness))
+        fairness = claim.fairness
         taken.append(watch.seconds * 1000)
         await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
     return statistics.median(taken), percentile(taken, 0.95)
 
 
-async def foreign(stores: Stores, kind: str, count: int) -> tuple[float, float]:
-    """The same with so many items of a foreign type in front, after they were parked."""
+async def parked(stores: Stores, kind: str, count: int) -> tuple[float, float]:
+    """The same with this many items of an unknown type in front, after they were parked."""
     async with stores.fresh(kind) as url:
         store = backend(url)
         await store.open()
         await alive(store)
-        await _fill(store, count, foreign=True)
+        await _fill(store, count, parked=True)
         await _fill(store, 1000)
         found = 0
-        while not found:  # parks them, portion by portion
+        while not found:  # each claim parks a portion of them
             claim = await store.claim(demand(500))
             found = len(claim.leases)
             await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
@@ -254,7 +256,7 @@ async def foreign(stores: Stores, kind: str, count: int) -> tuple[float, float]:
 
 
 async def tidied(url: str) -> None:
-    """What autovacuum does within its minute: a million rows have just left the index of the ready ones."""
+    """Do what autovacuum does within a minute. A million rows have just left the index of ready items."""
     connection = await asyncpg.connect(url)
     await connection.execute("vacuum treadle.open_item")
     await connection.close()
@@ -264,7 +266,7 @@ async def tidied(url: str) -> None:
 
 
 async def one_group(stores: Stores, kind: str, members: int = 5000, processes: int = 4) -> tuple[float, int]:
-    """Members per second of one group, settled with exact folds by several processes; and its value."""
+    """Members per second of one group that several processes settle with exact appends, and its value."""
     async with stores.fresh(kind) as url:
         store = backend(url)
         await store.open()

@@ -1,4 +1,4 @@
-"""Many small calls, few large ones: texts are submitted one by one and embedded in batches.
+"""Texts are submitted one by one and embedded in batches.
 
 Run it: python examples/batch_embed.py
 """
@@ -12,16 +12,16 @@ from treadle.doers import balanced
 CALLS: list[int] = []
 
 
-# At most 16 texts in a call; a text waits at most 50 ms for company; at most 2 calls at once.
+# At most 16 texts in a call. A text waits at most 50 ms for others. At most 2 calls at once.
 @work.batch(size=16, max_wait=0.05, doer=balanced(2), retry=Retry(attempts=2, base=0.05))
 async def embed(texts: list[str]) -> list[list[float] | Exception]:
     CALLS.append(len(texts))
-    await asyncio.sleep(0.05)  # the model thinks
+    await asyncio.sleep(0.05)  # stands for the model
     return [vector(text) for text in texts]
 
 
 def vector(text: str) -> list[float] | Exception:
-    """An exception in the list fails its own item, and no other."""
+    """An exception in the list fails only its own item."""
     if not text.strip():
         return ValueError("nothing to embed")
     return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()[:3]]

@@ -1,8 +1,8 @@
-"""The demo: forty documents are read (some fail, and are tried again), embedded in batches, and reported on.
+"""The demo: forty documents are read, embedded in batches, and reported on. Some reads fail and are retried.
 
     make demo
 
-Everything is in one SQLite file. Press Ctrl-C in the middle and run it again: it goes on where it was.
+Everything is in one SQLite file. Press Ctrl-C in the middle and run it again: it continues.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Summary(TypedDict):
 
 @work(retry=Retry(attempts=10, base=0.2, max=1.0))
 async def read(name: str) -> Page:
-    """Reading is slow, and fails now and then."""
+    """Reading is slow and sometimes fails."""
     await asyncio.sleep(random.uniform(0.1, 0.8))
     if random.random() < 0.25:
         raise ConnectionError(f"{name}: the connection was reset")
@@ -54,14 +54,14 @@ async def read(name: str) -> Page:
 
 @work.batch(size=10, max_wait=0.2, doer=balanced(2))
 async def embed(names: list[str]) -> list[list[float]]:
-    """One call for many documents: that is what models like."""
+    """One call for many documents, as models prefer it."""
     await asyncio.sleep(0.7)
     return [[round(random.random(), 3) for _ in range(3)] for _ in names]
 
 
 @work
 async def report(ctx: Context, pages: list[str]) -> Summary:
-    """Runs once, when every document has been embedded."""
+    """Runs once, when every document is embedded."""
     read_pages: list[Page] = await ctx.results(pages)
     vectors = await ctx.results(ctx.dependencies)
     longest = sorted(read_pages, key=lambda page: page["words"], reverse=True)[:5]
@@ -70,7 +70,7 @@ async def report(ctx: Context, pages: list[str]) -> Summary:
 
 @work
 async def digest(ctx: Context, names: list[str]) -> Result[None, Page | list[float] | Summary]:
-    """Fan out, embed what was read, fan in."""
+    """Fan out, embed the texts, fan in."""
     pages = [read(name) for name in names]
     return ctx.queue(pages).next([embed(name) for name in names]).next(report([page.id for page in pages]))
 
@@ -79,7 +79,7 @@ async def digest(ctx: Context, names: list[str]) -> Result[None, Page | list[flo
 
 
 class View:
-    """A bar for each step, with what runs and what is tried again, and the last failures."""
+    """A bar for each step with its running and retried items, and the last failures."""
 
     def __init__(self) -> None:
         self.failures: list[Failed] = []
@@ -140,7 +140,7 @@ def show_result(console: Console, summary: Summary, failures: int) -> None:
 
 
 async def already_done(app: Treadle, handle: Handle[None, object]) -> Counter[str]:
-    """What an earlier run has finished."""
+    """The documents that an earlier run has finished."""
     page = await app.list(status="success", group_id=handle.group_id, limit=1000)
     return Counter(item.type for item in page.items)
 
@@ -156,7 +156,7 @@ async def main() -> int:
         doer=balanced(8),
         on_event=view.see,
     )
-    # The key makes it one piece of work, however often this is run, until it has ended.
+    # Until the item has ended, a second run with the same key finds it.
     handle = await app.enqueue(digest(DOCUMENTS), key="demo")
     view.done = await already_done(app, handle)
     console.print(

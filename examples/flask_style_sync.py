@@ -1,6 +1,7 @@
-"""A web application that is not async: `app.sync` has the same verbs, each blocking until it has its answer.
+"""A web application that is not async. `app.sync` has the same verbs, and each blocks until it has its
+result.
 
-The views below are plain WSGI; in Flask or Django they would look the same.
+The views below are plain WSGI. In Flask or Django they would look the same.
 
 Run it: python examples/flask_style_sync.py
 """
@@ -25,7 +26,7 @@ treadle = Treadle("sqlite:///reports.db", work=[make_report])
 
 
 def post_report(month: str) -> tuple[str, Any]:
-    # A double click is one report: the key finds the one that is under way.
+    # A double click makes one report: the key finds the open item.
     handle = treadle.sync.enqueue(make_report(month), key=month)
     return "202 Accepted", {"id": handle.id, "existing": handle.existing}
 
@@ -50,7 +51,7 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> list
 
 
 def request(method: str, path: str) -> Any:
-    """What a web server does, as far as it matters here."""
+    """The part of a web server that this example needs."""
     answers: list[str] = []
 
     def start_response(status: str, *_: Any) -> Any:
@@ -62,7 +63,7 @@ def request(method: str, path: str) -> Any:
 
 
 if __name__ == "__main__":
-    # Workers may as well run elsewhere; then this process never calls `start`.
+    # Workers can run in other processes. Then this process never calls `start`.
     treadle.sync.start()
     try:
         id = request("POST", "/reports/2024-05")["id"]

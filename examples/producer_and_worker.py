@@ -14,7 +14,7 @@ from treadle import Client, Treadle, work
 STORE = "sqlite:///produced.db"
 
 
-# What both sides know, say in `shop/tasks.py`: a name and what a call looks like. No code, no imports of it.
+# Both processes have this declaration, for example in `shop/tasks.py`: a name and a signature, no code.
 def _resize(path: str, width: int) -> str:
     raise NotImplementedError
 
@@ -23,7 +23,7 @@ resize = work.declare("images.resize", _resize)
 
 
 async def run_worker() -> None:
-    # What only the worker has.
+    # Only the worker has this handler.
     @resize.handler
     def resize_with_a_large_library(path: str, width: int) -> str:
         return f"{path} is {width} pixels wide now, thanks to process {os.getpid()}"
@@ -32,7 +32,7 @@ async def run_worker() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Treadle(STORE, work=[resize]):
-        await stop.wait()  # leaving the block lets handlers end, and gives the rest back
+        await stop.wait()  # the end of the block waits for handlers and releases the rest
 
 
 async def produce() -> None:
@@ -42,7 +42,7 @@ async def produce() -> None:
             handle = await client.enqueue(resize("cat.jpg", width=200))
             print(f"process {os.getpid()} submitted {handle.id}")
             print(await handle.result(timeout=30))
-            # By name: when not even the declaration can be shared.
+            # By name, if the declaration cannot be shared.
             print(await client.enqueue("images.resize", {"path": "dog.jpg", "width": 64}).result(timeout=30))
     finally:
         worker.terminate()

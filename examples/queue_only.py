@@ -1,4 +1,4 @@
-"""Only a queue: put something in, take something out, say how it went. No worker, no handlers.
+"""Only a queue: submit items, claim them, settle them. No worker, no handlers.
 
 Run it: python examples/queue_only.py
 """
@@ -16,14 +16,14 @@ async def send(to: str, subject: str) -> str:
 
 def smtp(to: str, subject: str, attempt: int) -> str:
     if "@" not in to:
-        raise Abort(f"{to!r} is no address")
+        raise Abort(f"{to!r} is not an address")
     if subject == "flaky" and attempt == 1:
         raise ConnectionError("the server hung up")
     return f"250 accepted for {to}"
 
 
 async def work_off(client: Client) -> None:
-    """Claim one item after the other, until all have ended."""
+    """Claim and settle items until all have ended."""
     while any(count.status in ("ready", "scheduled") for count in await client.counts()):
         lease = await client.claim_one(queues=["mail"], lease=30)
         if lease is None:
@@ -41,7 +41,11 @@ async def work_off(client: Client) -> None:
 
 async def main() -> None:
     async with Client("sqlite:///mail.db", work=[send]) as client:
-        mails = [send("ada@example.org", "hello"), send("bob@example.org", "flaky"), send("nobody", "hello")]
+        mails = [
+            send("ada@example.org", "hello"),
+            send("bob@example.org", "flaky"),
+            send("no-address", "hello"),
+        ]
         handles = await client.enqueue_many(mails)
         await work_off(client)
         print("results:")
@@ -49,7 +53,7 @@ async def main() -> None:
             state = await handle.state()
             print(f"  {state.status:8} {state.result or state.error}")
 
-        # A lease that ran out, or whose item was cancelled, is worth nothing.
+        # A lease that lapsed, or whose item was cancelled, cannot be settled.
         handle = await client.enqueue(send("eve@example.org", "hello"))
         lease = await client.claim_one(queues=["mail"], lease=30)
         assert lease is not None

@@ -1,4 +1,4 @@
-"""Define work, submit it, wait for it. Everything is in one file, `quickstart.db`.
+"""Define a work type, submit items, wait for them. Everything is in one file, `quickstart.db`.
 
 Run it: python examples/quickstart.py
 """
@@ -22,7 +22,7 @@ async def add(a: int, b: int) -> int:
 
 @work
 def shrink(path: str, width: int = 200) -> Thumbnail:
-    """Not async: it runs in a thread."""
+    """A sync handler. It runs in a thread."""
     return Thumbnail(path.replace(".jpg", f"-{width}.jpg"), width)
 
 
@@ -32,12 +32,12 @@ async def main() -> None:
         total = await app.enqueue(add(1, 2)).result()
         print(f"1 + 2 = {total}")
 
-        # Submit now, wait later. When `await` returns, it is on disk.
+        # Submit now, wait later. When `await` returns, the item is on disk.
         handle = await app.enqueue(shrink("cat.jpg", width=64))
         print(f"submitted {handle.id}")
         print(f"its value: {await handle.result()}")
 
-        # Many, in one step.
+        # Many items in one step.
         handles = await app.enqueue_many([add(n, n) for n in range(5)])
         print("doubles:", [await handle.result() for handle in handles])
 

@@ -1,4 +1,5 @@
-"""An API allows five calls per second for each customer. Two processes share the limit: the store counts.
+"""An API allows five calls per second for each customer. Two processes share the limit, which the store
+counts.
 
 Run it: python examples/rate_limited_api.py
 """
@@ -17,13 +18,13 @@ REFUSED: set[str] = set()
 
 @work(
     name="api.sync",
-    # Per lane: each customer has a limit of its own. What may start runs ten at a time in each process.
+    # Per lane: each customer has its own limit. Each process runs at most ten items at once.
     doer=rate_limited(5, window=1.0, per="lane", inner=balanced(10)),
     # The lane is computed from the arguments.
     options=lambda given: {"lane": given["customer"]},
 )
 async def sync_contact(ctx: Context, customer: str, contact: int) -> float:
-    # The API answers 429 to one of them. Not a failure: it is put off, which costs no attempt.
+    # The API answers one call with 429. The item is deferred, which counts no attempt.
     if contact == 3 and ctx.id not in REFUSED:
         REFUSED.add(ctx.id)
         raise Defer(delay=0.2)
@@ -31,11 +32,11 @@ async def sync_contact(ctx: Context, customer: str, contact: int) -> float:
 
 
 async def run_worker() -> None:
-    """What a worker process does: work until it is told to end."""
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    """A worker process. It runs until SIGTERM."""
+    terminated = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     async with Client(STORE, work=[sync_contact]) as client:
-        await Worker(client).run(until=told)
+        await Worker(client).run(until=terminated)
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A trip is booked. The hotel's server is flaky; the flight is full, so the money goes back.
+"""A trip is booked. The hotel's server fails sometimes, and the flight is full, so the money is refunded.
 
 Run it: python examples/retries_and_compensation.py
 """
@@ -12,7 +12,7 @@ ACCOUNT = {"ada": 500}
 
 @work(name="trip.refund")
 async def refund(failure: Failure) -> None:
-    """Submitted in the same step that makes an item dead, so it cannot be forgotten."""
+    """Submitted in the same step that makes an item dead, so it cannot get lost."""
     customer = failure.input["customer"]
     ACCOUNT[customer] += 100
     print(f"  refunded 100 to {customer}, because: {failure.error}")
@@ -27,7 +27,7 @@ async def book_hotel(ctx: Context, customer: str) -> str:
 
 @work(name="trip.flight", on_dead=refund)
 async def book_flight(customer: str) -> str:
-    raise Abort(f"no seat left for {customer}")  # dead now: the two attempts left are not used
+    raise Abort(f"no seat left for {customer}")  # dead at once, although two attempts are left
 
 
 @work(name="trip.book")
@@ -40,7 +40,7 @@ async def main() -> None:
     async with Treadle(work=[book, book_hotel, book_flight, refund]) as app:
         print("booking:")
         handle = await app.enqueue(book("ada"))
-        await handle.group()  # ends when everything has, the refund included
+        await handle.group()  # ends when every item has ended, including the refund
 
         page = await app.list(group_id=handle.group_id, oldest_first=True)
         print("what became of it:")

@@ -1,6 +1,6 @@
 """Work that recurs: a report every night at three in Paris, and a heartbeat several times a second.
 
-In a fleet every process says the same, and each occurrence still runs once. See docs/schedules.md.
+Every process of a fleet has the same schedules, and each occurrence runs once. See docs/schedules.md.
 
 Run it: python examples/schedule_nightly.py
 """
@@ -33,7 +33,7 @@ async def main() -> None:
         cron="0 3 * * *",
         tz="Europe/Paris",
         run=lambda: report("Europe"),
-        catch_up="one",  # if nothing ran at three, it runs once as soon as something does
+        catch_up="one",  # if no process ran at three, it runs once when a process starts
         queue="reports",
     )
     beating = app.schedule("heartbeat", every=0.2, run=heartbeat)
@@ -48,7 +48,7 @@ async def main() -> None:
         print("heartbeats:")
         for _ in range(3):
             await beats.acquire()
-        await beating.cancel()  # in the whole fleet
+        await beating.cancel()  # for the whole fleet
 
         for state in await app.schedules.list():
             print(f"what is left: {state.name!r}, {dict(state.timing)}")

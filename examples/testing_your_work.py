@@ -1,4 +1,4 @@
-"""Tests of work: deterministic, in memory, and hours pass in no time.
+"""Tests of work types: deterministic, in memory, and without real waiting.
 
 Run it: pytest examples/testing_your_work.py
 """
@@ -43,7 +43,7 @@ async def test_a_whole_workflow() -> None:
     SENT.clear()
     async with run_inline(Treadle(work=[send, remind])) as app:
         await app.enqueue(remind(["ada@example.org", "bob@example.org"]))
-        await drain(app)  # returns when nothing that is due is left: no sleeps, no polling
+        await drain(app)  # returns when every due item has run, without sleeps or polling
         assert SENT == ["ada@example.org", "bob@example.org"]
 
 
@@ -64,7 +64,7 @@ async def test_that_it_gives_up_in_time() -> None:
     async with run_inline(Treadle(work=[send, remind], clock=clock)) as app:
         handle = await app.enqueue(remind(["greylisted@example.org"]))
         await drain(app)
-        await clock.advance(60)  # the second attempt; the third would come after the deadline
+        await clock.advance(60)  # the second attempt. The third would come after the deadline
         with pytest.raises(WorkFailed, match="expired"):
             await handle.group()
 

@@ -21,7 +21,7 @@ AUDITED = {"submit", "settle", "settle_within", "cancel", "complete", "requeue",
 
 
 class AuditedBackend(WrappedBackend):
-    """Calls `inner`, and writes a line for every change."""
+    """Calls `inner` and logs every change."""
 
     def __init__(self, inner: Backend, write: Callable[[str], object]) -> None:
         super().__init__(inner)
@@ -31,7 +31,7 @@ class AuditedBackend(WrappedBackend):
         outcome = "ok"
         try:
             return await call()
-        except BaseException as error:  # cancelled, or unavailable: the change may have happened
+        except BaseException as error:  # cancelled or unavailable: the change may have happened
             outcome = type(error).__name__
             raise
         finally:

@@ -1,7 +1,7 @@
-"""An order and the mail that confirms it: both, or neither. No outbox table, no second system to agree with.
+"""An order and its confirmation mail are stored together or not at all. No outbox table and no second system.
 
 The shop's own tables and treadle's are in one SQLite file. `tx=` makes a submit part of the shop's
-transaction; `ctx.transaction()` makes a handler's writes part of its settlement.
+transaction. `ctx.transaction()` makes a handler's writes part of its settlement.
 
 Run it: python examples/transactional_outbox_sqlite.py
 """
@@ -15,7 +15,7 @@ from treadle import Context, Treadle, work
 @work(name="shop.confirm")
 async def confirm(ctx: Context, order: int, customer: str) -> str:
     async with ctx.transaction() as db:
-        # Committed together with the success of this item: a second attempt would find neither, or both done.
+        # Committed together with the success of this item, so a second attempt never finds only one of them.
         db.execute("UPDATE orders SET state = 'confirmed' WHERE id = ?", (order,))
     return f"dear {customer}, your order {order} is on its way"
 
@@ -25,7 +25,7 @@ class OutOfStock(Exception):
 
 
 async def place_order(app: Treadle, db: sqlite3.Connection, customer: str, item: str) -> str:
-    """Returns the id of the mail; raises OutOfStock with nothing done."""
+    """Return the id of the mail. Raise OutOfStock and change nothing if there is no stock."""
     db.execute("BEGIN IMMEDIATE")
     try:
         order = db.execute("INSERT INTO orders (customer, item) VALUES (?, ?)", (customer, item)).lastrowid

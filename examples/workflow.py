@@ -1,6 +1,6 @@
 """Fan out, then report: prices are fetched from every supplier at once, and compared when all have answered.
 
-A handler returns what should happen next. One supplier does not answer; the report says so.
+A handler returns what should happen next. One supplier does not answer, and the report says so.
 
 Run it: python examples/workflow.py
 """
@@ -21,13 +21,13 @@ PRICES = {
 async def fetch(supplier: str) -> dict[str, float]:
     prices = PRICES[supplier]
     if prices is None:
-        raise Abort(f"{supplier} has gone out of business")  # trying again would not help
+        raise Abort(f"{supplier} has gone out of business")  # a retry would not help
     return prices
 
 
 @work
 async def compare(ctx: Context, suppliers: list[str]) -> list[str]:
-    """Runs when every fetch has ended, well or not. `ctx.dependencies` are the fetches, in order."""
+    """Runs when every fetch has ended, with success or not. `ctx.dependencies` are the fetches in order."""
     answers = await ctx.results(ctx.dependencies, return_exceptions=True)
     lines: list[str] = []
     for part in ("bolt", "nut"):
@@ -53,7 +53,7 @@ async def survey(ctx: Context, suppliers: list[str]) -> Result[None, dict[str, f
 async def main() -> None:
     async with Treadle(work=[fetch, compare, survey]) as app:
         handle = await app.enqueue(survey(list(PRICES)))
-        lines = await handle.group()  # the value of the whole group: what was contributed last
+        lines = await handle.group()  # the value of the group: the last contribution
         print("the best prices:", *lines, sep="\n  ")
 
         page = await app.list(group_id=handle.group_id, oldest_first=True)

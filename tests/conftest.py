@@ -1,4 +1,4 @@
-"""Fixtures for every test: real servers, and a fresh database for each test that asks for one."""
+"""Fixtures for every test: real servers, and a new database for each test that needs one."""
 
 import gc
 import os
@@ -18,10 +18,10 @@ RUN = pytest.StashKey[Run]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin a run. The workers of pytest-xdist are told of it, and have none of their own."""
+    """Begin a run. The workers of pytest-xdist use the run of their parent."""
     for name in ("CI", "BUILD_NUMBER"):
-        # With these set pytest looks for the whole difference of what is not equal. For two histories of a
-        # thousand answers that takes minutes, outlasts the test's time limit, and ends the run.
+        # With these set pytest shows the whole difference of unequal values. For two histories of a
+        # thousand answers that takes minutes, exceeds the test's time limit, and ends the run.
         os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         run = config.stash[RUN] = Run.begin()
@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What thousands of tests consist of stays until the end: the garbage collector need not look at it again
-    and again. It takes a third of a second to."""
+    """Exclude the collected tests from garbage collection. They live until the end, and each look at them
+    takes a third of a second."""
     gc.collect()
     gc.freeze()
 
@@ -43,14 +43,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def run_directory() -> Path:
-    """Where the servers of this run live. It disappears when the run ends."""
+    """The directory of the servers of this run. It is removed when the run ends."""
     return Path(os.environ["TREADLE_TEST_RUN"])
 
 
 @pytest.fixture(scope="session")
 def postgres(run_directory: Path) -> "Iterator[Postgres]":
     """A PostgreSQL server: the one of `TREADLE_TEST_POSTGRES`, or one that the whole run shares."""
-    from tests.support.databases import Postgres  # a driver that few tests need
+    from tests.support.databases import Postgres  # imports a driver that few tests need
 
     url = os.environ.get("TREADLE_TEST_POSTGRES")
     server = Postgres(url) if url else Postgres.throwaway(start_postgres(run_directory))
@@ -60,21 +60,21 @@ def postgres(run_directory: Path) -> "Iterator[Postgres]":
 
 @pytest.fixture
 def postgres_url(postgres: "Postgres") -> Iterator[str]:
-    """The URL of an empty PostgreSQL database that is this test's own."""
+    """The URL of an empty PostgreSQL database for this test only."""
     with postgres.database() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def prepared(postgres: "Postgres") -> "Iterator[Prepared]":
-    """PostgreSQL databases that have the tables already."""
+    """PostgreSQL databases that already have the tables."""
     import psycopg
 
     from tests.support.databases import Prepared
     from treadle.backends.postgres import schema_sql
 
     with postgres.database() as url:
-        # Not by opening a backend: whoever asks first may be within an event loop.
+        # Without a backend, because the first test that needs it may run in an event loop.
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(schema_sql())
         made = Prepared(postgres, url)
@@ -84,6 +84,6 @@ def prepared(postgres: "Postgres") -> "Iterator[Prepared]":
 
 @pytest.fixture
 def prepared_url(prepared: "Prepared") -> Iterator[str]:
-    """The URL of such a database, with nothing in its tables, that is this test's own."""
+    """The URL of a database with empty tables, for this test only."""
     with prepared.database() as url:
         yield url

@@ -1,4 +1,4 @@
-"""`make bench-peers`: treadle and its peers in the same rounds, each of them in a process of its own."""
+"""`make bench-peers`: treadle and its peers in the same rounds, each in its own process."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ ON = {
 }
 PROMISED = (("postgres", "pgqueuer"), ("sqlite", "huey"), ("memory", "huey"))
 LIMIT = 90.0
-"""Seconds for all cases of a peer: what it has not told by then is not told."""
+"""Seconds for all cases of a peer. Figures that come later do not count."""
 console = Console()
 
 
 @dataclass
 class Run:
-    """What was found so far: by store, by peer, by case, a value for each round."""
+    """The results so far: by store, peer and case, one value per round."""
 
     found: report.Found = field(default_factory=report.Found)
     failed: dict[str, None] = field(default_factory=dict[str, None])
-    """In the order in which it came up, each once."""
+    """In order of appearance, each failure once."""
     tuned: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, kind: str, peer: str, line: dict[str, Any]) -> None:
@@ -61,20 +61,20 @@ class Run:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small round")
-    parser.add_argument("--rounds", type=int, default=3, help="one less for peers that no promise is about")
-    parser.add_argument("--minutes", type=float, default=12, help="only the first round goes on for longer")
+    parser.add_argument("--rounds", type=int, default=3, help="one less for peers without a goal")
+    parser.add_argument("--minutes", type=float, default=12, help="no new round after this time")
     parser.add_argument("--on", action="append", choices=tuple(ON), help="only these stores")
     parser.add_argument("--only", action="append", help="only these peers")
     given = parser.parse_args()
     kinds = tuple(kind for kind in given.on or ON if _served(kind))
-    # Told to end, it ends what it has started.
+    # On SIGTERM, end the started processes too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     console.print(f"[bold]treadle and its peers[/] on {machine()}")
     began = time.monotonic()
     # Where treadle has no backend it is measured on PostgreSQL.
     with stores((*kinds, "postgres") if "valkey" in kinds else kinds) as opened:
-        turns = list(_turns(kinds, given.only, 1 if given.quick else given.rounds))
-        run = asyncio.run(measured(opened, turns, 0.3 if given.quick else 1.0, given.minutes))
+        order = list(_order(kinds, given.only, 1 if given.quick else given.rounds))
+        run = asyncio.run(measured(opened, order, 0.3 if given.quick else 1.0, given.minutes))
     show(run)
     console.print(f"it took {(time.monotonic() - began) / 60:.1f} minutes")
 
@@ -86,36 +86,37 @@ def _served(kind: str) -> bool:
     return False
 
 
-def _turns(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[int, str, str]]:
-    """Round by round, ours beside theirs: a slow minute of the machine hits all of them alike."""
-    for turn in range(rounds):
+def _order(kinds: tuple[str, ...], only: list[str] | None, rounds: int) -> Iterator[tuple[int, str, str]]:
+    """Round by round, treadle beside its peers, so that a slow minute of the machine affects all of them
+    alike."""
+    for number in range(rounds):
         for kind in kinds:
-            every = turn == 0 or turn < rounds - 1
+            every = number == 0 or number < rounds - 1
             peers = [peer for peer in ON[kind] if every or (kind, peer) in PROMISED]
             peers = [peer for peer in peers if only is None or peer in only]
-            yield from ((turn, kind, peer) for peer in ([OURS, *peers] if peers else []))
+            yield from ((number, kind, peer) for peer in ([OURS, *peers] if peers else []))
 
 
-async def measured(opened: Stores, turns: list[tuple[int, str, str]], share: float, minutes: float) -> Run:
+async def measured(opened: Stores, order: list[tuple[int, str, str]], share: float, minutes: float) -> Run:
     run, end = Run(), time.monotonic() + minutes * 60
     with Progress(transient=True, console=console) as progress:
-        task = progress.add_task("peers", total=len(turns))
-        for turn, kind, peer in turns:
-            if turn and time.monotonic() > end:
-                console.print(f"{minutes:g} minutes are over: {turn} rounds are whole")
+        task = progress.add_task("peers", total=len(order))
+        for number, kind, peer in order:
+            if number and time.monotonic() > end:
+                console.print(f"{minutes:g} minutes are over: {number} rounds are complete")
                 break
             progress.update(task, description=f"{report.named(peer)} on {kind}")
             try:
                 async for line in session(opened, kind, peer, share):
                     run.add(kind, peer, line)
-            except Exception as error:  # noqa: BLE001 - reported, and the rest goes on
+            except Exception as error:  # noqa: BLE001 - reported, and the other peers go on
                 run.add(kind, peer, {"failed": f"{type(error).__name__} {error}"})
             progress.advance(task)
     return run
 
 
 async def session(opened: Stores, kind: str, peer: str, share: float) -> AsyncIterator[dict[str, Any]]:
-    """What a process tells that measures a peer, line by line."""
+    """The lines of the process that measures a peer."""
     python = _python(peer)
     if not python.exists():
         yield {"failed": "not installed"}
@@ -129,15 +130,15 @@ async def session(opened: Stores, kind: str, peer: str, share: float) -> AsyncIt
                 env={**os.environ, "PEERS_URL": url, "PEERS_TICKS": f"{directory}/ticks"},
                 start_new_session=True,
             )
-            told, failure = await _told(process)
-            for line in told.splitlines():
+            output, failure = await _output(process)
+            for line in output.splitlines():
                 yield json.loads(line)
             if failure:
                 yield {"failed": failure}
 
 
-async def _told(process: asyncio.subprocess.Process) -> tuple[str, str]:
-    """What it told, and why it did not end well. Its workers end with it."""
+async def _output(process: asyncio.subprocess.Process) -> tuple[str, str]:
+    """The output of the process, and the error if it failed. Its workers end with it."""
     lines: list[bytes] = []
     try:
         async with asyncio.timeout(LIMIT):
@@ -162,7 +163,8 @@ def _end(group: int) -> None:
 
 
 def _python(peer: str) -> Path:
-    """Of an environment of its own, if it cannot live with the others (see the Makefile)."""
+    """The interpreter of the peer's own environment, if it cannot share one with the others (see the
+    Makefile)."""
     own = Path(sys.prefix) / peer / "bin" / "python"
     return own if peer in ("arq", "taskiq") else Path(sys.executable)
 

@@ -33,7 +33,7 @@ async def add(ctx: Any, i: int) -> int:
 
 
 async def parent(ctx: Any, n: int) -> int:
-    """Its way to fan in: a job that waits for others."""
+    """arq's way to fan in: a job that waits for other jobs."""
     return sum(await _results(ctx["redis"], n, 0.5))
 
 

@@ -52,7 +52,7 @@ def awaited(_: None, n: int) -> None:
 
 
 def fan_in(_: None, n: int) -> None:
-    """What comes after a group is told that it ended, and no values."""
+    """A work after a group learns that the group ended, but gets no values."""
     children, last = group(add.message(i) for i in range(n)), after.message()
     children.add_completion_callback(last)
     children.run()

@@ -26,7 +26,7 @@ CASES = {
     "awaited, one process": "...\ninside",
     "fan-in": "fan-\nin",
 }
-"""What is measured, and how tables call it."""
+"""The cases, and their names in tables."""
 
 
 def named(peer: str) -> str:
@@ -38,7 +38,7 @@ def ratios(found: Found, ours: str) -> Table:
         own, theirs = found[kind].get(ours, {}), found[kind][peer]
         return None if peer == ours else [_ratio(case, own.get(case), theirs.get(case)) for case in CASES]
 
-    return _table("treadle is so many times as fast as the peer", found, cells)
+    return _table("how many times as fast as the peer treadle is", found, cells)
 
 
 def figures(found: Found) -> Table:

@@ -48,7 +48,7 @@ def _adds(n: int) -> list[Job]:
 
 
 def _result(job: Job) -> Any:
-    """By its own blocking wait."""
+    """Wait with RQ's own blocking call."""
     found = job.latest_result(timeout=40)
     assert found is not None
     return found.return_value

@@ -33,7 +33,7 @@ async def add(ctx: Any, *, i: int) -> int:
 
 
 async def parent(ctx: Any, *, n: int) -> int:
-    """Its way to fan in: a job that waits for others."""
+    """SAQ's way to fan in: a job that waits for other jobs."""
     queue: Queue = ctx["worker"].queue
     return sum(await queue.map("add", [{"i": i} for i in range(n)], timeout=40, poll_interval=0.02))
 

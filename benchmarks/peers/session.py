@@ -1,7 +1,7 @@
-"""One peer on one empty store, case after case: `python -m benchmarks.peers.session PEER SHARE`.
+"""Measure one peer on one empty store: `python -m benchmarks.peers.session PEER SHARE`.
 
-Each figure is printed when it is known, a line of JSON each, so that what fails later costs no earlier one.
-SHARE makes everything smaller: 1 is all.
+Each figure is printed at once as a line of JSON, so that a later failure does not lose it. SHARE scales the
+sizes: 1 is full size.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from benchmarks.peers.workers import load, run, workers
 SUBMITTING = 0.5
 """Seconds of submitting one by one, or as many as it runs in half a second."""
 DRAINING = 0.8
-"""Seconds that a drain is to take, about; one by two processes has half as much again to do."""
+"""The target duration of a drain in seconds. Two processes get one and a half times as many."""
 AT_ONCE = 1000
-"""So many are awaited at once and fanned in, or as many as it runs in half a second."""
+"""This many are awaited at once and fanned in, or as many as it runs in half a second."""
 LATENCIES, LATENCY = 100, 1.2
-"""So many, or as many as so many seconds allow."""
+"""The number of latencies to measure, and the maximum of seconds for them."""
 STUCK = 15.0
-"""Seconds without an end: given up."""
+"""Seconds without progress until a case is given up."""
 
 
 class Session:
@@ -43,7 +43,7 @@ class Session:
 
     async def run(self) -> None:
         shared.clear()
-        # One thread: what is kept by thread, a connection, is kept.
+        # One thread, so that a connection per thread is reused.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         if hasattr(self._peer, "setup"):
             await _called(self._peer.setup)
@@ -61,7 +61,7 @@ class Session:
             await self._case("fan-in", self.fan_in)
 
     async def _elsewhere(self) -> None:
-        """With workers as they are deployed: in processes of their own. First what is measured when idle."""
+        """With workers in separate processes, as they are deployed. Cases for idle workers come first."""
         async with workers(self._peer, 1):
             await self._case("latency", self.latency)
             await self._case("awaited", self.awaited)
@@ -77,14 +77,14 @@ class Session:
             await self._case("drain, 2 processes", lambda: self.drained(2))
 
     async def _submitting(self) -> None:
-        await self._submit(10)  # connections are open, modules compiled
+        await self._submit(10)  # connections are open and modules compiled
         await self._case("one by one", self.one_by_one)
         await self._case("bulk", self.bulk)
 
     async def _case(self, name: str, case: Callable[[], Awaitable[float | dict[str, float] | None]]) -> None:
         try:
             found = await asyncio.wait_for(case(), 3 * STUCK)
-        except Exception as error:  # noqa: BLE001 - reported, and the next peer is tried
+        except Exception as error:  # noqa: BLE001 - reported, and the next case runs
             _tell({"failed": f"{name}: {type(error).__name__} {error}"[:200]})
             return
         if isinstance(found, dict):
@@ -120,7 +120,7 @@ class Session:
             await _called(self._peer.many, self._client, part)
 
     async def _repeated(self, seconds: float, most: int) -> int:
-        """So many seconds, or so many jobs, each in a call of its own; how many it came to."""
+        """Repeat the call for this many seconds or this many times, and return how often it ran."""
         repeat = _repeat_async if _waits(self._peer.one) else _repeat
         done: int = await _called(repeat, self._peer.one, self._client, time.monotonic() + seconds, most)
         self._waiting += done
@@ -129,7 +129,8 @@ class Session:
     # -- running -------------------------------------------------------------------------------------------
 
     async def drained(self, processes: int = 1) -> float:
-        """Per second, from the first start to the last end; of two processes, from when both have begun."""
+        """Items per second from the first start to the last end. With two processes, from the time when
+        both have started."""
         expected, self._waiting = self._waiting, 0
         await self._ran(expected)
         if hasattr(self._peer, "LEFT"):
@@ -159,7 +160,7 @@ class Session:
         one = self._peer.one
         taken: list[float] = []
         await _called(one, self._client, 0)
-        await self._ran(1)  # the worker is there
+        await self._ran(1)  # the worker has started
         began = time.monotonic()
         while len(taken) < LATENCIES + 5 and time.monotonic() - began < LATENCY:
             await asyncio.sleep(random.uniform(0.002, 0.006))
@@ -191,7 +192,7 @@ _waits = inspect.iscoroutinefunction
 
 
 async def _called(function: Callable[..., Any], *given: Any) -> Any:
-    """In a thread if it blocks: some refuse to where an event loop runs."""
+    """In a thread if it blocks. Some peers refuse to run in an event loop."""
     return await (function(*given) if _waits(function) else asyncio.to_thread(function, *given))
 
 
@@ -212,7 +213,7 @@ async def _repeat_async(one: Callable[..., Any], client: Any, until: float, most
 
 
 def _sent(one: Callable[..., Any], client: Any) -> float:
-    """When: the way into the thread is not part of what is measured."""
+    """The time of the call. The switch to the thread is not part of the measurement."""
     sent = time.monotonic()
     one(client, 0)
     return sent
@@ -230,7 +231,7 @@ async def _nothing() -> AsyncGenerator[None]:
 
 
 def _firsts(ran: list[tuple[float, int]]) -> dict[int, float]:
-    """When each process ran its first."""
+    """The time of the first start in each process."""
     return {process: when for when, process in reversed(ran)}
 
 

@@ -1,4 +1,4 @@
-"""What the files of the peers share: the store, and a log of the jobs that ran."""
+"""Shared by the peers' files: the store, and a log of the jobs that ran."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _RECORD = struct.Struct("=dQ")
 
 
 def tick() -> None:
-    """What every no-op does: it notes when it ran, and in which process.
+    """The body of every no-op: it records the time and the process.
 
-    A write of 16 bytes to a file in memory, about a microsecond: whole across threads, forks and programs.
+    It writes 16 bytes to a file in memory, which takes about a microsecond and is atomic across threads,
+    forks and programs.
     """
     os.write(_file(), _RECORD.pack(time.monotonic(), os.getpid()))
 
 
 @cache
 def _file() -> int:
-    _meet()
+    _wait_for_all()
     return os.open(TICKS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def _meet() -> None:
-    """Processes that run together begin together: the first job of each waits for that of the others."""
+def _wait_for_all() -> None:
+    """Processes that run together start together: the first job of each waits for the others."""
     TICKS.with_suffix(f".{os.getpid()}").touch()
     until = time.monotonic() + PATIENCE
     while len(list(TICKS.parent.glob(f"{TICKS.stem}.*"))) < PROCESSES and time.monotonic() < until:
@@ -58,7 +59,7 @@ def count() -> int:
 
 
 def ticks(start: int = 0) -> list[tuple[float, int]]:
-    """When each ran, by a clock that all processes of the machine share, and where."""
+    """The time of each run, by a clock that all processes of the machine share, and its process."""
     with TICKS.open("rb") as file:
         file.seek(start * _RECORD.size)
         return list(_RECORD.iter_unpack(file.read()))

@@ -1,4 +1,4 @@
-"""What a session asks the store itself."""
+"""The queries of a session to the store."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ PAUSE = 0.002
 
 
 async def none_left(count: str) -> None:
-    """Until the SQL counts nothing: what is written is what counts."""
+    """Wait until the SQL counts nothing. Only written rows count."""
     if URL.startswith("sqlite"):
         connection = sqlite3.connect(URL.removeprefix("sqlite:///"), isolation_level=None)
-        while connection.execute(count).fetchone()[0]:  # noqa: ASYNC110 - it cannot tell
+        while connection.execute(count).fetchone()[0]:  # noqa: ASYNC110 - the store has no event to wait for
             await asyncio.sleep(PAUSE)
         connection.close()
     elif URL.startswith("postgres"):
         import asyncpg
 
         asking = await asyncpg.connect(URL)
-        while await asking.fetchval(count):  # noqa: ASYNC110 - it cannot tell
+        while await asking.fetchval(count):  # noqa: ASYNC110 - the store has no event to wait for
             await asyncio.sleep(PAUSE)
         await asking.close()
 
 
 async def tidied() -> None:
-    """PostgreSQL gathers statistics and removes what is dead by itself, but only after a minute."""
+    """Do at once what PostgreSQL does after a minute: gather statistics and remove dead rows."""
     if URL.startswith("postgres"):
         import asyncpg
 

@@ -61,7 +61,7 @@ async def awaited(_: None, n: int) -> None:
 
 
 async def fan_in(_: None, n: int) -> None:
-    """What comes after others is told that they ended, and no values."""
+    """A task after others learns that they ended, but gets no values."""
     tasks = [add.enqueue(i) for i in range(n)]
     last = await after.enqueue().start(after=[task.id for task in tasks])
     await worker_.enqueue_many(tasks)

@@ -1,4 +1,4 @@
-"""Worker processes of a peer. `python -m benchmarks.peers.workers PEER` is such a process."""
+"""Worker processes of a peer. `python -m benchmarks.peers.workers PEER` runs one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 
 PATIENCE = 0.3
-"""Seconds for a worker to end by itself: nothing is left to do when it is told to."""
+"""Seconds for a worker to end after SIGTERM. It has nothing left to do then."""
 
 
 @asynccontextmanager
 async def workers(peer: Any, processes: int) -> AsyncGenerator[None]:
-    """So many processes of it, with those that they start themselves, until the block ends."""
+    """This many worker processes with all their children, until the end of the block."""
     started = [
         psutil.Popen(
             command,
@@ -66,7 +66,7 @@ def load(peer: str) -> Any:
 
 
 def run(peer: Any, call: Coroutine[Any, Any, None]) -> None:
-    """On the event loop that its own program would run on."""
+    """Run on the event loop that the peer's own program uses."""
     if getattr(peer, "UVLOOP", False):
         import uvloop
 

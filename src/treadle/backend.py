@@ -203,7 +203,7 @@ class Backend(Protocol):
         lane to avoid, of a type with room: at most `types[type]` of each type, and `limit` in all.
 
         **The order**: queues are served in rotation, tenants in rotation within a queue, lanes in rotation
-        within a tenant, one item at a time. Within a lane the order is priority, then age. `rotation` is the
+        within a tenant, one item at a time. Within a lane the order is priority, then age. `fairness` is the
         position: the claim continues after the queue, tenant and lane that were served last. So every waiting
         lane is served once per rotation, however long another one is. If fewer lanes wait than items are
         requested, the rotation continues until the limit is reached or the lanes are empty. The leases are in

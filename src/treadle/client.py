@@ -20,8 +20,9 @@ from treadle.engine.registry import AnyType
 from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
+from treadle.engine.submit.enqueue import submit
 from treadle.flow_control import OnUnhandledGroup
-from treadle.handle import EnqueueCall, Handle, submit, submitted_handle
+from treadle.handle import EnqueueCall, Handle, submitted_handle
 from treadle.ids import IdGenerator, check_name
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics

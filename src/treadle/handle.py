@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Generic
 
-from treadle.engine.core import Core, LocalRuntime
+from treadle.engine.core import Core
 from treadle.engine.run.context_services import decoded
+from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import group_value, item_value
 from treadle.engine.wait.waiters import within
-from treadle.errors import DuplicateIdError, NotFound, WaitTimeout
-from treadle.item import GroupState, Item, ItemState, Ref, Submitted
+from treadle.errors import NotFound, WaitTimeout
+from treadle.item import GroupState, ItemState, Ref, Submitted
 from treadle.operator import Operator
 from treadle.timing import Duration, seconds
 from treadle.work import G_co, S_co, Work
@@ -48,7 +48,7 @@ class Handle(Generic[S_co, G_co]):
         await self._core.connect()
         ref = await self._ref()
         future = self._core.waiters.item(ref)
-        value: S_co = await _item_value(self._core, ref, future, timeout)
+        value: S_co = await _await_item(self._core, ref, future, timeout)
         return value
 
     async def group(self, timeout: Duration | None = None) -> G_co:
@@ -59,7 +59,7 @@ class Handle(Generic[S_co, G_co]):
         await self._core.connect()
         ref = await self._group_ref()
         future = self._core.waiters.group(ref)
-        value: G_co = await _group_value(self._core, self.id, ref, future, timeout)
+        value: G_co = await _await_group(self._core, self.id, ref, future, timeout)
         return value
 
     def __await__(self) -> Generator[Any, None, G_co]:
@@ -141,7 +141,7 @@ class EnqueueCall(Generic[S_co, G_co]):
             if timeout is None:  # the usual case, without another coroutine
                 value = item_value(core.registry, await future, answer.id)
             else:
-                value = await _item_value(core, ref, future, timeout)
+                value = await _await_item(core, ref, future, timeout)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -160,7 +160,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 value = await submitted_handle(core, self._tenant, answer).group(timeout)
                 return value
             core.waiters.confirm(ref)
-            value = await _group_value(core, answer.id, ref, future, timeout)
+            value = await _await_group(core, answer.id, ref, future, timeout)
             return value
         finally:
             core.waiters.groups.discard(ref, future)
@@ -175,63 +175,15 @@ class EnqueueCall(Generic[S_co, G_co]):
             )
 
 
-# ---------------------------------------------------------------------------------------------- submitting
-
-
-def submit(
-    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
-) -> Awaitable[tuple[Submitted, ...]]:
-    """Submit works in one atomic step. `core` is connected, `options` are checked."""
-    tx = options.pop("tx", None)
-    if tx is not None:
-        return core.submitter.submit_within(_items(core, tenant, works, options, None), tx)
-    items = _items(core, tenant, works, options, core.local())
-    sent = core.settings.clock.monotonic()
-    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
-
-
 def submitted_handle(core: Core, tenant: str, answer: Submitted) -> Handle[Any, Any]:
     """Return the handle of the new item, or of the earlier item with the same key."""
     return Handle(core, answer.id, answer.group_id or answer.id, tenant=tenant, existing=answer.existing)
 
 
-def _items(
-    core: Core,
-    tenant: str,
-    works: Sequence[Work[Any, Any]],
-    options: Mapping[str, Any],
-    runtime: LocalRuntime | None,
-) -> tuple[Item, ...]:
-    item = core.item_builder.item
-    lease_to = None if runtime is None else runtime.offers
-    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
-    _check_ids(items)
-    return items
-
-
-def _check_ids(items: tuple[Item, ...]) -> None:
-    if len(items) > 1:
-        seen: set[str] = set()
-        for item in items:
-            if item.id in seen:
-                raise DuplicateIdError(item.id)
-            seen.add(item.id)
-
-
-def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
-    """Announce the stored items and start those leased to this process. Whether there are others to claim."""
-    stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-    core.announcer.queued(stored)
-    leases = [answer.lease for answer in answers if answer.lease is not None]
-    if leases and (runtime := core.local()) is not None:
-        runtime.take(tuple(leases), sent)
-    return len(leases) < len(stored)
-
-
 # ------------------------------------------------------------------------------------------------- waiting
 
 
-async def _item_value(
+async def _await_item(
     core: Core, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None
 ) -> Any:
     try:
@@ -245,7 +197,7 @@ async def _item_value(
     return item_value(core.registry, state, ref[1])
 
 
-async def _group_value(
+async def _await_group(
     core: Core, id: str, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
 ) -> Any:
     try:

@@ -178,8 +178,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unknown_grace: float | None = None
     """Hand out, with the verdict `unknown_type`, items that were ready for longer than this while no live
     worker has their type. None: they wait without limit."""
-    rotation: object = None
-    """The `rotation` of the last claim: the position in the rotation of queues, tenants and lanes."""
+    fairness: object = None
+    """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -220,7 +220,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """The answer to a Demand."""
 
     leases: tuple[Lease, ...] = ()
-    rotation: object = None
+    fairness: object = None
     """Pass it to the next Demand."""
     next_due: float | None = None
     """Seconds until the next `scheduled` item of these queues and tenants is due. None if there is none."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.engine.submit.enqueue import submit
 from treadle.errors import InputError
-from treadle.handle import Handle, submit, submitted_handle
+from treadle.handle import Handle, submitted_handle
 from treadle.item import ItemState
 from treadle.operator import core_of, submits_to
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options

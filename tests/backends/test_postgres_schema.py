@@ -113,10 +113,10 @@ async def _claim_from_lanes(backend: PostgresBackend) -> None:
     for lane in lanes:
         await submit(backend, *items(3, lane=lane))
     served: list[str] = []
-    rotation: object = None
+    fairness: object = None
     for size in (5, 1, 7, 11, 12):
-        claimed = await claim_answer(backend, size, rotation=rotation)
+        claimed = await claim_answer(backend, size, fairness=fairness)
         served += [lease.lane for lease in claimed.leases]
-        rotation = claimed.rotation
+        fairness = claimed.fairness
     assert [sorted(served[n : n + 12]) for n in (0, 12, 24)] == [sorted(lanes)] * 3
     assert served[:12] == sorted(lanes)

@@ -40,10 +40,10 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
 WORK = """
     name = arguments[0]
     await backend.beat(Heartbeat(worker=name, lease=1000))
-    rotation, done = None, 0
+    fairness, done = None, 0
     while True:
-        found = await backend.claim(Demand(worker=name, limit=10, rotation=rotation))
-        rotation = found.rotation
+        found = await backend.claim(Demand(worker=name, limit=10, fairness=fairness))
+        fairness = found.fairness
         if not found.leases:
             break
         await backend.settle([Settlement(lease=lease, kind="success", result=name.encode(),

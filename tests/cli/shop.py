@@ -24,15 +24,15 @@ async def greet(name: str) -> str:
 
 @app.work(name="block", retry=Retry(attempts=3, base=0.1))
 async def block(seconds: float) -> int:
-    """Blocks the event loop."""
+    """Block the event loop."""
     ledger.write(f"block {os.getpid()}")
-    time.sleep(seconds)  # noqa: ASYNC251  that is the point
+    time.sleep(seconds)  # noqa: ASYNC251  the test needs a blocked loop
     return os.getpid()
 
 
 @app.work(name="hold_gil")
 async def hold_gil(n: int) -> int:
-    """Holds the GIL in one C call."""
+    """Hold the GIL in one C call."""
     ledger.write(f"hold_gil {os.getpid()}")
     re.match(r"(a+)+$", "a" * n + "b")
     return os.getpid()

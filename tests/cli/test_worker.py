@@ -1,4 +1,4 @@
-"""`treadle worker`: real processes, real signals, on SQLite and PostgreSQL."""
+"""`treadle worker`: real processes and real signals, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE = 2.0
 
 
 class Shop:
-    """The app's store and ledger, and the supervisors started on them."""
+    """The app's store and ledger, and the supervisors that the test started."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
@@ -45,21 +45,21 @@ class Shop:
         return process
 
     def lines(self) -> list[str]:
-        """What the handlers wrote to the ledger."""
+        """The lines that the handlers wrote to the ledger."""
         return self.path.read_text().splitlines()
 
     def errors(self) -> str:
-        """What the supervisors and their children wrote to standard error."""
+        """The standard error of the supervisors and their children."""
         return self._errors.read_text()
 
-    async def said(self, text: str, times: int = 1, patience: float = 30.0) -> list[str]:
-        """The lines of the ledger that begin with it, once there are so many."""
+    async def written(self, text: str, times: int = 1, patience: float = 30.0) -> list[str]:
+        """Wait until the ledger has this many lines that begin with the text, and return them."""
         deadline = time.monotonic() + patience
         while True:
             lines = [line for line in self.lines() if line.startswith(text)]
             if len(lines) >= times:
                 return lines
-            assert time.monotonic() < deadline, f"{text!r} was not said {times} time(s): {self.lines()}"
+            assert time.monotonic() < deadline, f"{text!r} was not written {times} time(s): {self.lines()}"
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
@@ -101,7 +101,7 @@ async def client(make: Shop) -> AsyncGenerator[Client]:
         yield client
 
 
-async def test_burst_runs_what_is_due_and_exits_with_0(make: Shop, client: Client) -> None:
+async def test_burst_runs_due_items_and_exits_with_0(make: Shop, client: Client) -> None:
     handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
     assert await asyncio.to_thread(make.start("--burst").wait, 30) == 0
     assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
@@ -110,7 +110,7 @@ async def test_burst_runs_what_is_due_and_exits_with_0(make: Shop, client: Clien
 async def test_sigterm_lets_handlers_finish_and_exits_with_0(make: Shop, client: Client) -> None:
     handle = await client.enqueue(shop.linger(1.0))
     process = make.start("--processes", "2")
-    await make.said("linger")
+    await make.written("linger")
     process.terminate()
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await handle.result(timeout=1) == 1
@@ -121,7 +121,7 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
 ) -> None:
     handle = await client.enqueue(shop.linger(60.0))
     process = make.start()
-    await make.said("linger")
+    await make.written("linger")
     process.terminate()
     assert await asyncio.to_thread(process.wait, 30) == 0
     state = await handle.state()
@@ -129,11 +129,12 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
 
 
 async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) -> None:
-    """Blocked for three leases, another worker waiting: it runs once. The culprit's stack is reported."""
+    """It is blocked for three leases while another worker waits. The item runs once, and the blocking
+    stack is reported."""
     handle = await client.enqueue(shop.block(3 * LEASE))
     process = make.start("--processes", "2")
     await handle.result(timeout=30)
-    assert len(await make.said("block")) == 1
+    assert len(await make.written("block")) == 1
     process.terminate()
     await asyncio.to_thread(process.wait, 30)
     assert "has been blocked" in make.errors()
@@ -143,11 +144,11 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
 async def test_a_killed_childs_items_run_again_at_once(make: Shop, client: Client) -> None:
     handle = await client.enqueue(shop.linger(1.5))
     make.start("--processes", "2")
-    (line,) = await make.said("linger")
+    (line,) = await make.written("linger")
     os.kill(int(line.split()[1]), signal.SIGKILL)
     killed = time.monotonic()
-    await make.said("linger", times=2)
-    assert time.monotonic() - killed < LEASE  # sooner than the lease would have allowed
+    await make.written("linger", times=2)
+    assert time.monotonic() - killed < LEASE  # sooner than the lease lapses
     assert await handle.result(timeout=10) == 2
 
 
@@ -156,41 +157,44 @@ async def test_a_child_blocked_for_too_long_is_killed_then_its_items_are_freed(
 ) -> None:
     handle = await client.enqueue(shop.block(600))
     process = make.start("--processes", "2", "--max-block", "1.5")
-    first, second = await make.said("block", times=2)
+    first, second = await make.written("block", times=2)
     assert first != second
     process.kill()
     await handle.cancel()
 
 
-async def test_a_crash_in_native_code_ends_dead_after_its_budget(make: Shop, client: Client) -> None:
+async def test_an_item_that_crashes_its_process_is_dead_when_its_attempts_are_spent(
+    make: Shop, client: Client
+) -> None:
     handle = await client.enqueue(shop.crash())
     make.start()
     with pytest.raises(WorkFailed) as failed:
         await handle.result(timeout=40)
     assert failed.value.reason == "lease_lost"
-    assert len(await make.said("crash")) == 2
+    assert len(await make.written("crash")) == 2
 
 
-async def test_a_killed_tree_is_replaced_within_the_lease(make: Shop, client: Client) -> None:
+async def test_items_of_a_killed_supervisor_run_again_after_the_lease(make: Shop, client: Client) -> None:
     handle = await client.enqueue(shop.linger(0.5))
     first = make.start()
-    await make.said("linger")
+    await make.written("linger")
     children = _children(first.pid)
     first.kill()
     for child in children:
         child.kill()
     killed = time.monotonic()
     make.start()
-    await make.said("linger", times=2)
-    assert time.monotonic() - killed < LEASE + 20  # the start of a process on a busy machine included
+    await make.written("linger", times=2)
+    assert time.monotonic() - killed < LEASE + 20  # includes the start of a process on a busy machine
     assert await handle.result(timeout=10) == 2
 
 
-async def test_a_paused_workers_late_settlement_is_refused(make: Shop, client: Client) -> None:
-    """SIGSTOP for longer than the lease: another runs it, and what the first says then changes nothing."""
+async def test_the_late_settlement_of_a_stopped_worker_is_refused(make: Shop, client: Client) -> None:
+    """SIGSTOP lasts longer than the lease. Another worker runs the item, and the first worker's settlement
+    changes nothing."""
     handle = await client.enqueue(shop.linger(1.0))
     first = make.start()
-    (line,) = await make.said("linger")
+    (line,) = await make.written("linger")
     tree = [first.pid, int(line.split()[1])]
     for pid in tree:
         os.kill(pid, signal.SIGSTOP)
@@ -206,7 +210,7 @@ async def test_a_paused_workers_late_settlement_is_refused(make: Shop, client: C
 async def test_children_end_with_their_supervisor(make: Shop, client: Client) -> None:
     await client.enqueue(shop.greet("x"))
     process = make.start()
-    await make.said("greet")
+    await make.written("greet")
     children = _children(process.pid)
     process.kill()
     _, alive = await asyncio.to_thread(psutil.wait_procs, children, 20)
@@ -221,13 +225,13 @@ async def test_children_end_with_their_supervisor(make: Shop, client: Client) ->
         ("tests.cli.shop", "module:app"),
     ],
 )
-async def test_an_app_that_is_not_there(tmp_path: Path, app: str, message: str) -> None:
+async def test_an_app_that_cannot_be_found_is_reported(tmp_path: Path, app: str, message: str) -> None:
     shop_here = Shop("memory://", tmp_path)
     assert await asyncio.to_thread(shop_here.start(app=app).wait, 30) == 2
     assert message in shop_here.errors()
 
 
-def test_migrate_and_schema(store_url: str) -> None:
+def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
     def treadle(*arguments: str) -> str:
         command = [sys.executable, "-m", "treadle", *arguments]
         return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout

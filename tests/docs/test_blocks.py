@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the docs runs, in order, one namespace per file."""
+"""Every Python block of the README and the docs runs, in order, with one namespace per file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(file: Path) -> list[tuple[int, str]]:
-    """The Python blocks of a file, with the line each begins on."""
+    """The Python blocks of a file, each with its first line number."""
     text = file.read_text()
     return [(text.count("\n", 0, match.start()) + 1, match.group(1)) for match in BLOCK.finditer(text)]
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if blocks(file)], ids=lambda file: file.stem)
-def test_blocks_run(
+def test_python_blocks_run(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -34,7 +34,7 @@ def test_blocks_run(
         module.__dict__["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
     with asyncio.Runner() as runner:
         for line, source in blocks(file):
-            # The empty lines make a traceback point into the file.
+            # The empty lines give tracebacks the line numbers of the file.
             run("\n" * line + source, file, module, runner)
 
 

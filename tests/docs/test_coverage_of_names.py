@@ -123,22 +123,22 @@ NAMES: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("where", NAMES)
-def test_every_name_is_explained(where: str) -> None:
+def test_every_public_name_is_in_the_docs(where: str) -> None:
     missing = NAMES[where] - INTERNAL.get(where, set()) - words_in_code()
     assert sorted(missing) == []
 
 
-def test_names_are_found() -> None:
+def test_words_in_code_finds_code_and_not_prose() -> None:
     assert {"Treadle", "enqueue", "durability"} <= words_in_code()
-    assert "fairness" not in words_in_code(), "a word of prose"
+    assert "fairness" not in words_in_code(), "it is only in the prose"
 
 
 @pytest.mark.parametrize("where", INTERNAL)
-def test_what_is_internal_exists(where: str) -> None:
+def test_every_internal_name_exists(where: str) -> None:
     assert sorted(INTERNAL[where] - NAMES[where]) == []
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_a_target() -> None:
     root = DOCS.parent
     for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):

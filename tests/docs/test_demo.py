@@ -1,4 +1,4 @@
-"""The demo, in a terminal: it ends by itself, and goes on after Ctrl-C."""
+"""The demo in a terminal: it ends without input, and it continues after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(2 * PATIENCE + 20)
 
 
 class Terminal:
-    """A program in a pseudo-terminal, and all that it has shown."""
+    """A program in a pseudo-terminal, and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
         self.process = process
@@ -32,13 +32,13 @@ class Terminal:
         self._end = time.monotonic() + PATIENCE
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Return once it has shown this."""
+        """Return when the output contains this text."""
         while (found := re.search(pattern, self.shown)) is None:
             assert self._read(), f"ended without {pattern!r}: {self.shown}"
         return found
 
     def ended(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for the end, and return the exit code."""
         while self._read():
             pass
         return self.process.wait(timeout=PATIENCE)
@@ -49,7 +49,7 @@ class Terminal:
         assert ready, f"nothing more after {PATIENCE} s: {self.shown}"
         try:
             data = os.read(self._screen, 65536)
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux raises this when the other end is closed
             return False
         self.shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
         return bool(data)
@@ -77,7 +77,7 @@ def demo(directory: Path) -> Iterator[Terminal]:
         os.close(screen)
 
 
-def test_it_runs_to_its_end(tmp_path: Path) -> None:
+def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
     began = time.monotonic()
     with demo(tmp_path) as terminal:
         assert terminal.ended() == 0, terminal.shown
@@ -86,7 +86,7 @@ def test_it_runs_to_its_end(tmp_path: Path) -> None:
     assert time.monotonic() - began < PATIENCE
 
 
-def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
+def test_the_demo_continues_after_an_interrupt(tmp_path: Path) -> None:
     with demo(tmp_path) as terminal:
         terminal.until(r"read .* [1-9]\d*/40")
         terminal.process.send_signal(signal.SIGINT)
@@ -103,7 +103,7 @@ def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
     assert "Done: 40 documents" in terminal.shown
 
 
-def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_interrupt_ends_the_demo_at_once(tmp_path: Path) -> None:
     with demo(tmp_path) as terminal:
         terminal.until(r"read .* [1-9]\d*/40")
         for _ in range(3):
@@ -113,8 +113,7 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
         assert terminal.ended() == 0, terminal.shown
 
 
-def test_without_a_terminal(tmp_path: Path) -> None:
-    """Into a file, say: no live view, but the result."""
+def test_the_demo_without_a_terminal_prints_only_the_result(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(DEMO)],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Every example runs, in a process and a directory of its own, and shows what it is there to show."""
+"""Every example runs in its own process and directory, and prints what it demonstrates."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ SHOWN = {
 }
 
 
-def test_every_example_is_expected_to_show_something() -> None:
+def test_every_example_has_an_expected_output() -> None:
     assert {file.stem for file in EXAMPLES.glob("*.py")} - {"demo"} == set(SHOWN)
 
 
 @pytest.mark.timeout(LIMIT + 15)
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_example(name: str, tmp_path: Path) -> None:
+def test_the_example_runs_and_prints_the_expected_output(name: str, tmp_path: Path) -> None:
     file = EXAMPLES / f"{name}.py"
     command = [sys.executable, "-W", "error", str(file)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT)

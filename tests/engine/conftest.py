@@ -1,4 +1,4 @@
-"""Apps to test with, on every native backend."""
+"""Fixtures that make apps on every native backend."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
 @pytest.fixture(params=BACKENDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backend]:
-    """Makes backends on one store, this test's own: as many processes would."""
+    """A function that makes backends. They share one store, which belongs to this test, as backends of
+    several processes do."""
     if request.param == "memory":
         from treadle.backends.memory import MemoryBackend
 
@@ -40,7 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backen
 
 @pytest.fixture
 async def make_app(store: Callable[[], Backend]) -> AsyncGenerator[Callable[..., Treadle]]:
-    """Makes apps on this test's store, and stops them at its end."""
+    """Make apps on this test's store, and stop them at the end of the test."""
     apps: list[Treadle] = []
 
     def make(*work: Any, **settings: Any) -> Treadle:
@@ -55,7 +56,7 @@ async def make_app(store: Callable[[], Backend]) -> AsyncGenerator[Callable[...,
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The time in `make_timed` apps: it moves only when told to."""
+    """The clock of `make_timed` apps. It moves only when the test moves it."""
     return ManualClock()
 
 
@@ -63,7 +64,8 @@ def clock() -> ManualClock:
 async def make_timed(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> AsyncGenerator[Callable[..., Treadle]]:
-    """Makes apps that share a store, both on `clock`. (PostgreSQL has a clock of its own.)"""
+    """Make apps that share a store. App and store use `clock`. PostgreSQL is left out, because it has its
+    own clock."""
     from treadle.backends.memory import MemoryBackend
     from treadle.backends.sqlite import SqliteBackend
 
@@ -82,12 +84,12 @@ async def make_timed(
 
 @pytest.fixture
 async def sound(store: Callable[[], Backend]) -> AsyncGenerator[None]:
-    """After the test: nothing was lost in the event loop, and the store is consistent."""
+    """After the test, check that the event loop lost no exception and that the store is consistent."""
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
     yield
     gc.collect()
-    gc.freeze()  # the next one looks at what is new since then: a tenth of a second less
+    gc.freeze()  # the next collection skips these objects, which saves 0.1 s per test
     assert lost == []
     backend = store()
     await backend.open()
@@ -97,7 +99,7 @@ async def sound(store: Callable[[], Backend]) -> AsyncGenerator[None]:
 
 @pytest.fixture
 def faults() -> Faults:
-    """What is to go wrong in this test's store."""
+    """The faults that this test puts into its store."""
     return Faults()
 
 
@@ -105,6 +107,6 @@ def faults() -> Faults:
 async def make_faulty(
     sound: None, make_app: Callable[..., Treadle], store: Callable[[], Backend], faults: Faults
 ) -> AsyncGenerator[Callable[..., Treadle]]:
-    """Makes apps on this test's store, as `make_app` does, that meet `faults`."""
+    """Make apps on this test's store, as `make_app` does. Their calls to the store fail as `faults` says."""
     yield lambda *work, **settings: make_app(*work, backend=FaultyBackend(store(), faults), **settings)
     faults.clear()

@@ -1,4 +1,4 @@
-"""What the engine's tests share: events to wait for, gates to hold handlers at, chance without chance."""
+"""Helpers of the engine's tests: recorded events, a barrier inside handlers, and a fixed random source."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MakeApp = Callable[..., Treadle]
 MakeBackend = Callable[[], Backend]
 
 PATIENCE = 15.0
-"""Far more than anything here takes: a test that waits so long has failed."""
+"""Seconds. Every step here takes much less, so a test that waits this long has failed."""
 
 AT_ONCE = Retry(base=0, jitter=0)
-"""Retries without a wait."""
+"""Retries without a delay."""
 
 
 class Steady(random.Random):
-    """Always draws the same."""
+    """A random source that always draws the same number."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -35,26 +35,27 @@ class Steady(random.Random):
         return self._value
 
 
-class Gate:
-    """A handler that passes says that it has started, and waits until it may go on."""
+class Barrier:
+    """Stops handlers. `wait()` reports that a handler has started, and blocks it until the test sets `go`."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
         self.go = asyncio.Event()
         self.count = 0
 
-    async def passing(self) -> None:
+    async def wait(self) -> None:
         self.count += 1
         self.started.set()
         await self.go.wait()
 
     async def reached(self) -> None:
+        """Return when a handler has started."""
         async with asyncio.timeout(PATIENCE):
             await self.started.wait()
 
 
 class Seen:
-    """An `on_event` that remembers, and that can be waited for."""
+    """An `on_event` hook that records events. Tests can wait for an event."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -65,7 +66,7 @@ class Seen:
         self._changed.set()
 
     def names(self, id: str | None = None) -> list[str]:
-        """The classes of the events about items (about one, if given), in order."""
+        """The class names of the item events in order. With `id`, only the events of that item."""
         return [
             type(event).__name__
             for event in self.events
@@ -80,7 +81,7 @@ class Seen:
         ]
 
     async def until(self, cls: type[E], id: str | None = None, count: int = 1) -> E:
-        """The event number `count` of this class (about one item, if given), once it is there."""
+        """Wait for event number `count` of this class. With `id`, only events of that item count."""
         async with asyncio.timeout(PATIENCE):
             while len(found := self.of(cls, id)) < count:
                 self._changed.clear()
@@ -89,7 +90,7 @@ class Seen:
 
 
 class Errors:
-    """An `on_error` that remembers, and that can be waited for."""
+    """An `on_error` hook that records errors. Tests can wait for a phase."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[BaseException, str]] = []
@@ -111,7 +112,7 @@ class Errors:
 
 
 async def until_status(app: Treadle, id: str, *statuses: str) -> ItemState:
-    """The item, once it is in one of these states. For states that no event tells of."""
+    """Return the item when it has one of these statuses. For changes that have no event."""
     async with asyncio.timeout(PATIENCE):
         while True:
             (state,) = await app.get([id])
@@ -121,24 +122,24 @@ async def until_status(app: Treadle, id: str, *statuses: str) -> ItemState:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Return once it holds. For what no event tells of."""
+    """Return when the condition is true. For changes that have no event."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110  whatever it asks of tells nobody
+        while not condition():  # noqa: ASYNC110  the condition has no event to wait for
             await asyncio.sleep(0.005)
 
 
 async def failure(awaitable: Any) -> WorkFailed:
-    """What waiting for it raises."""
+    """Return the WorkFailed that awaiting this raises."""
     try:
         value = await awaitable
     except WorkFailed as error:
         return error
-    raise AssertionError(f"it ended well, with {value!r}")
+    raise AssertionError(f"expected WorkFailed, got the value {value!r}")
 
 
 @contextlib.contextmanager
 def no_new_tasks() -> Iterator[None]:
-    """What happens inside leaves no asyncio task behind."""
+    """Check that the block leaves no asyncio task behind."""
     before = asyncio.all_tasks()
     yield
     left = {task for task in asyncio.all_tasks() - before if not task.done()}

@@ -1,4 +1,4 @@
-"""Batches: many items in one call (SPEC §1)."""
+"""Batches: one call of a handler for many items (SPEC §1)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Defer, Result, Retry, work
 from treadle.doers import priority
 from treadle.events import Failed, LeaseLost, Started
 
 
-async def test_flushed_at_size(make_app: MakeApp) -> None:
-    """T24: seven items, size three: outputs align, at least one full batch."""
+async def test_a_batch_runs_when_it_is_full(make_app: MakeApp) -> None:
+    """T24: Seven items, size three. Each item gets its own output, and at least one batch is full."""
     sizes: list[int] = []
 
     @work.batch(size=3, max_wait=0.05, name="double")
@@ -31,8 +31,8 @@ async def test_flushed_at_size(make_app: MakeApp) -> None:
     assert max(sizes) <= 3
 
 
-async def test_flushed_after_max_wait(make_app: MakeApp) -> None:
-    """T25: size 100, two items: the first does not wait for more than that."""
+async def test_a_batch_runs_after_max_wait(make_app: MakeApp) -> None:
+    """T25: Size 100, two items. The first item waits for `max_wait` and no longer."""
     sizes: list[int] = []
 
     @work.batch(size=100, max_wait=0.05, name="double")
@@ -48,8 +48,8 @@ async def test_flushed_after_max_wait(make_app: MakeApp) -> None:
     assert sizes == [2]
 
 
-async def test_a_wrong_length_fails_the_batch(make_app: MakeApp) -> None:
-    """T26, §1: each item down its own retry; the message says what came."""
+async def test_a_batch_that_returns_the_wrong_number_of_outputs_fails(make_app: MakeApp) -> None:
+    """T26, §1: Each item is retried by its own policy. The message names both numbers."""
     runs: list[int] = []
     seen = Seen()
 
@@ -68,8 +68,10 @@ async def test_a_wrong_length_fails_the_batch(make_app: MakeApp) -> None:
 
 
 @pytest.mark.parametrize("outputs", [None, 5, "abc", {"a": 1}])
-async def test_no_list_at_all(make_app: MakeApp, outputs: object) -> None:
-    """§1: a batch returns a list; anything else is dead at once, with a hint."""
+async def test_a_batch_that_does_not_return_a_list_is_dead_at_once(
+    make_app: MakeApp, outputs: object
+) -> None:
+    """§1: The error says that a list is expected."""
 
     @work.batch(size=3, max_wait=0.02, name="embed")
     async def embed(texts: list[str]):  # type: ignore[no-untyped-def]
@@ -81,8 +83,8 @@ async def test_no_list_at_all(make_app: MakeApp, outputs: object) -> None:
         assert "list" in error.error
 
 
-async def test_a_raise_sends_every_item_down_its_own_retry(make_app: MakeApp) -> None:
-    """§1: those with attempts left go on, the others are dead."""
+async def test_a_batch_that_raises_retries_each_item_by_its_own_policy(make_app: MakeApp) -> None:
+    """§1: Items with attempts left run again. The others are dead."""
     runs: list[list[str]] = []
 
     @work.batch(size=2, max_wait=0.05, name="embed", retry=AT_ONCE)
@@ -115,8 +117,8 @@ async def test_an_exception_in_the_list_fails_only_its_item(make_app: MakeApp) -
         assert (error.reason, error.error) == ("aborted", "x")
 
 
-async def test_deferrals_and_classifiers_hold_for_each_item(make_app: MakeApp) -> None:
-    """T27: two runs, no retry counted."""
+async def test_deferring_a_batch_defers_each_item(make_app: MakeApp) -> None:
+    """T27: By `Defer` and by `on_failure`. There are two runs, and no retry is counted."""
     runs: list[str] = []
 
     @work.batch(size=2, max_wait=0.05, name="busy")
@@ -142,9 +144,9 @@ async def test_deferrals_and_classifiers_hold_for_each_item(make_app: MakeApp) -
         assert app.metrics.get("deferred") == 4
 
 
-async def test_the_doer_bounds_batches_in_flight(make_app: MakeApp) -> None:
-    """§1: not items: two batches of five at once, never three."""
-    gate = Gate()
+async def test_the_doer_limits_batches_not_items(make_app: MakeApp) -> None:
+    """§1: Two batches of five items run at once, never three batches."""
+    barrier = Barrier()
     running: list[int] = []
     peak: list[int] = []
 
@@ -152,22 +154,22 @@ async def test_the_doer_bounds_batches_in_flight(make_app: MakeApp) -> None:
     async def slow(numbers: list[int]) -> list[int]:
         running.append(1)
         peak.append(len(running))
-        await gate.passing()
+        await barrier.wait()
         running.pop()
         return numbers
 
     async with make_app(slow) as app:
         handles = await app.enqueue_many([slow(n) for n in range(20)])
-        await until(lambda: gate.count == 2)
+        await until(lambda: barrier.count == 2)
         await asyncio.sleep(0.1)
-        assert gate.count == 2
-        gate.go.set()
+        assert barrier.count == 2
+        barrier.go.set()
         assert [await handle.result(PATIENCE) for handle in handles] == list(range(20))
     assert max(peak) == 2
 
 
-async def test_a_timeout_stops_the_whole_call(make_app: MakeApp) -> None:
-    """§5: `timeout` bounds one attempt, which is the call: cancelled, and every item failed."""
+async def test_a_timeout_fails_every_item_of_the_batch(make_app: MakeApp) -> None:
+    """§5: `timeout` limits one attempt, which is one call. The call is cancelled and every item fails."""
     cancelled: list[int] = []
 
     @work.batch(size=2, max_wait=0.05, name="slow", timeout=0.05, retry=Retry(attempts=1))
@@ -186,46 +188,46 @@ async def test_a_timeout_stops_the_whole_call(make_app: MakeApp) -> None:
     assert cancelled == [2]
 
 
-async def test_a_deadline_takes_one_item_out(make_app: MakeApp) -> None:
-    """§5: the call goes on for the others."""
-    gate = Gate()
+async def test_a_deadline_expires_one_item_of_a_batch(make_app: MakeApp) -> None:
+    """§5: The call goes on for the other items."""
+    barrier = Barrier()
 
     @work.batch(size=2, max_wait=0.2, name="slow")
     async def slow(numbers: list[int]) -> list[int]:
-        await gate.passing()
+        await barrier.wait()
         return numbers
 
     async with make_app(slow) as app:
         late = await app.enqueue(slow(1), expires_in=0.4)
         other = await app.enqueue(slow(2))
-        await gate.reached()
+        await barrier.reached()
         assert (await failure(late.result(PATIENCE))).reason == "expired"
-        gate.go.set()
+        barrier.go.set()
         assert await other.result(PATIENCE) == 2
         assert (await late.state()).result is None
 
 
-async def test_a_cancelled_item_takes_its_share_away(make_app: MakeApp) -> None:
-    """§10: its output is refused, the call goes on for the others."""
-    gate, seen = Gate(), Seen()
+async def test_the_output_of_a_cancelled_item_is_dropped(make_app: MakeApp) -> None:
+    """§10: The call goes on for the other items."""
+    barrier, seen = Barrier(), Seen()
 
     @work.batch(size=2, max_wait=0.2, name="slow")
     async def slow(numbers: list[int]) -> list[int]:
-        await gate.passing()
+        await barrier.wait()
         return numbers
 
     async with make_app(slow, on_event=seen) as app:
         gone, other = await app.enqueue_many([slow(1), slow(2)])
-        await gate.reached()
+        await barrier.reached()
         await gone.cancel()
         await seen.until(LeaseLost, gone.id)
-        gate.go.set()
+        barrier.go.set()
         assert await other.result(PATIENCE) == 2
         assert (await gone.state()).status == "cancelled"
 
 
-async def test_what_is_cancelled_before_the_call_is_not_in_it(make_app: MakeApp) -> None:
-    """§10: while it is being collected."""
+async def test_an_item_that_is_cancelled_while_collected_is_not_in_the_batch(make_app: MakeApp) -> None:
+    """§10."""
     calls: list[list[int]] = []
 
     @work.batch(size=3, max_wait=30, name="collect")
@@ -243,8 +245,8 @@ async def test_what_is_cancelled_before_the_call_is_not_in_it(make_app: MakeApp)
     assert calls == [[2, 3, 4]]
 
 
-async def test_stop_flushes_what_has_been_collected(make_app: MakeApp) -> None:
-    """§17: within the drain."""
+async def test_stop_runs_collected_items_within_the_drain(make_app: MakeApp) -> None:
+    """§17."""
 
     @work.batch(size=100, max_wait=60, name="double")
     async def double(numbers: list[int]) -> list[int]:
@@ -258,9 +260,9 @@ async def test_stop_flushes_what_has_been_collected(make_app: MakeApp) -> None:
     assert [await app.handle(handle.id).result(PATIENCE) for handle in handles] == [2, 4]
 
 
-async def test_a_stop_in_the_middle_of_a_call_releases_it(make_app: MakeApp) -> None:
-    """§10: another worker starts at once, with the attempt given back."""
-    gate = Gate()
+async def test_a_stop_during_a_call_releases_its_items(make_app: MakeApp) -> None:
+    """§10: Another worker starts them at once. The attempt is not counted."""
+    barrier = Barrier()
     calls: list[int] = []
 
     @work.batch(size=2, max_wait=0.02, name="held")
@@ -268,7 +270,7 @@ async def test_a_stop_in_the_middle_of_a_call_releases_it(make_app: MakeApp) -> 
         calls.append(len(numbers))
         if len(calls) == 1:
             try:
-                await gate.passing()
+                await barrier.wait()
             finally:
                 ended.append("cancelled")
         return numbers
@@ -277,7 +279,7 @@ async def test_a_stop_in_the_middle_of_a_call_releases_it(make_app: MakeApp) -> 
     first = make_app(held, lease=60)
     await first.start()
     handles = await first.enqueue_many([held(1), held(2)])
-    await gate.reached()
+    await barrier.reached()
     await first.stop(drain=0)
     assert ended == ["cancelled"]
     async with make_app(held) as second:
@@ -299,8 +301,8 @@ async def test_sync_batches_run_in_threads(make_app: MakeApp) -> None:
     assert found.startswith("1 treadle")
 
 
-async def test_batches_in_a_flow(make_app: MakeApp) -> None:
-    """§1, §2: children like any others; each contributes to the group."""
+async def test_batch_items_can_be_children(make_app: MakeApp) -> None:
+    """§1, §2: They are children like any others, and each contributes to the group."""
     seen = Seen()
 
     @work.batch(size=10, max_wait=0.02, name="double")
@@ -320,8 +322,8 @@ async def test_batches_in_a_flow(make_app: MakeApp) -> None:
     assert len([event for event in seen.of(Started) if event.type == "double"]) == 10
 
 
-def test_a_batch_function_has_no_context() -> None:
-    """§17: `TypeError` at definition."""
+def test_a_batch_function_with_a_context_is_refused() -> None:
+    """§17: The definition raises TypeError."""
     with pytest.raises(TypeError, match="Context"):
 
         @work.batch(size=2)

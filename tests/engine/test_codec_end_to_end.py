@@ -1,4 +1,4 @@
-"""Arguments and results on their way through the store (SPEC §14)."""
+"""Arguments and results are encoded, stored and decoded (SPEC §14)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def anything_back(value: Any) -> Any:
 
 
 async def test_declared_types_come_back_as_declared(make_app: MakeApp) -> None:
-    """§14: dataclass, msgspec, pydantic, Enum, TypedDict; as arguments, results and group values."""
+    """§14: Dataclass, msgspec, pydantic, Enum and TypedDict, as arguments, results and group values."""
     address: Address = {"street": "Main", "since": date(2001, 2, 3)}
     works = [
         (order_back(ORDER), ORDER),
@@ -104,8 +104,8 @@ async def test_declared_types_come_back_as_declared(make_app: MakeApp) -> None:
         (colour_back(Colour.RED, address), (Colour.RED, address)),
     ]
     async with make_app(order_back, person_back, customer_back, colour_back) as app:
-        for minted, expected in works:
-            handle = await app.enqueue(minted)
+        for call, expected in works:
+            handle = await app.enqueue(call)
             for found in (
                 await handle.result(PATIENCE),
                 await handle.group(PATIENCE),
@@ -146,7 +146,7 @@ async def test_declared_types_come_back_as_declared(make_app: MakeApp) -> None:
     ids=repr,
 )
 async def test_untyped_values_round_trip(make_app: MakeApp, value: Any) -> None:
-    """T52, §14: the tagged kinds; user data that looks like a tag."""
+    """T52, §14: The tagged types, and user data that looks like a tag."""
     async with make_app(anything_back) as app:
         handle = await app.enqueue(anything_back(value))
         for found in (await handle.result(PATIENCE), await app.handle(handle.id).result(PATIENCE)):
@@ -154,8 +154,8 @@ async def test_untyped_values_round_trip(make_app: MakeApp, value: Any) -> None:
             assert type(found) is type(value)
 
 
-async def test_a_group_value_says_whose_result_it_is(make_app: MakeApp) -> None:
-    """§2, §14: a child's value comes back as the child declares it, also in another process."""
+async def test_a_group_value_has_the_type_that_its_child_declares(make_app: MakeApp) -> None:
+    """§2, §14: Also in another process. An app without the type gets plain values."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, Order]:
@@ -168,37 +168,37 @@ async def test_a_group_value_says_whose_result_it_is(make_app: MakeApp) -> None:
         group = await app.group(handle.id)
         assert group is not None
         assert group.value == ORDER
-        # Who does not know the type reads plain values.
+        # An app that does not have the type gets plain values.
         plain = await make_app().handle(handle.id).group(PATIENCE)
         assert plain["lines"][0]["sku"] == "a-1"
 
 
-async def test_wrong_arguments_are_refused_when_minted() -> None:
-    """§1: `InputError` naming the parameter."""
+async def test_wrong_arguments_are_refused_when_the_work_is_made() -> None:
+    """§1: The InputError names the parameter."""
     with pytest.raises(InputError, match="colour"):
         colour_back("green", {"street": "", "since": date(2001, 1, 1)})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="order"):
         order_back({"id": 1})  # type: ignore[arg-type]
 
 
-async def test_what_cannot_be_encoded_is_refused_at_enqueue(make_app: MakeApp) -> None:
-    """§14: `EncodeError` naming the path; nothing is stored."""
+async def test_arguments_that_cannot_be_encoded_are_refused_at_enqueue(make_app: MakeApp) -> None:
+    """§14: The EncodeError names the path, and nothing is stored."""
     app = make_app(anything_back)
-    minted = anything_back({"a": [1, object()]})
+    refused = anything_back({"a": [1, object()]})
     with pytest.raises(EncodeError) as caught:
-        await app.enqueue(minted)
+        await app.enqueue(refused)
     assert "a" in caught.value.path
     assert "[1]" in caught.value.path
-    assert await app.get([minted.id]) == [None]
-    # One bad work among others stops all of them: they are one step.
+    assert await app.get([refused.id]) == [None]
+    # enqueue_many is one step: one bad work stops all of them.
     good = anything_back(1)
     with pytest.raises(EncodeError):
         await app.enqueue_many([good, anything_back(object())])
     assert await app.get([good.id]) == [None]
 
 
-async def test_a_result_that_cannot_be_encoded(make_app: MakeApp) -> None:
-    """§14, §17: dead: undecodable at once, with the path; nothing retried."""
+async def test_a_result_that_cannot_be_encoded_is_dead_at_once(make_app: MakeApp) -> None:
+    """§14, §17: The reason is `undecodable`, the error names the path, and there is no retry."""
     calls: list[int] = []
 
     @work(name="odd", retry=Retry(attempts=5, base=0))
@@ -213,8 +213,8 @@ async def test_a_result_that_cannot_be_encoded(make_app: MakeApp) -> None:
     assert len(calls) == 1
 
 
-async def test_a_result_of_the_wrong_type(make_app: MakeApp) -> None:
-    """§14: what is declared holds for results too."""
+async def test_a_result_of_the_wrong_type_is_dead(make_app: MakeApp) -> None:
+    """§14: Declared types are checked for results too."""
 
     @work(name="lies")
     async def lies() -> Order:
@@ -225,8 +225,8 @@ async def test_a_result_of_the_wrong_type(make_app: MakeApp) -> None:
         assert error.reason == "undecodable"
 
 
-async def test_a_childs_arguments_that_cannot_be_encoded(make_app: MakeApp) -> None:
-    """§14, §17: the parent is dead at once; no child of it exists."""
+async def test_a_parent_whose_childs_arguments_cannot_be_encoded_is_dead(make_app: MakeApp) -> None:
+    """§14, §17: No child is stored."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, Any]:
@@ -239,8 +239,8 @@ async def test_a_childs_arguments_that_cannot_be_encoded(make_app: MakeApp) -> N
         assert await app.get([good.id]) == [None]
 
 
-async def test_a_fold_that_cannot_be_encoded(make_app: MakeApp) -> None:
-    """§2, §14: the same for a group's value."""
+async def test_a_group_value_that_cannot_be_encoded_makes_the_item_dead(make_app: MakeApp) -> None:
+    """§2, §14."""
 
     @work(name="fold")
     async def fold(ctx: Context) -> Result[int, Any]:
@@ -251,8 +251,8 @@ async def test_a_fold_that_cannot_be_encoded(make_app: MakeApp) -> None:
         assert (error.reason, error.error_type) == ("undecodable", "EncodeError")
 
 
-async def test_payloads_have_a_limit(make_app: MakeApp) -> None:
-    """§14: `max_payload`; `PayloadTooLarge` at enqueue, dead for a result."""
+async def test_payloads_over_max_payload_are_refused(make_app: MakeApp) -> None:
+    """§14: PayloadTooLarge at enqueue. A handler whose result is too large is dead."""
 
     @work(name="grow")
     async def grow(n: int) -> str:
@@ -273,8 +273,8 @@ async def test_payloads_have_a_limit(make_app: MakeApp) -> None:
             assert (error.reason, error.error_type) == ("undecodable", "PayloadTooLarge")
 
 
-async def test_the_default_limit(make_app: MakeApp) -> None:
-    """§14: 1 MiB."""
+async def test_the_default_payload_limit_is_1_mib(make_app: MakeApp) -> None:
+    """§14."""
     app = make_app(anything_back)
     await app.enqueue(anything_back("x" * (1024 * 1024 - 100)))
     with pytest.raises(PayloadTooLarge, match="max_payload"):
@@ -282,7 +282,7 @@ async def test_the_default_limit(make_app: MakeApp) -> None:
 
 
 class Upper:
-    """A codec of one's own: JSON, with a mark to tell."""
+    """A codec of the user: JSON with a prefix that tests can see."""
 
     def __init__(self, mark: bytes) -> None:
         self.mark = mark
@@ -295,8 +295,8 @@ class Upper:
         return json.loads(data.removeprefix(self.mark))
 
 
-async def test_a_codec_of_ones_own(make_app: MakeApp) -> None:
-    """§14, §17: per app or per type; group values use the app's."""
+async def test_apps_and_types_can_have_their_own_codec(make_app: MakeApp) -> None:
+    """§14, §17: Group values use the app's codec."""
 
     @work(name="typed", codec=Upper(b"T:"))
     async def typed(value: Any) -> Any:
@@ -307,8 +307,8 @@ async def test_a_codec_of_ones_own(make_app: MakeApp) -> None:
         return ctx.result(n, append=lambda old: (old or 0) + n)
 
     async with make_app(typed, anything_back, fold, codec=Upper(b"A:")) as app:
-        for minted, mark in ((typed({"a": [1]}), b"T:"), (anything_back({"a": [1]}), b"A:")):
-            handle = await app.enqueue(minted)
+        for call, mark in ((typed({"a": [1]}), b"T:"), (anything_back({"a": [1]}), b"A:")):
+            handle = await app.enqueue(call)
             assert await handle.result(PATIENCE) == {"a": [1]}
             (raw,) = await app.backend.get([handle.id])
             assert raw is not None

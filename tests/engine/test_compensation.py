@@ -1,4 +1,4 @@
-"""Compensation: what is submitted in the step that makes an item dead (SPEC §5)."""
+"""Compensation: the work that is submitted when an item becomes dead (SPEC §5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, work
 from treadle.errors import DefinitionError
 from treadle.testing import Faults
@@ -20,8 +20,8 @@ async def value(n: int) -> int:
     return n
 
 
-class Told:
-    """What compensations were told, and by whom they were queued."""
+class Compensated:
+    """The failures that compensations got, and their parents."""
 
     def __init__(self) -> None:
         self.failures: list[Failure] = []
@@ -29,22 +29,22 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def compensated() -> Compensated:
+    return Compensated()
 
 
-def refund_of(told: Told, **options: Any) -> Any:
+def refund_of(compensated: Compensated, **options: Any) -> Any:
     @work(name="refund", **options)
     async def refund(ctx: Context, failure: Failure) -> str:
-        told.failures.append(failure)
-        told.parents.append(ctx.parent)
+        compensated.failures.append(failure)
+        compensated.parents.append(ctx.parent)
         return "refunded"
 
     return refund
 
 
-async def test_a_work_is_submitted_when_the_item_dies(make_app: MakeApp) -> None:
-    """§5: `on_dead=refund(order)`; it inherits tenant, workflow and group, its parent is the dead item."""
+async def test_on_dead_submits_a_work_when_the_item_dies(make_app: MakeApp) -> None:
+    """§5: `on_dead=refund(order)`. It inherits tenant, workflow and group. Its parent is the dead item."""
     seen: list[object] = []
 
     @work(name="refund")
@@ -66,9 +66,9 @@ async def test_a_work_is_submitted_when_the_item_dies(make_app: MakeApp) -> None
     assert seen == ["o-1", handle.id, handle.id, "acme", "w"]
 
 
-async def test_a_type_is_told_of_the_failure(make_app: MakeApp, told: Told) -> None:
-    """§5: called with `Failure(id, type, input, error, reason)`."""
-    refund = refund_of(told)
+async def test_on_dead_calls_a_type_with_the_failure(make_app: MakeApp, compensated: Compensated) -> None:
+    """§5: The argument is `Failure(id, type, input, error, reason)`."""
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund)
     async def charge(order: str, amount: int) -> None:
@@ -78,17 +78,17 @@ async def test_a_type_is_told_of_the_failure(make_app: MakeApp, told: Told) -> N
         handle = await app.enqueue(charge("o-1", 5))
         await failure(handle.group(PATIENCE))
     given = {"order": "o-1", "amount": 5}
-    assert told.failures == [Failure(handle.id, "charge", given, "ValueError: declined", "aborted")]
-    assert told.parents == [handle.id]
+    assert compensated.failures == [Failure(handle.id, "charge", given, "ValueError: declined", "aborted")]
+    assert compensated.parents == [handle.id]
 
 
-async def test_it_holds_the_group_open_and_gives_it_no_value(make_app: MakeApp) -> None:
-    """§5, §17: compensating members contribute nothing."""
-    gate = Gate()
+async def test_a_compensation_keeps_the_group_open_and_adds_no_value(make_app: MakeApp) -> None:
+    """§5, §17."""
+    barrier = Barrier()
 
     @work(name="undo")
     async def undo() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "undone"
 
     @work(name="bad", on_dead=undo())
@@ -98,17 +98,17 @@ async def test_it_holds_the_group_open_and_gives_it_no_value(make_app: MakeApp) 
     async with make_app(bad, undo) as app:
         handle = await app.enqueue(bad())
         assert (await failure(handle.result(PATIENCE))).error == "bad"
-        await gate.reached()
+        await barrier.reached()
         group = await app.group(handle.id)
         assert group is not None
         assert group.open == 1
         waiting = asyncio.ensure_future(failure(handle.group(PATIENCE)))
-        gate.go.set()
+        barrier.go.set()
         assert isinstance(await waiting, GroupFailed)
 
 
 def dying(name: str, how: str, on_dead: Any) -> Any:
-    """A type whose items die in that way."""
+    """A type whose items die for this reason."""
 
     @work(name=name, on_dead=on_dead, retry=Retry(attempts=1))
     async def dies(ctx: Context, n: int) -> Any:
@@ -130,20 +130,24 @@ def dying(name: str, how: str, on_dead: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", ["exhausted", "aborted", "bad_result", "undecodable", "expired"])
-async def test_by_any_route_into_death(make_app: MakeApp, told: Told, how: str) -> None:
-    """§5: with an attempt."""
-    refund = refund_of(told)
+async def test_an_item_that_dies_in_an_attempt_is_compensated(
+    make_app: MakeApp, compensated: Compensated, how: str
+) -> None:
+    """§5: For every reason that needs an attempt."""
+    refund = refund_of(compensated)
     dies = dying("dies", how, refund)
     async with make_app(dies, refund) as app:
         handle = await app.enqueue(dies(1), expires_in=0.3 if how == "expired" else 60)
         error = await failure(handle.group(PATIENCE))
         assert error.reason == how
-    assert [each.reason for each in told.failures] == [how]
+    assert [each.reason for each in compensated.failures] == [how]
 
 
-async def test_by_a_route_without_an_attempt(make_app: MakeApp, told: Told) -> None:
-    """§5: expired before it ran, unsatisfiable, an unreadable body."""
-    refund = refund_of(told)
+async def test_an_item_that_dies_without_an_attempt_is_compensated(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """§5: It expired before it ran, its dependency cannot be met, or its body cannot be read."""
+    refund = refund_of(compensated)
     dies = dying("dies", "never", refund)
 
     @work(name="bad")
@@ -153,57 +157,59 @@ async def test_by_a_route_without_an_attempt(make_app: MakeApp, told: Told) -> N
     @work(name="dies", on_dead=refund)
     async def older(n: str) -> None: ...
 
-    # A producer whose code is older stores a body that the worker cannot read.
+    # A producer with older code stores a body that the worker cannot read.
     unreadable = await make_app(older).enqueue(older("one"))
     async with make_app(dies, refund, bad) as app:
         late = await app.enqueue(dies(1), deadline=datetime(2001, 1, 1, tzinfo=UTC))
         doomed = await app.enqueue(dies(2), after=await app.enqueue(bad()))
         for handle, reason in ((late, "expired"), (doomed, "unsatisfiable"), (unreadable, "undecodable")):
             assert (await failure(app.handle(handle.id).group(PATIENCE))).reason == reason
-    assert {(each.id, each.reason) for each in told.failures} == {
+    assert {(each.id, each.reason) for each in compensated.failures} == {
         (late.id, "expired"),
         (doomed.id, "unsatisfiable"),
         (unreadable.id, "undecodable"),
     }
 
 
-async def test_by_lost_leases(make_app: MakeApp, told: Told) -> None:
-    """§5: by whoever finds that the budget is spent, even without the type."""
-    gate = Gate()
-    refund = refund_of(told)
+async def test_an_item_whose_leases_were_lost_is_compensated(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """§5: By the worker that finds that the attempts are spent, even if it does not have the type."""
+    barrier = Barrier()
+    refund = refund_of(compensated)
 
     @work(name="poison", on_dead=refund, retry=Retry(attempts=1))
     async def poison() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     first = make_app(poison, worker_id="first")
     await first.start()
     handle = await first.enqueue(poison())
-    await gate.reached()
+    await barrier.reached()
     await first.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
     await first.backend.remove_worker("first")
     async with make_app(refund) as second:
         assert (await failure(second.handle(handle.id).group(PATIENCE))).reason == "lease_lost"
-    assert [(each.id, each.reason) for each in told.failures] == [(handle.id, "lease_lost")]
-    gate.go.set()
+    assert [(each.id, each.reason) for each in compensated.failures] == [(handle.id, "lease_lost")]
+    barrier.go.set()
 
 
-async def test_by_a_type_that_nobody_has(make_app: MakeApp, told: Told) -> None:
-    """§5: what it was to run is stored with the item, so no worker needs its code for it."""
-    refund = refund_of(told)
+async def test_an_item_of_an_unknown_type_is_compensated(make_app: MakeApp, compensated: Compensated) -> None:
+    """§5: The compensation is stored with the item, so the worker does not need the code of the type."""
+    refund = refund_of(compensated)
 
-    @work(name="foreign", on_dead=refund)
-    async def foreign(n: int) -> None: ...
+    @work(name="unknown", on_dead=refund)
+    async def unknown(n: int) -> None: ...
 
-    handle = await make_app(foreign).enqueue(foreign(1))
+    handle = await make_app(unknown).enqueue(unknown(1))
     async with make_app(refund, unknown_type_grace=0.1) as app:
         assert (await failure(app.handle(handle.id).group(PATIENCE))).reason == "unknown_type"
-    assert [(each.id, each.reason) for each in told.failures] == [(handle.id, "unknown_type")]
+    assert [(each.id, each.reason) for each in compensated.failures] == [(handle.id, "unknown_type")]
 
 
-async def test_without_a_worker(make_app: MakeApp, told: Told) -> None:
-    """§5, §17: by leases that were claimed alone: one that fails, and one found to be too late."""
-    refund = refund_of(told)
+async def test_items_of_claim_one_are_compensated(make_app: MakeApp, compensated: Compensated) -> None:
+    """§5, §17: One item fails, and one item's deadline has passed when it is claimed."""
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund, retry=Retry(attempts=1))
     async def charge(n: int) -> None: ...
@@ -218,18 +224,19 @@ async def test_without_a_worker(make_app: MakeApp, told: Told) -> None:
     async with app:
         for handle in (failed, late):
             await failure(handle.group(PATIENCE))
-    assert {(each.id, each.reason) for each in told.failures} == {
+    assert {(each.id, each.reason) for each in compensated.failures} == {
         (failed.id, "exhausted"),
         (late.id, "expired"),
     }
 
 
 @pytest.mark.parametrize("when", ["before", "after", "later"])
-async def test_in_the_step_that_makes_it_dead(
-    make_faulty: MakeApp, faults: Faults, told: Told, when: str
+async def test_the_compensation_is_stored_in_the_same_step_as_the_death(
+    make_faulty: MakeApp, faults: Faults, compensated: Compensated, when: str
 ) -> None:
-    """§5: whatever the store answers, or does not: there is one compensation if and only if it is dead."""
-    refund = refund_of(told)
+    """§5: Also if the settlement fails or its answer is lost. There is a compensation if and only if the
+    item is dead."""
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund)
     async def charge() -> None:
@@ -239,7 +246,7 @@ async def test_in_the_step_that_makes_it_dead(
     async with make_faulty(charge, refund) as app:
         handle = await app.enqueue(charge())
         async with asyncio.timeout(PATIENCE):
-            while not told.failures:
+            while not compensated.failures:
                 items = {item.type: item.status for item in (await app.list()).items}
                 assert ("refund" in items) == (items["charge"] == "dead")
                 await asyncio.sleep(0)
@@ -247,12 +254,12 @@ async def test_in_the_step_that_makes_it_dead(
         fault.release()
         await fault.landed()
         assert len((await app.list(type="refund")).items) == 1
-    assert (len(told.failures), fault.hits) == (1, 1)
+    assert (len(compensated.failures), fault.hits) == (1, 1)
 
 
-async def test_not_on_cancel(make_app: MakeApp, told: Told) -> None:
+async def test_a_cancelled_item_is_not_compensated(make_app: MakeApp, compensated: Compensated) -> None:
     """§5."""
-    refund = refund_of(told)
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund)
     async def charge() -> None: ...
@@ -265,9 +272,9 @@ async def test_not_on_cancel(make_app: MakeApp, told: Told) -> None:
         assert not (await app.list(type="refund")).items
 
 
-async def test_once_for_each_death(make_app: MakeApp, told: Told) -> None:
-    """§5: submitted anew if a requeued item dies again; not for each failed attempt."""
-    refund = refund_of(told)
+async def test_each_death_is_compensated_once(make_app: MakeApp, compensated: Compensated) -> None:
+    """§5: A requeued item that dies again is compensated again. A failed attempt is not."""
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund, retry=Retry(attempts=3, base=0))
     async def charge() -> None:
@@ -276,16 +283,16 @@ async def test_once_for_each_death(make_app: MakeApp, told: Told) -> None:
     async with make_app(charge, refund) as app:
         handle = await app.enqueue(charge())
         await failure(handle.group(PATIENCE))
-        assert len(told.failures) == 1
+        assert len(compensated.failures) == 1
         await app.dead.requeue(handle.id)
-        await until(lambda: len(told.failures) == 2)
+        await until(lambda: len(compensated.failures) == 2)
         await failure(handle.group(PATIENCE))
         assert len((await app.list(type="refund")).items) == 2
 
 
-async def test_the_item_decides_before_its_type(make_app: MakeApp, told: Told) -> None:
-    """§4: `on_dead` at enqueue wins; None takes the type's away."""
-    refund = refund_of(told)
+async def test_on_dead_at_enqueue_wins_over_the_type(make_app: MakeApp, compensated: Compensated) -> None:
+    """§4: None removes the compensation of the type."""
+    refund = refund_of(compensated)
     others: list[int] = []
 
     @work(name="other")
@@ -299,20 +306,22 @@ async def test_the_item_decides_before_its_type(make_app: MakeApp, told: Told) -
     async with make_app(charge, refund, other) as app:
         await failure(app.enqueue(charge(), on_dead=other(7)).group(PATIENCE))
         await failure(app.enqueue(charge(), on_dead=None).group(PATIENCE))
-    assert (others, told.failures) == ([7], [])
+    assert (others, compensated.failures) == ([7], [])
 
 
-async def test_a_child_can_have_one_too(make_app: MakeApp, told: Told) -> None:
-    """§5: in `ctx.queue`, and a compensation may have its own."""
+async def test_children_and_compensations_can_have_a_compensation(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """§5: `on_dead` in `ctx.queue`, and on the type of a compensation."""
     last: list[str] = []
 
-    @work(name="alarm")
-    async def alarm(failure: Failure) -> None:
+    @work(name="escalate")
+    async def escalate(failure: Failure) -> None:
         last.append(failure.type)
 
-    @work(name="refund", on_dead=alarm)
+    @work(name="refund", on_dead=escalate)
     async def refund(failure: Failure) -> None:
-        told.failures.append(failure)
+        compensated.failures.append(failure)
         raise Abort("cannot refund")
 
     @work(name="child")
@@ -323,9 +332,9 @@ async def test_a_child_can_have_one_too(make_app: MakeApp, told: Told) -> None:
     async def root(ctx: Context) -> Result[None, None]:
         return ctx.queue(child(), on_dead=refund)
 
-    async with make_app(root, child, refund, alarm) as app:
+    async with make_app(root, child, refund, escalate) as app:
         await failure(app.enqueue(root()).group(PATIENCE))
-    assert [each.type for each in told.failures] == ["child"]
+    assert [each.type for each in compensated.failures] == ["child"]
     assert last == ["refund"]
 
 
@@ -335,9 +344,9 @@ class Order:
     total: float
 
 
-async def test_a_failure_shows_the_input(make_app: MakeApp, told: Told) -> None:
-    """§5: by name, as plain values."""
-    refund = refund_of(told)
+async def test_a_failure_has_the_input_as_plain_values(make_app: MakeApp, compensated: Compensated) -> None:
+    """§5: By parameter name."""
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund)
     async def charge(order: Order, tags: list[str]) -> None:
@@ -345,13 +354,16 @@ async def test_a_failure_shows_the_input(make_app: MakeApp, told: Told) -> None:
 
     async with make_app(charge, refund) as app:
         await failure(app.enqueue(charge(Order("o-1", 9.5), ["a"])).group(PATIENCE))
-    assert told.failures[0].input == {"order": {"id": "o-1", "total": 9.5}, "tags": ["a"]}
+    assert compensated.failures[0].input == {"order": {"id": "o-1", "total": 9.5}, "tags": ["a"]}
 
 
-async def test_events_of_a_death_with_compensation(make_app: MakeApp, told: Told) -> None:
-    """§13: `Failed`, `Dead`, then what was queued; the group is done after the compensation."""
+async def test_events_of_a_compensated_death_are_in_order(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """§13: `Failed`, `Dead`, then the events of the compensation. The group is done after the
+    compensation."""
     seen = Seen()
-    refund = refund_of(told)
+    refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund, retry=Retry(attempts=1))
     async def charge() -> None:
@@ -366,8 +378,8 @@ async def test_events_of_a_death_with_compensation(make_app: MakeApp, told: Told
     ]
 
 
-def test_what_cannot_be_a_compensation() -> None:
-    """§5: refused where it is written."""
+def test_a_bad_on_dead_is_refused_at_definition() -> None:
+    """§5."""
     with pytest.raises(InputError, match="on_dead"):
         work(name="x", on_dead="refund")  # type: ignore[call-overload]
 

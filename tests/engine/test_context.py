@@ -1,4 +1,4 @@
-"""Context: what a handler is given (SPEC §3)."""
+"""Context: what a handler gets (SPEC §3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def bad() -> int:
     raise Abort("bad")
 
 
-async def test_who_it_is(make_app: MakeApp) -> None:
+async def test_the_context_identifies_the_item(make_app: MakeApp) -> None:
     """§3: id, type, group_id, attempt, parent, dependencies, tenant, workflow, workflow_type, worker_id."""
     facts: list[object] = []
 
@@ -49,8 +49,8 @@ async def test_who_it_is(make_app: MakeApp) -> None:
     assert facts[6:] == ["default", "order-1", "order", "worker-1", None]
 
 
-async def test_the_deadline_is_an_instant(make_app: MakeApp) -> None:
-    """§3: as an aware datetime."""
+async def test_the_deadline_is_an_aware_datetime(make_app: MakeApp) -> None:
+    """§3."""
     seen: list[datetime | None] = []
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 
@@ -67,7 +67,7 @@ async def test_the_deadline_is_an_instant(make_app: MakeApp) -> None:
 
 
 async def test_children_inherit_tenant_workflow_and_group(make_app: MakeApp) -> None:
-    """§4: not deadline, priority, lane, queue or key."""
+    """§4: They do not inherit deadline, priority, lane, queue or key."""
     seen: list[object] = []
 
     @work(name="child")
@@ -89,8 +89,8 @@ async def test_children_inherit_tenant_workflow_and_group(make_app: MakeApp) -> 
     assert (state.priority, state.lane, state.queue, state.key) == (0, "", "default", None)
 
 
-async def test_attempt_counts(make_app: MakeApp) -> None:
-    """§3: 1 for the first."""
+async def test_attempts_count_from_one(make_app: MakeApp) -> None:
+    """§3."""
     seen: list[int] = []
 
     @work(name="third", retry=AT_ONCE)
@@ -105,7 +105,7 @@ async def test_attempt_counts(make_app: MakeApp) -> None:
 
 
 async def test_resources_are_what_lifespan_yielded(make_app: MakeApp) -> None:
-    """§3, §17: the same object for every attempt, between start and stop."""
+    """§3, §17: Every attempt between start and stop gets the same object."""
     life: list[str] = []
 
     @asynccontextmanager
@@ -125,8 +125,8 @@ async def test_resources_are_what_lifespan_yielded(make_app: MakeApp) -> None:
     assert life == ["up", "down"]
 
 
-async def test_states(make_app: MakeApp) -> None:
-    """§3, §17: in order, None for unknown ids, results decoded."""
+async def test_ctx_states_keeps_the_order_and_decodes_results(make_app: MakeApp) -> None:
+    """§3, §17: Unknown ids give None."""
     seen: list[ItemState | None] = []
 
     @work(name="look")
@@ -137,7 +137,7 @@ async def test_states(make_app: MakeApp) -> None:
         good, dead = await app.enqueue(value(4)), await app.enqueue(bad())
         await good.result(PATIENCE)
         await failure(dead.result(PATIENCE))
-        await app.enqueue(look([dead.id, "nobody", good.id])).result(PATIENCE)
+        await app.enqueue(look([dead.id, "missing", good.id])).result(PATIENCE)
     assert [state and (state.status, state.result) for state in seen] == [
         ("dead", None),
         None,
@@ -145,8 +145,8 @@ async def test_states(make_app: MakeApp) -> None:
     ]
 
 
-async def test_results(make_app: MakeApp) -> None:
-    """§3: in order; a dead one raises, or stands in its place with `return_exceptions`."""
+async def test_ctx_results_keeps_the_order_and_raises_for_dead_items(make_app: MakeApp) -> None:
+    """§3: With `return_exceptions` the exception is in the list."""
 
     @work(name="sum")
     async def total(ctx: Context, ids: list[str]) -> list[int]:
@@ -170,14 +170,14 @@ async def test_results(make_app: MakeApp) -> None:
         await failure(dead.result(PATIENCE))
         ids = [handle.id for handle in handles]
         assert await app.enqueue(total(ids[::-1])).result(PATIENCE) == [2, 1, 0]
-        names = await app.enqueue(gather([ids[0], dead.id, "nobody"])).result(PATIENCE)
+        names = await app.enqueue(gather([ids[0], dead.id, "missing"])).result(PATIENCE)
         assert names == ["int", "WorkFailed", "NotFound"]
-        for id in (dead.id, "nobody"):
+        for id in (dead.id, "missing"):
             await app.enqueue(raising(id)).result(PATIENCE)
 
 
-async def test_results_of_dependencies(make_app: MakeApp) -> None:
-    """§7: the released work sees the values of what it waited for."""
+async def test_ctx_results_of_dependencies(make_app: MakeApp) -> None:
+    """§7: A released item can read the results that it waited for."""
 
     @work(name="sum")
     async def total(ctx: Context) -> int:
@@ -191,7 +191,7 @@ async def test_results_of_dependencies(make_app: MakeApp) -> None:
 
 
 async def test_claim_is_once_per_key_and_tenant(make_app: MakeApp) -> None:
-    """§3: across items, workers and attempts; a retry of the holder still holds it."""
+    """§3: For all items, workers and attempts. A retry of the item that claimed the key still has it."""
     order: list[tuple[str, int, bool]] = []
 
     @work(name="once", retry=AT_ONCE)
@@ -211,7 +211,7 @@ async def test_claim_is_once_per_key_and_tenant(make_app: MakeApp) -> None:
 
 
 async def test_a_claim_ends_with_its_ttl(make_app: MakeApp) -> None:
-    """§3: `ttl`, default `keep`."""
+    """§3: The default of `ttl` is `keep`."""
 
     @work(name="brief")
     async def brief(ctx: Context, ttl: float) -> bool:
@@ -223,8 +223,8 @@ async def test_a_claim_ends_with_its_ttl(make_app: MakeApp) -> None:
         assert not await app.enqueue(brief(60.0)).result(PATIENCE)
 
 
-async def test_a_claim_cannot_touch_the_engines_keys(make_app: MakeApp) -> None:
-    """A12: whatever a handler claims, groups end as they do."""
+async def test_a_claim_does_not_affect_the_engines_keys(make_app: MakeApp) -> None:
+    """A12: Groups end as usual, although a handler claims keys that look like the engine's."""
 
     @work(name="forge")
     async def forge(ctx: Context, key: str) -> bool:
@@ -239,8 +239,8 @@ async def test_a_claim_cannot_touch_the_engines_keys(make_app: MakeApp) -> None:
             await app.enqueue(forge(""), retry=AT_ONCE).result(PATIENCE)
 
 
-async def test_transaction_without_the_capability(make_app: MakeApp) -> None:
-    """§9: memory has none."""
+async def test_a_transaction_needs_the_capability(make_app: MakeApp) -> None:
+    """§9: The memory backend does not have it."""
 
     @work(name="tx", retry=AT_ONCE)
     async def tx(ctx: Context) -> str:
@@ -255,8 +255,8 @@ async def test_transaction_without_the_capability(make_app: MakeApp) -> None:
         assert await app.enqueue(tx()).result(PATIENCE) == expected
 
 
-async def test_log_is_bound(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
-    """§3: with id, type, attempt, tenant, workflow, and `log_context`."""
+async def test_ctx_log_carries_the_items_fields(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    """§3: id, type, attempt, tenant, workflow, and the fields of `log_context`."""
 
     @work(name="speak", log_context=lambda arguments: {"order": arguments["order"]})
     async def speak(ctx: Context, order: str) -> None:
@@ -278,8 +278,8 @@ async def test_log_is_bound(make_app: MakeApp, caplog: pytest.LogCaptureFixture)
     }
 
 
-async def test_a_context_checks_what_it_is_given(make_app: MakeApp) -> None:
-    """§2: errors are raised where they are written."""
+async def test_bad_arguments_of_a_context_method_raise_in_the_handler(make_app: MakeApp) -> None:
+    """§2."""
 
     @work(name="wrong", strict_return=False)
     async def wrong(ctx: Context) -> list[str]:

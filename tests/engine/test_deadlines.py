@@ -1,4 +1,4 @@
-"""Timeouts of attempts, deadlines of items (SPEC §5)."""
+"""Timeouts of attempts and deadlines of items (SPEC §5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Context, Defer, Result, Retry, WorkFailed, work
 from treadle.events import Expired
 from treadle.testing import ManualClock, drain, run_inline
@@ -18,7 +18,7 @@ from treadle.testing import ManualClock, drain, run_inline
 
 
 async def test_a_timeout_fails_the_attempt(make_app: MakeApp) -> None:
-    """§5: the handler is cancelled, the attempt failed with `AttemptTimeout`, and retried as usual."""
+    """§5: The handler is cancelled. The attempt fails with AttemptTimeout and is retried as usual."""
     ends: list[str] = []
 
     @work(name="slow", timeout=0.05, retry=Retry(attempts=2, base=0))
@@ -38,7 +38,7 @@ async def test_a_timeout_fails_the_attempt(make_app: MakeApp) -> None:
 
 
 async def test_a_timeout_is_classified_like_any_error(make_app: MakeApp) -> None:
-    """§5: `on_failure` sees it."""
+    """§5: `on_failure` gets it."""
 
     @work(name="slow", timeout=0.02, on_failure=lambda *_: "abort")
     async def slow() -> None:
@@ -50,42 +50,43 @@ async def test_a_timeout_is_classified_like_any_error(make_app: MakeApp) -> None
 
 
 async def test_each_attempt_has_its_own_timeout(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§5: `timeout` bounds one attempt, not the life of the item; enqueue wins, None lifts it."""
-    gate = Gate()
+    """§5: `timeout` limits one attempt, not the whole item. `timeout` at enqueue wins, and None removes
+    it."""
+    barrier = Barrier()
 
     @work(name="slow", timeout=10, retry=AT_ONCE)
     async def slow(ctx: Context) -> int:
         if ctx.attempt < 3:
-            await gate.passing()
+            await barrier.wait()
         return ctx.attempt
 
-    # Time jumps here, but never past the lease: a claim on its way would find its own worker dead.
+    # Time never jumps past the lease: a claim under way would find that its own worker is dead.
     async with run_inline(make_timed(slow, lease=1000)) as app:
         handle = await app.enqueue(slow())
         for attempt in (1, 2):
-            await until(lambda: gate.count == attempt)  # noqa: B023  called at once
+            await until(lambda: barrier.count == attempt)  # noqa: B023  called in this iteration
             await clock.advance(9.9)
-            assert gate.count == attempt
+            assert barrier.count == attempt
             await clock.advance(0.2)
         assert await handle.result(PATIENCE) == 3
         longer = await app.enqueue(slow(), timeout=100)
         never = await app.enqueue(slow(), timeout=None)
-        await until(lambda: gate.count == 4)
+        await until(lambda: barrier.count == 4)
         await clock.advance(50)
         assert ((await longer.state()).attempt, (await never.state()).attempt) == (1, 1)
-        gate.go.set()
+        barrier.go.set()
         assert await longer.result(PATIENCE) == await never.result(PATIENCE) == 1
 
 
-async def test_a_handler_that_will_not_end_is_given_up(make_app: MakeApp) -> None:
-    """§5: it is settled without it; what it returns late is refused."""
-    gate = Gate()
+async def test_a_handler_that_ignores_its_timeout_is_settled_without_it(make_app: MakeApp) -> None:
+    """§5: The value that it returns later is refused."""
+    barrier = Barrier()
 
     @work(name="stubborn", timeout=0.02, retry=Retry(attempts=1))
     async def stubborn() -> str:
-        while not gate.go.is_set():
+        while not barrier.go.is_set():
             try:
-                await gate.passing()
+                await barrier.wait()
             except asyncio.CancelledError:
                 continue
         return "late"
@@ -94,7 +95,7 @@ async def test_a_handler_that_will_not_end_is_given_up(make_app: MakeApp) -> Non
         handle = await app.enqueue(stubborn())
         error = await failure(handle.result(PATIENCE))
         assert error.error_type == "AttemptTimeout"
-        gate.go.set()
+        barrier.go.set()
         await drain(app)
         state = await handle.state()
         assert (state.status, state.result) == ("dead", None)
@@ -103,8 +104,8 @@ async def test_a_handler_that_will_not_end_is_given_up(make_app: MakeApp) -> Non
 # ------------------------------------------------------------------------------------------------ deadlines
 
 
-async def test_not_started_in_time(make_app: MakeApp) -> None:
-    """T23: the handler never runs; `Expired`, then dead."""
+async def test_an_item_that_is_not_started_in_time_expires(make_app: MakeApp) -> None:
+    """T23: The handler never runs. The events are `Expired`, then `Dead`."""
     ran: list[int] = []
     seen = Seen()
 
@@ -123,8 +124,8 @@ async def test_not_started_in_time(make_app: MakeApp) -> None:
     assert not ran
 
 
-async def test_a_deadline_that_has_passed(make_app: MakeApp) -> None:
-    """§5: accepted, and expired."""
+async def test_an_item_whose_deadline_has_passed_is_accepted_and_expires(make_app: MakeApp) -> None:
+    """§5."""
     ran: list[int] = []
 
     @work(name="late")
@@ -137,8 +138,8 @@ async def test_a_deadline_that_has_passed(make_app: MakeApp) -> None:
     assert not ran
 
 
-async def test_a_retry_past_the_deadline(make_timed: MakeApp, clock: ManualClock) -> None:
-    """T22: expires at once, with the last error; one call."""
+async def test_a_retry_past_the_deadline_expires_at_once(make_timed: MakeApp, clock: ManualClock) -> None:
+    """T22: The item keeps the last error, and the handler is called once."""
     calls: list[int] = []
     seen = Seen()
 
@@ -158,7 +159,7 @@ async def test_a_retry_past_the_deadline(make_timed: MakeApp, clock: ManualClock
     assert seen.names(handle.id) == ["Queued", "Started", "Expired", "Dead", "GroupDone"]
 
 
-async def test_a_deferral_past_the_deadline(make_timed: MakeApp, clock: ManualClock) -> None:
+async def test_a_deferral_past_the_deadline_expires_at_once(make_timed: MakeApp, clock: ManualClock) -> None:
     """§5."""
 
     @work(name="later")
@@ -171,8 +172,8 @@ async def test_a_deferral_past_the_deadline(make_timed: MakeApp, clock: ManualCl
         assert (await failure(handle.result(PATIENCE))).reason == "expired"
 
 
-async def test_still_running_at_the_deadline(make_app: MakeApp) -> None:
-    """A23: the handler is cancelled with reason `deadline`; dead: expired, no retry."""
+async def test_a_handler_that_runs_at_the_deadline_is_cancelled(make_app: MakeApp) -> None:
+    """A23: The interrupt's reason is `deadline`. The item is expired and not retried."""
     reasons: list[object] = []
     seen = Seen()
 
@@ -191,8 +192,8 @@ async def test_still_running_at_the_deadline(make_app: MakeApp) -> None:
     assert reasons == ["deadline"]
 
 
-async def test_a_result_after_the_deadline_does_not_count(make_app: MakeApp) -> None:
-    """A23: a handler that swallows its cancellation is expired all the same."""
+async def test_a_result_after_the_deadline_is_ignored(make_app: MakeApp) -> None:
+    """A23: A handler that swallows its cancellation is expired too."""
 
     @work(name="stubborn")
     async def stubborn() -> str:
@@ -208,8 +209,8 @@ async def test_a_result_after_the_deadline_does_not_count(make_app: MakeApp) -> 
         assert (await handle.state()).result is None
 
 
-async def test_children_have_no_deadline_of_their_parents(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§4: a child outlives its parent's deadline."""
+async def test_children_do_not_inherit_the_deadline(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§4: A child outlives its parent's deadline."""
 
     @work(name="child")
     async def child() -> int:
@@ -227,8 +228,8 @@ async def test_children_have_no_deadline_of_their_parents(make_timed: MakeApp, c
         assert await handle.group(PATIENCE) == 1
 
 
-async def test_what_waits_for_others_expires_too(make_app: MakeApp) -> None:
-    """§17: `after` an id that never comes waits until its deadline."""
+async def test_a_blocked_item_expires(make_app: MakeApp) -> None:
+    """§17: An item that waits for an unknown id waits until its deadline."""
 
     @work(name="waits")
     async def waits() -> None: ...
@@ -243,8 +244,9 @@ async def test_what_waits_for_others_expires_too(make_app: MakeApp) -> None:
 # ---------------------------------------------------------------------------------------- threads, processes
 
 
-async def test_a_thread_keeps_its_slot_until_it_ends(make_app: MakeApp) -> None:
-    """§5: it cannot be stopped: its late settlement is refused, and its slot stays taken."""
+async def test_a_timed_out_thread_counts_as_running_until_it_ends(make_app: MakeApp) -> None:
+    """§5: A thread cannot be stopped. Its late settlement is refused, and the next item waits for a free
+    thread."""
     release, started = threading.Event(), threading.Event()
     ran: list[str] = []
 
@@ -269,8 +271,8 @@ async def test_a_thread_keeps_its_slot_until_it_ends(make_app: MakeApp) -> None:
         assert (await first.state()).status == "dead"
 
 
-async def test_a_thread_past_its_deadline(make_app: MakeApp) -> None:
-    """§5: settled at the deadline, whatever the thread does; it can see why."""
+async def test_a_threads_item_is_settled_at_its_deadline(make_app: MakeApp) -> None:
+    """§5: The thread goes on. It can read the reason of the interrupt."""
     release = threading.Event()
     reasons: list[object] = []
 
@@ -305,17 +307,17 @@ def double_in_process(n: int) -> int:
     return 2 * n
 
 
-async def test_a_process_runs_elsewhere(make_app: MakeApp) -> None:
-    """§1: `run_in="process"`."""
+async def test_run_in_process_returns_the_result(make_app: MakeApp) -> None:
+    """§1."""
     async with make_app(double_in_process, processes=1) as app:
         assert await app.enqueue(double_in_process(4)).result(PATIENCE) == 8
 
 
 @pytest.mark.parametrize("how", ["timeout", "expires_in"])
-async def test_a_process_is_killed(
+async def test_a_process_is_killed_at_its_timeout_and_deadline(
     make_app: MakeApp, tmp_path_factory: pytest.TempPathFactory, how: str
 ) -> None:
-    """§5: at its timeout and at its deadline; nothing of it goes on."""
+    """§5: The handler does not go on."""
     marker = tmp_path_factory.mktemp("process") / "marker"
     options = {how: 1.5 if how == "expires_in" else 0.3}
     async with make_app(sleep_in_process, processes=1) as app:

@@ -1,4 +1,4 @@
-"""Items that wait for others, and gates as works of their own (SPEC §7, §17)."""
+"""Items that wait for other items, and dependencies as works (SPEC §7, §17)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import (
     Abort,
     Context,
@@ -36,6 +36,7 @@ async def bad() -> int:
 
 @work
 async def total(ctx: Context) -> int:
+    """Adds up the results of its dependencies, and skips errors."""
     return sum(
         each for each in await ctx.results(ctx.dependencies, return_exceptions=True) if each in range(99)
     )
@@ -45,30 +46,31 @@ async def total(ctx: Context) -> int:
 
 
 async def test_after_waits_without_polling(make_app: MakeApp) -> None:
-    """§7: stored `blocked`, released by the settlement that satisfies it; `Released` says so."""
-    gate, seen = Gate(), Seen()
+    """§7: The item is stored `blocked`, and the settlement of its dependency releases it. The event is
+    `Released`."""
+    barrier, seen = Barrier(), Seen()
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 4
 
-    # It is woken, not polled: a poll would come much later than this test ends.
+    # A wake-up starts it. The poll would come long after the end of this test.
     async with make_app(held, total, on_event=seen, poll_interval=30) as app:
         first = await app.enqueue(held())
         last = await app.enqueue(total(), after=first)
-        await gate.reached()
+        await barrier.reached()
         state = await last.state()
         assert (state.status, state.after) == ("blocked", (first.id,))
-        gate.go.set()
+        barrier.go.set()
         assert await last.result(PATIENCE) == 4
         assert seen.names(last.id) == ["Queued", "Released", "Started", "Succeeded", "GroupDone"]
         (released,) = seen.of(Released)
         assert (released.id, released.dependencies) == (last.id, (first.id,))
 
 
-async def test_after_what_has_ended_runs_at_once(make_app: MakeApp) -> None:
-    """§7: works, handles and ids."""
+async def test_after_ended_items_it_runs_at_once(make_app: MakeApp) -> None:
+    """§7: For works, handles and ids."""
     async with make_app(value, total) as app:
         one = value(1)
         await app.enqueue(one).result(PATIENCE)
@@ -79,8 +81,8 @@ async def test_after_what_has_ended_runs_at_once(make_app: MakeApp) -> None:
         assert await app.enqueue(total(), after=[one, two, three.id]).result(PATIENCE) == 6
 
 
-async def test_after_ids_that_are_not_yet_submitted(make_app: MakeApp) -> None:
-    """§7: it waits, is shown, and goes on when they come."""
+async def test_after_unknown_ids_it_waits_until_they_are_submitted(make_app: MakeApp) -> None:
+    """§7: `waiting_for` shows the ids."""
     async with make_app(value, total) as app:
         first = value(7)
         last = await app.enqueue(total(), after=[first])
@@ -100,8 +102,10 @@ async def test_after_ids_that_are_not_yet_submitted(make_app: MakeApp) -> None:
         (at_least(3, of="done"), 3),
     ],
 )
-async def test_conditions(make_app: MakeApp, when: Any, expected: int | None) -> None:
-    """§7: of two successes and a death."""
+async def test_when_decides_after_two_successes_and_a_death(
+    make_app: MakeApp, when: Any, expected: int | None
+) -> None:
+    """§7."""
     async with make_app(value, bad, total) as app:
         works = [value(1), value(2), bad()]
         last = await app.enqueue(total(), after=works, when=when)
@@ -114,24 +118,24 @@ async def test_conditions(make_app: MakeApp, when: Any, expected: int | None) ->
 
 
 async def test_at_least_does_not_wait_for_the_rest(make_app: MakeApp) -> None:
-    """§7: `at_least(2)` of three, the third still running."""
-    gate = Gate()
+    """§7: `at_least(2)` of three, and the third still runs."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 50
 
     async with make_app(value, held, total) as app:
         works = [value(1), value(2), held()]
         last = await app.enqueue(total(), after=works, when=at_least(2))
         await app.enqueue_many(works)
-        await gate.reached()
+        await barrier.reached()
         assert await last.result(PATIENCE) == 3
-        gate.go.set()
+        barrier.go.set()
 
 
-async def test_a_cancelled_one_is_done_and_no_success(make_app: MakeApp) -> None:
+async def test_a_cancelled_dependency_is_done_but_not_a_success(make_app: MakeApp) -> None:
     """§17."""
     async with make_app(value, total) as app:
         first = await app.enqueue(value(1), delay=60)
@@ -143,7 +147,7 @@ async def test_a_cancelled_one_is_done_and_no_success(make_app: MakeApp) -> None
 
 
 async def test_cycles_are_refused(make_app: MakeApp) -> None:
-    """§7, §17: among items submitted together, and by a later submit that closes one."""
+    """§7, §17: Among items that are submitted together, and when a later submit closes the cycle."""
 
     @work(name="chained", options=lambda given: {"after": given["after"]})
     async def chained(after: list[str]) -> None: ...
@@ -159,12 +163,12 @@ async def test_cycles_are_refused(make_app: MakeApp) -> None:
         await app.enqueue(first, after=[second])
     assert set(caught.value.ids) == {first.id, second.id}
     assert await app.get([first.id, looped.id]) == [None, None]
-    # Without the wait it is welcome.
+    # Without the dependency it is accepted.
     await app.enqueue(first)
 
 
-async def test_delay_counts_from_submit(make_app: MakeApp) -> None:
-    """§7: both must hold: what it waits for, and its time."""
+async def test_an_item_waits_for_its_dependency_and_its_delay(make_app: MakeApp) -> None:
+    """§7: The delay counts from submit."""
     async with make_app(value, total) as app:
         first = await app.enqueue(value(1))
         await first.result(PATIENCE)
@@ -174,8 +178,8 @@ async def test_delay_counts_from_submit(make_app: MakeApp) -> None:
         assert await last.result(PATIENCE) == 1
 
 
-async def test_many_to_one_and_one_to_many(make_app: MakeApp) -> None:
-    """§7: 100 before one, and 100 after that."""
+async def test_one_item_after_100_and_100_after_one(make_app: MakeApp) -> None:
+    """§7."""
     async with make_app(value, total) as app:
         works = [value(1) for _ in range(100)]
         middle = total()
@@ -193,45 +197,45 @@ async def test_many_to_one_and_one_to_many(make_app: MakeApp) -> None:
 
 
 async def test_a_dependency_queues_its_works(make_app: MakeApp) -> None:
-    """T50, §7: a gate as a Work of its own; the works join its group, and see what they waited for."""
+    """T50, §7: The works join the group of the dependency. They see the items that they waited for."""
     seen = Seen()
     async with make_app(value, total, on_event=seen) as app:
         works = [value(1), value(2)]
         after = total()
-        gate = await app.enqueue(dependency(on=works, queue=after), workflow="w")
-        assert (await gate.state()).status == "blocked"
+        handle = await app.enqueue(dependency(on=works, queue=after), workflow="w")
+        assert (await handle.state()).status == "blocked"
         assert await app.get([after.id]) == [None]
         await app.enqueue_many(works)
-        assert await gate.group(PATIENCE) == 3
-        assert await gate.result(PATIENCE) is None
+        assert await handle.group(PATIENCE) == 3
+        assert await handle.result(PATIENCE) is None
         state = await app.handle(after.id).state()
-        assert (state.parent, state.group_id, state.workflow) == (gate.id, gate.id, "w")
+        assert (state.parent, state.group_id, state.workflow) == (handle.id, handle.id, "w")
         assert state.after == tuple(each.id for each in works)
-        assert len(seen.of(Succeeded, gate.id)) == 1
+        assert len(seen.of(Succeeded, handle.id)) == 1
 
 
-async def test_a_dependency_that_cannot_be_met(make_app: MakeApp) -> None:
-    """A3: dead, at once, and its works are never queued."""
+async def test_a_dependency_that_cannot_be_met_is_dead_at_once(make_app: MakeApp) -> None:
+    """A3: Its works are never queued."""
     async with make_app(value, bad) as app:
         never = value(1)
-        gate = await app.enqueue(dependency(on=[await app.enqueue(bad())], queue=[never]))
-        error = await failure(gate.group(PATIENCE))
+        handle = await app.enqueue(dependency(on=[await app.enqueue(bad())], queue=[never]))
+        error = await failure(handle.group(PATIENCE))
         assert isinstance(error, GroupFailed)
         assert error.reason == "unsatisfiable"
         assert await app.get([never.id]) == [None]
 
 
-async def test_a_dependency_times_out(make_app: MakeApp) -> None:
-    """T50: 30 ms for an id that never comes: dead, no dependents, and waiting for it ends."""
+async def test_a_dependency_expires_after_its_timeout(make_app: MakeApp) -> None:
+    """T50: 30 ms for an unknown id. It is dead, its works are not queued, and its waiter gets an error."""
     async with make_app(value) as app:
         never = value(1)
-        gate = await app.enqueue(dependency(on="missing", queue=never, timeout=0.03))
-        assert (await failure(gate.group(PATIENCE))).reason == "expired"
+        handle = await app.enqueue(dependency(on="missing", queue=never, timeout=0.03))
+        assert (await failure(handle.group(PATIENCE))).reason == "expired"
         assert await app.get([never.id]) == [None]
 
 
-async def test_a_dependency_needs_no_types_to_open(make_app: MakeApp) -> None:
-    """§7: any worker opens it, with the options that its works had where it was enqueued."""
+async def test_any_worker_can_queue_the_works_of_a_dependency(make_app: MakeApp) -> None:
+    """§7: A worker without the types queues the works, with the options that they had at enqueue."""
 
     @work(name="rare", queue="rare", priority=5, lane="slow")
     async def rare(n: int) -> int:
@@ -240,17 +244,17 @@ async def test_a_dependency_needs_no_types_to_open(make_app: MakeApp) -> None:
     producer = make_app(rare, value)
     async with make_app(value, accept=lambda info: info.type != "treadle.dependency") as opener:
         first, last = value(1), rare(9)
-        gate = await producer.enqueue(dependency(on=first, queue=last, when="all_done"))
+        handle = await producer.enqueue(dependency(on=first, queue=last, when="all_done"))
         await producer.enqueue(first)
-        assert await opener.handle(gate.id).result(PATIENCE) is None
+        assert await opener.handle(handle.id).result(PATIENCE) is None
         state = await producer.handle(last.id).state()
         assert (state.status, state.queue, state.priority, state.lane) == ("ready", "rare", 5, "slow")
     async with make_app(rare):
         assert await producer.handle(last.id).result(PATIENCE) == 9
 
 
-async def test_a_dependency_inside_a_flow(make_app: MakeApp) -> None:
-    """§7: `ctx.queue` takes it; behind a `.next` it would wait for something else: refused."""
+async def test_ctx_queue_takes_a_dependency_and_next_refuses_it(make_app: MakeApp) -> None:
+    """§7: After `.next` it would wait for something else."""
     first = value(5)
 
     @work(name="flow")
@@ -268,8 +272,8 @@ async def test_a_dependency_inside_a_flow(make_app: MakeApp) -> None:
         assert "dependency" in error.error
 
 
-async def test_what_a_dependency_refuses() -> None:
-    """§7: where it is written."""
+async def test_bad_arguments_of_a_dependency_are_refused_at_once() -> None:
+    """§7."""
     with pytest.raises(InputError, match="at_least"):
         dependency(on=["a"], queue=value(1), when=at_least(2))
     with pytest.raises(TypeError, match="dependency"):
@@ -278,8 +282,8 @@ async def test_what_a_dependency_refuses() -> None:
         dependency(on=[None], queue=value(1))  # type: ignore[list-item]
 
 
-def test_condition_met_is_the_rule() -> None:
-    """T50: the truth table."""
+def test_condition_met_truth_table() -> None:
+    """T50."""
     assert condition_met("all_success", ["success", "success"])
     assert not condition_met("all_success", ["success", "dead"])
     assert condition_met("all_done", ["success", "dead", "cancelled"])
@@ -290,12 +294,12 @@ def test_condition_met_is_the_rule() -> None:
     assert condition_met("all_success", [])
 
 
-async def test_a_gate_takes_no_slot(make_app: MakeApp) -> None:
-    """§7: gates are counted among what waits, not among what runs."""
+async def test_dependencies_do_not_count_as_running(make_app: MakeApp) -> None:
+    """§7: They count as blocked."""
     app: Treadle = make_app(value)
     async with app:
-        gates = [dependency(on=f"missing-{n}", queue=value(n)) for n in range(50)]
-        await app.enqueue_many(gates)
+        works = [dependency(on=f"missing-{n}", queue=value(n)) for n in range(50)]
+        await app.enqueue_many(works)
         assert await app.enqueue(value(1)).result(PATIENCE) == 1
         await until(lambda: not app.active())
         assert [count.count for count in await app.counts() if count.status == "blocked"] == [50]

@@ -1,4 +1,4 @@
-"""Doers at work: bounds, orders, limits of the fleet, doers of one's own (SPEC §6, §17)."""
+"""Doers in a running worker: bounds, order, fleet limits, and doers of the user (SPEC §6, §17)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until
 from treadle import Treadle, UnsupportedError, work
 from treadle.doers import balanced, concurrency, oldest, priority, rate_limited, unlimited
 
@@ -17,12 +17,12 @@ Task = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Crowd:
-    """A handler that lets one run after the other, and remembers who did."""
+    """A type whose handlers wait at a barrier. It records their order and how many ran at once."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
         self.running = self.peak = 0
-        self.gate = Gate()
+        self.barrier = Barrier()
 
     def type(self, **options: Any) -> Any:
         @work(name="crowd", **options)
@@ -31,7 +31,7 @@ class Crowd:
             self.running += 1
             self.peak = max(self.peak, self.running)
             try:
-                await self.gate.passing()
+                await self.barrier.wait()
             finally:
                 self.running -= 1
             return name
@@ -44,21 +44,21 @@ async def finished(handles: list[Any]) -> None:
         await handle.result(PATIENCE)
 
 
-async def test_unlimited(make_app: MakeApp) -> None:
-    """§6: the default: all that there is, at once."""
+async def test_unlimited_runs_everything_at_once(make_app: MakeApp) -> None:
+    """§6: It is the default."""
     crowd = Crowd()
     type_ = crowd.type()
     async with make_app(type_, doer=unlimited()) as app:
         handles = await app.enqueue_many([type_(str(n)) for n in range(50)])
         await until(lambda: crowd.running == 50)
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
 
 
 @pytest.mark.parametrize("doer", [balanced, priority, oldest])
 @pytest.mark.parametrize("where", ["app", "type"])
-async def test_at_most_so_many(make_app: MakeApp, doer: Any, where: str) -> None:
-    """T28, §6: app-wide, or per type; all of them run in the end."""
+async def test_a_doer_limits_how_many_run_at_once(make_app: MakeApp, doer: Any, where: str) -> None:
+    """T28, §6: For the app or for one type. All items run in the end."""
     crowd = Crowd()
     type_ = crowd.type(**({"doer": doer(3)} if where == "type" else {}))
     async with make_app(type_, **({"doer": doer(3)} if where == "app" else {})) as app:
@@ -66,64 +66,65 @@ async def test_at_most_so_many(make_app: MakeApp, doer: Any, where: str) -> None
         await until(lambda: crowd.running == 3)
         await asyncio.sleep(0.05)
         assert crowd.running == 3
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
     assert crowd.peak == 3
     assert sorted(crowd.order) == sorted(map(str, range(10)))
 
 
-async def test_priority_first(make_app: MakeApp) -> None:
-    """T29, A21: a priority-100 item behind 100 others of its lane starts first; then by age."""
+async def test_the_priority_doer_starts_the_highest_priority_first(make_app: MakeApp) -> None:
+    """T29, A21: An item with priority 100 starts before 100 older items of its lane. Equal priorities
+    start by age."""
     crowd = Crowd()
     type_ = crowd.type()
     async with make_app(type_, doer=priority(1)) as app:
         handles = [await app.enqueue(type_("running"))]
-        await crowd.gate.reached()
+        await crowd.barrier.reached()
         handles += await app.enqueue_many([type_(f"low {n}") for n in range(100)])
         handles.append(await app.enqueue(type_("urgent"), priority=100))
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
     assert crowd.order == ["running", "urgent", *(f"low {n}" for n in range(100))]
 
 
-async def test_oldest_first(make_app: MakeApp) -> None:
-    """T29: whatever the priority says, among what the doer holds."""
+async def test_the_oldest_doer_ignores_priorities(make_app: MakeApp) -> None:
+    """T29: Among the items that the doer has."""
     crowd = Crowd()
     type_ = crowd.type()
     async with make_app(type_, doer=oldest(1, buffer=10)) as app:
         handles = [await app.enqueue(type_("running"))]
-        await crowd.gate.reached()
+        await crowd.barrier.reached()
         for n in range(3):
             handles.append(await app.enqueue(type_(str(n)), priority=n))
         await until(lambda: len(app.active()) == 4)
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
     assert crowd.order == ["running", "0", "1", "2"]
 
 
-async def test_lanes_take_turns(make_app: MakeApp) -> None:
-    """T30, §6: lane b's first item starts in the first rotation, however deep lane a is."""
+async def test_lanes_are_served_in_rotation(make_app: MakeApp) -> None:
+    """T30, §6: The first item of lane b starts in the first rotation, although lane a has many items."""
     crowd = Crowd()
     type_ = crowd.type()
     async with make_app(type_, doer=balanced(2)) as app:
         handles = await app.enqueue_many([type_(f"a{n}") for n in range(30)], lane="a")
         await until(lambda: crowd.running == 2)
         handles += await app.enqueue_many([type_("b0"), type_("b1")], lane="b")
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
     assert crowd.order.index("b0") <= 3
     assert crowd.order.index("b1") <= 5
 
 
-async def test_tenants_take_turns(make_app: MakeApp) -> None:
-    """A21, §6: tenant b's first item behind hundreds of a's starts in the next claim."""
+async def test_tenants_are_served_in_rotation(make_app: MakeApp) -> None:
+    """A21, §6: The first item of tenant b starts in the next claim, although tenant a has 200 items."""
     crowd = Crowd()
     type_ = crowd.type()
     async with make_app(type_, doer=priority(1)) as app:
         handles = await app.tenant("a").enqueue_many([type_(f"a{n}") for n in range(200)])
-        await crowd.gate.reached()
+        await crowd.barrier.reached()
         handles.append(await app.tenant("b").enqueue(type_("b")))
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         await finished(handles)
     assert crowd.order.index("b") <= 2
 
@@ -152,10 +153,10 @@ async def test_types_with_and_without_a_doer(make_app: MakeApp) -> None:
 
     async with make_app(limited, free, doer=priority(2)) as app:
         held = await app.enqueue_many([limited("1"), limited("2")])
-        await own.gate.reached()
+        await own.barrier.reached()
         await finished(await app.enqueue_many([free(str(n)) for n in range(5)]))
         assert own.running == 1
-        own.gate.go.set()
+        own.barrier.go.set()
         await finished(held)
     assert own.peak == 1
 
@@ -163,8 +164,8 @@ async def test_types_with_and_without_a_doer(make_app: MakeApp) -> None:
 # -------------------------------------------------------------------------------------------- fleet limits
 
 
-async def test_a_rate_holds_across_the_fleet(make_app: MakeApp) -> None:
-    """T32, §6: three per window, on two workers; none is lost."""
+async def test_a_rate_limit_holds_across_the_fleet(make_app: MakeApp) -> None:
+    """T32, §6: Three per window on two workers. Every item runs."""
     starts: list[float] = []
 
     def limited() -> Any:
@@ -179,22 +180,22 @@ async def test_a_rate_holds_across_the_fleet(make_app: MakeApp) -> None:
     async with make_app(first) as app, make_app(second):
         handles = await app.enqueue_many([first(n) for n in range(7)])
         assert [await handle.result(PATIENCE) for handle in handles] == list(range(7))
-    # In any 0.3 s there are at most as many starts as two windows that meet can hold.
+    # In any 0.3 s there are at most as many starts as two adjacent windows allow.
     assert starts[6] - starts[0] >= 0.3
     for n in range(len(starts) - 6):
         assert starts[n + 6] - starts[n] >= 0.25
 
 
-async def test_a_concurrency_holds_across_the_fleet(make_app: MakeApp) -> None:
-    """§6: `concurrency(2)`: two at once, on two workers together, which may well be in one process."""
+async def test_a_concurrency_limit_holds_across_the_fleet(make_app: MakeApp) -> None:
+    """§6: `concurrency(2)` allows two at once on two workers together. Both workers may be in one process."""
     running, peak = [0], [0]
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="limited", doer=concurrency(2))
     async def limited(n: int) -> int:
         running[0] += 1
         peak[0] = max(peak[0], running[0])
-        await gate.passing()
+        await barrier.wait()
         running[0] -= 1
         return n
 
@@ -202,16 +203,16 @@ async def test_a_concurrency_holds_across_the_fleet(make_app: MakeApp) -> None:
         handles = await app.enqueue_many([limited(n) for n in range(6)])
         await until(lambda: running[0] == 2)
         await asyncio.sleep(0.1)
-        gate.go.set()
+        barrier.go.set()
         await finished(handles)
     assert peak[0] == 2
 
 
 async def test_one_at_a_time_per_lane(make_app: MakeApp) -> None:
-    """§6: `concurrency(1, per="lane")`: in each lane one after the other, lanes side by side."""
+    """§6: `concurrency(1, per="lane")` runs one item of each lane at a time. Lanes run at the same time."""
     running: dict[str, int] = {"a": 0, "b": 0}
     peak = [0]
-    together = Gate()
+    together = Barrier()
 
     @work(name="laned", doer=concurrency(1, per="lane"))
     async def laned(lane: str) -> None:
@@ -219,7 +220,7 @@ async def test_one_at_a_time_per_lane(make_app: MakeApp) -> None:
         peak[0] = max(peak[0], running[lane])
         if running["a"] and running["b"]:
             together.go.set()
-        await together.passing()
+        await together.wait()
         running[lane] -= 1
 
     async with make_app(laned) as app:
@@ -229,7 +230,7 @@ async def test_one_at_a_time_per_lane(make_app: MakeApp) -> None:
 
 
 async def test_limits_need_a_store_that_has_them(make_app: MakeApp) -> None:
-    """§6: refused at the start, not later."""
+    """§6: The start of the app is refused."""
     app: Treadle = make_app(doer=rate_limited(1))
     await app.connect()
     app.backend.capabilities = app.backend.capabilities - {"limits"}
@@ -237,11 +238,11 @@ async def test_limits_need_a_store_that_has_them(make_app: MakeApp) -> None:
         await app.start()
 
 
-# ---------------------------------------------------------------------------------------- one of one's own
+# ------------------------------------------------------------------------------------------- doers of users
 
 
 class OneByOne:
-    """The least that a doer can be."""
+    """A doer with the three required methods and nothing else."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -266,12 +267,12 @@ class OneByOne:
             await asyncio.wait(set(self._tasks))
 
 
-async def test_a_doer_of_ones_own(make_app: MakeApp) -> None:
-    """§17: three methods; the end of a task is noticed."""
+async def test_a_doer_of_the_user_needs_three_methods(make_app: MakeApp) -> None:
+    """§17: The worker notices the end of each task."""
     crowd, doer = Crowd(), OneByOne()
     type_ = crowd.type()
     async with make_app(type_, doer=doer, poll_interval=5) as app:
-        crowd.gate.go.set()
+        crowd.barrier.go.set()
         handles = await app.enqueue_many([type_(str(n)) for n in range(10)], lane="l", priority=3)
         await finished(handles)
     assert crowd.peak == 1
@@ -279,7 +280,7 @@ async def test_a_doer_of_ones_own(make_app: MakeApp) -> None:
 
 
 async def test_a_doer_that_raises_gives_the_lease_back(make_app: MakeApp) -> None:
-    """§17: reported; the attempt is not counted."""
+    """§17: The error is reported, and the attempt is not counted."""
     doer, errors = OneByOne(), Errors()
     doer.refuse = 1
 

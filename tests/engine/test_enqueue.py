@@ -1,4 +1,4 @@
-"""Enqueuing: its forms, its options and who wins, handles (SPEC §4)."""
+"""Enqueuing: its forms, its options and their precedence (SPEC §4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def add(a: int, b: int = 0) -> int:
 
 
 async def test_a_handle_is_durable_when_it_is_returned(make_app: MakeApp) -> None:
-    """§4: the item is in the store, whether or not a worker runs."""
+    """§4: The item is in the store, with or without a running worker."""
     app = make_app(add)
     handle = await app.enqueue(add(1, 2))
     state = await handle.state()
@@ -41,8 +41,8 @@ async def test_a_handle_is_durable_when_it_is_returned(make_app: MakeApp) -> Non
     assert (handle.id, handle.group_id, handle.existing) == (state.id, state.group_id, False)
 
 
-async def test_by_name_the_arguments_are_checked(make_app: MakeApp) -> None:
-    """§4, §1: `InputError` naming the parameter."""
+async def test_enqueue_by_name_checks_the_arguments(make_app: MakeApp) -> None:
+    """§4, §1: The InputError names the parameter."""
     app = make_app(add)
     with pytest.raises(InputError, match="a"):
         app.enqueue("math.add", {"b": 1})
@@ -52,8 +52,8 @@ async def test_by_name_the_arguments_are_checked(make_app: MakeApp) -> None:
         app.enqueue("math.add", {"a": "one"})
 
 
-async def test_an_unknown_name(make_app: MakeApp) -> None:
-    """§4: `UnknownWorkError` naming the close ones."""
+async def test_enqueue_by_an_unknown_name_suggests_similar_names(make_app: MakeApp) -> None:
+    """§4: UnknownWorkError."""
     app = make_app(add)
     with pytest.raises(UnknownWorkError, match=r"math\.add"):
         app.enqueue("math.ad", {"a": 1})
@@ -62,7 +62,7 @@ async def test_an_unknown_name(make_app: MakeApp) -> None:
 
 
 async def test_enqueue_many_is_one_step(make_app: MakeApp) -> None:
-    """§4, §17: one group each; all or nothing."""
+    """§4, §17: Each item has its own group. All are stored or none."""
     async with make_app(add) as app:
         handles = await app.enqueue_many([add(n) for n in range(5)])
         assert [await handle.result(PATIENCE) for handle in handles] == list(range(5))
@@ -74,8 +74,8 @@ async def test_enqueue_many_is_one_step(make_app: MakeApp) -> None:
         assert await app.enqueue_many([]) == []
 
 
-async def test_one_work_twice(make_app: MakeApp) -> None:
-    """§4: `DuplicateIdError`."""
+async def test_enqueuing_one_work_twice_is_refused(make_app: MakeApp) -> None:
+    """§4: DuplicateIdError."""
     async with make_app(add) as app:
         one = add(1)
         await app.enqueue(one).result(PATIENCE)
@@ -85,8 +85,8 @@ async def test_one_work_twice(make_app: MakeApp) -> None:
             await app.enqueue(one).result(PATIENCE)
 
 
-async def test_an_enqueue_that_nobody_awaits_warns(make_app: MakeApp) -> None:
-    """§4: and submits nothing, as coroutines do."""
+async def test_enqueue_without_await_warns(make_app: MakeApp) -> None:
+    """§4: It submits nothing, as a coroutine that is not awaited does nothing."""
     app = make_app(add)
     one = add(1)
     with pytest.warns(RuntimeWarning, match="never awaited"):
@@ -94,8 +94,8 @@ async def test_an_enqueue_that_nobody_awaits_warns(make_app: MakeApp) -> None:
     assert await app.get([one.id]) == [None]
 
 
-async def test_options_computed_that_raise(make_app: MakeApp) -> None:
-    """§4: what `options(input)` raises, enqueue raises; nothing is stored."""
+async def test_enqueue_raises_what_computed_options_raise(make_app: MakeApp) -> None:
+    """§4: Nothing is stored."""
 
     @work(name="computed", options=lambda given: {"priority": 1 // given["n"]})
     async def computed(n: int) -> None: ...
@@ -110,8 +110,9 @@ async def test_options_computed_that_raise(make_app: MakeApp) -> None:
 # ------------------------------------------------------------------------------------------- client, worker
 
 
-async def test_client_and_worker_stand_alone(store: MakeBackend) -> None:
-    """§4: `Client(backend, work=)` submits, `Worker(client)` runs; a client waits for what others run."""
+async def test_client_and_worker_work_without_an_app(store: MakeBackend) -> None:
+    """§4: `Client(backend, work=)` submits and `Worker(client)` runs. A client waits for items that other
+    processes run."""
     producer = Client(store(), work=[add])
     consumer = Client(store(), work=[add], poll_interval=0.05, lease=5)
     async with producer, consumer, Worker(consumer, id="w-1"):
@@ -122,7 +123,7 @@ async def test_client_and_worker_stand_alone(store: MakeBackend) -> None:
 
 
 async def test_a_declared_type_is_enqueued_without_its_handler(store: MakeBackend) -> None:
-    """§1: the handler is on the worker's side only."""
+    """§1: Only the worker has the handler."""
 
     def signature(a: int, b: int) -> int: ...
 
@@ -138,7 +139,7 @@ async def test_a_declared_type_is_enqueued_without_its_handler(store: MakeBacken
 
 
 async def test_app_work_defines_and_registers(make_app: MakeApp) -> None:
-    """§4: `@app.work`, `app.register(types or modules)`, `app.types`; also while it runs."""
+    """§4: `@app.work`, `app.register(types or modules)` and `app.types`, also while the app runs."""
     app = make_app()
 
     @app.work(name="twice")
@@ -165,8 +166,8 @@ async def test_app_work_defines_and_registers(make_app: MakeApp) -> None:
 # ----------------------------------------------------------------------------------------- options, in order
 
 
-async def test_precedence(make_app: MakeApp) -> None:
-    """§4: enqueue > options(input) > type > app > default; `retry` merges field by field."""
+async def test_precedence_of_options(make_app: MakeApp) -> None:
+    """§4: enqueue > options(input) > type > app > default. `retry` merges field by field."""
 
     def computed(input: dict[str, int]) -> Options:
         return {"lane": "computed", "queue": "computed"} if input["n"] else {}
@@ -193,8 +194,8 @@ async def test_precedence(make_app: MakeApp) -> None:
     ]
 
 
-async def test_a_delay_at_enqueue_beats_a_computed_instant(make_app: MakeApp) -> None:
-    """§4: and `run_at` wins over `delay`, `deadline` over `expires_in`, within one level."""
+async def test_a_delay_at_enqueue_wins_over_a_computed_run_at(make_app: MakeApp) -> None:
+    """§4: Within one level `run_at` wins over `delay`, and `deadline` wins over `expires_in`."""
     far = datetime.now(UTC) + timedelta(days=9)
 
     @work(name="later", options=lambda _: {"run_at": far, "deadline": far})
@@ -213,8 +214,8 @@ async def test_a_delay_at_enqueue_beats_a_computed_instant(make_app: MakeApp) ->
     assert (state.due_at, state.deadline) == (far.timestamp(), far.timestamp())
 
 
-async def test_run_at_and_delay_hold_it_back(make_app: MakeApp) -> None:
-    """T20: not before; an instant that has passed runs at once."""
+async def test_run_at_and_delay_postpone_the_start(make_app: MakeApp) -> None:
+    """T20: An instant in the past starts at once."""
     started: list[float] = []
 
     @work(name="timed")
@@ -245,8 +246,8 @@ async def test_run_at_and_delay_hold_it_back(make_app: MakeApp) -> None:
         {"timeout": 0},
     ],
 )
-async def test_bad_options_are_refused_where_they_are_written(options: dict[str, object]) -> None:
-    """§4: before anything is stored, by name."""
+async def test_bad_options_are_refused_by_name(options: dict[str, object]) -> None:
+    """§4: Before anything is stored."""
     with pytest.raises(InputError, match=next(iter(options))):
         Treadle().enqueue(add(1), **options)  # type: ignore[call-overload]
 
@@ -257,8 +258,8 @@ async def test_an_unknown_option_is_a_type_error() -> None:
         Treadle().enqueue(add(1), prioritty=1)  # type: ignore[call-overload]
 
 
-def test_heartbeat_must_fit_the_lease() -> None:
-    """§4: more than lease/2 is a `ValueError`."""
+def test_a_heartbeat_over_half_the_lease_is_refused() -> None:
+    """§4: ValueError."""
     with pytest.raises(ValueError, match="heartbeat"):
         Treadle(lease=10, heartbeat=6)
     Treadle(lease=10, heartbeat=5)
@@ -268,8 +269,8 @@ def test_heartbeat_must_fit_the_lease() -> None:
 # -------------------------------------------------------------------------------------------- skip the queue
 
 
-async def test_skip_queue_runs_here_at_once(make_app: MakeApp) -> None:
-    """T34: the first attempt needs no claim; a retry comes through the queue."""
+async def test_skip_queue_runs_the_first_attempt_without_a_claim(make_app: MakeApp) -> None:
+    """T34: A retry comes from the queue."""
     attempts: list[int] = []
 
     @work(name="quick", skip_queue=True, retry=Retry(base=0))
@@ -286,8 +287,8 @@ async def test_skip_queue_runs_here_at_once(make_app: MakeApp) -> None:
     assert attempts == [1, 1, 2]
 
 
-async def test_skip_queue_where_it_cannot(make_app: MakeApp) -> None:
-    """§17, A11: without a local worker, or with delay or after, it is stored normally."""
+async def test_skip_queue_stores_normally_when_it_cannot_run_at_once(make_app: MakeApp) -> None:
+    """§17, A11: Without a local worker, with a delay, or with dependencies."""
     app = make_app(add)
     handle = await app.enqueue(add(1), skip_queue=True)
     assert (await handle.state()).status == "ready"

@@ -1,4 +1,4 @@
-"""Events: their order, what they carry, and hooks that raise (SPEC §13)."""
+"""Events: their order, their fields, and hooks that raise (SPEC §13)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Errors, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Defer, Result, Retry, Treadle, work
 from treadle.errors import StoreUnavailable
 from treadle.events import (
@@ -36,8 +36,8 @@ async def value(n: int) -> int:
     return n
 
 
-async def test_a_success(make_app: MakeApp) -> None:
-    """§13: each with id, type, group_id, tenant, attempt, parent, dependencies, at."""
+async def test_events_of_a_success(make_app: MakeApp) -> None:
+    """§13: Each has id, type, group_id, tenant, attempt, parent, dependencies and at."""
     seen = Seen()
     async with make_app(value, on_event=seen) as app:
         before = time.time()
@@ -54,8 +54,8 @@ async def test_a_success(make_app: MakeApp) -> None:
     assert [event.result for event in (*seen.of(Succeeded), *seen.of(GroupDone))] == [5, 5]
 
 
-async def test_a_retry_and_a_death(make_app: MakeApp) -> None:
-    """§13: `Failed(will_retry=True)`; at a death `Failed(will_retry=False)`, then `Dead`."""
+async def test_events_of_a_retry_and_a_death(make_app: MakeApp) -> None:
+    """§13: `Failed(will_retry=True)`. At the death `Failed(will_retry=False)`, then `Dead`."""
     seen = Seen()
     error = LookupError("no")
 
@@ -74,7 +74,7 @@ async def test_a_retry_and_a_death(make_app: MakeApp) -> None:
     assert [event.result for event in seen.of(GroupDone)] == [None]
 
 
-async def test_a_deferral(make_app: MakeApp) -> None:
+async def test_events_of_a_deferral(make_app: MakeApp) -> None:
     """§13: `Deferred.run_at`."""
     seen = Seen()
     due: list[float] = []
@@ -92,7 +92,7 @@ async def test_a_deferral(make_app: MakeApp) -> None:
     assert [event.run_at for event in seen.of(Deferred)] == [pytest.approx(due[0], abs=0.001)]
 
 
-async def test_an_abort_by_the_handler(make_app: MakeApp) -> None:
+async def test_events_of_an_abort(make_app: MakeApp) -> None:
     """§13."""
     seen = Seen()
 
@@ -107,8 +107,9 @@ async def test_an_abort_by_the_handler(make_app: MakeApp) -> None:
     assert [event.reason for event in seen.of(Dead)] == ["aborted"]
 
 
-async def test_a_flow(make_app: MakeApp) -> None:
-    """Rule 42: parents succeed, then their children are queued; a next is released; one `GroupDone`, last."""
+async def test_events_of_a_flow(make_app: MakeApp) -> None:
+    """Rule 42: The parent succeeds, then its children are queued. A next work is released. One `GroupDone`
+    comes last."""
     seen = Seen()
     child, after = value(1), value(2)
 
@@ -121,10 +122,10 @@ async def test_a_flow(make_app: MakeApp) -> None:
         await handle.group(PATIENCE)
         await seen.until(GroupDone)
     names = {handle.id: "root", child.id: "child", after.id: "next"}
-    told = [
+    recorded = [
         f"{type(event).__name__} {names[event.id]}" for event in seen.events if isinstance(event, ItemEvent)
     ]
-    assert told == [
+    assert recorded == [
         *("Queued root", "Started root", "Succeeded root", "Queued child", "Queued next"),
         *("Started child", "Succeeded child", "Released next"),
         *("Started next", "Succeeded next", "GroupDone root"),
@@ -134,8 +135,8 @@ async def test_a_flow(make_app: MakeApp) -> None:
     assert seen.of(Started, after.id)[0].dependencies == (child.id,)
 
 
-async def test_a_cancellation(make_app: MakeApp) -> None:
-    """§13: `Cancelled`, and the group is done."""
+async def test_events_of_a_cancellation(make_app: MakeApp) -> None:
+    """§13: `Cancelled`, then `GroupDone`."""
     seen = Seen()
     async with make_app(value, on_event=seen) as app:
         handle = await app.enqueue(value(1), delay=60)
@@ -144,8 +145,8 @@ async def test_a_cancellation(make_app: MakeApp) -> None:
     assert seen.of(Cancelled)[0].attempt == 0
 
 
-async def test_existing_items_are_not_queued_again(make_app: MakeApp) -> None:
-    """§12, §13: a key that answers is no event."""
+async def test_an_existing_key_gives_no_queued_event(make_app: MakeApp) -> None:
+    """§12, §13."""
     seen = Seen()
     app = make_app(value, on_event=seen)
     await app.enqueue(value(1), key="k")
@@ -154,7 +155,7 @@ async def test_existing_items_are_not_queued_again(make_app: MakeApp) -> None:
     assert app.metrics.get("queued") == 1
 
 
-async def test_the_app_first_then_the_type(make_app: MakeApp) -> None:
+async def test_the_apps_hook_is_called_before_the_types_hook(make_app: MakeApp) -> None:
     """§13."""
     order: list[str] = []
 
@@ -174,8 +175,8 @@ async def test_the_app_first_then_the_type(make_app: MakeApp) -> None:
         ]
 
 
-async def test_a_types_hook_alone(make_app: MakeApp) -> None:
-    """§13: without one of the app."""
+async def test_a_type_can_have_a_hook_without_the_app(make_app: MakeApp) -> None:
+    """§13."""
     seen = Seen()
 
     @work(name="own", on_event=seen)
@@ -189,7 +190,7 @@ async def test_a_types_hook_alone(make_app: MakeApp) -> None:
     assert seen.names()[:3] == ["Queued", "Started", "Succeeded"]
 
 
-async def test_workers_come_and_go(make_app: MakeApp) -> None:
+async def test_events_of_a_worker(make_app: MakeApp) -> None:
     """§13."""
     seen = Seen()
     async with make_app(value, worker_id="w-1", on_event=seen):
@@ -199,7 +200,7 @@ async def test_workers_come_and_go(make_app: MakeApp) -> None:
 
 
 async def test_events_cannot_be_changed() -> None:
-    """§13: frozen dataclasses."""
+    """§13: They are frozen dataclasses."""
     event = Expired("id", "type", "group", "tenant", 1, None, (), 0.0, 1.0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.id = "other"  # type: ignore[misc]
@@ -208,8 +209,10 @@ async def test_events_cannot_be_changed() -> None:
 # ------------------------------------------------------------------------------------------ hooks that raise
 
 
-async def test_a_throwing_hook_changes_nothing(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
-    """T54, §13: it is logged, reported as `hook`, and the work goes on."""
+async def test_a_hook_that_raises_changes_nothing(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T54, §13: The error is logged and reported in the phase `hook`. The item goes on."""
     errors = Errors()
 
     def broken(event: Event) -> None:
@@ -228,7 +231,7 @@ async def test_a_throwing_hook_changes_nothing(make_app: MakeApp, caplog: pytest
     assert "on_event failed for Succeeded" in caplog.text
 
 
-async def test_a_throwing_on_error_changes_nothing(make_app: MakeApp) -> None:
+async def test_an_on_error_that_raises_changes_nothing(make_app: MakeApp) -> None:
     """§13."""
 
     def broken(*_: object) -> None:
@@ -241,15 +244,15 @@ async def test_a_throwing_on_error_changes_nothing(make_app: MakeApp) -> None:
 @pytest.mark.parametrize(
     ("verb", "phase"), [("claim", "claim"), ("settle", "settle"), ("beat", "renew"), ("ended", "signal")]
 )
-async def test_what_the_engine_swallows_is_reported(
+async def test_errors_that_the_engine_handles_are_reported(
     make_faulty: MakeApp, faults: Faults, verb: str, phase: str
 ) -> None:
-    """T38, T39, T54, §13: by its phase; the work goes on, and its handler ran once."""
-    errors, gate = Errors(), Gate()
+    """T38, T39, T54, §13: With their phase. The item goes on, and its handler runs once."""
+    errors, barrier = Errors(), Barrier()
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 1
 
     app: Treadle = make_faulty(held, on_error=errors, lease=1.0, heartbeat=0.1)
@@ -257,18 +260,18 @@ async def test_what_the_engine_swallows_is_reported(
         fault = faults.fail(verb)
         handle = await app.enqueue(held())
         waiting = asyncio.ensure_future(handle.result(PATIENCE))
-        await gate.reached()
+        await barrier.reached()
         if verb == "settle":
-            gate.go.set()
+            barrier.go.set()
         assert isinstance(await errors.until(phase), StoreUnavailable)
-        gate.go.set()
+        barrier.go.set()
         assert await waiting == 1
         assert fault.hits == 1
-    assert gate.count == 1
+    assert barrier.count == 1
 
 
-async def test_a_submit_that_fails_is_the_callers(make_faulty: MakeApp, faults: Faults) -> None:
-    """T37: the caller is told; nothing is left behind."""
+async def test_a_failed_submit_raises_for_the_caller(make_faulty: MakeApp, faults: Faults) -> None:
+    """T37: No item and no waiter is left behind."""
 
     def unavailable() -> Exception:
         return StoreUnavailable("push fail")
@@ -286,7 +289,7 @@ async def test_a_submit_that_fails_is_the_callers(make_faulty: MakeApp, faults: 
 
 
 async def test_a_submit_that_fails_once_is_repeated(make_faulty: MakeApp, faults: Faults) -> None:
-    """T39: a blip is absorbed."""
+    """T39."""
     errors = Errors()
     app: Treadle = make_faulty(value, on_error=errors)
     async with app:

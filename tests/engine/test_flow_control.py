@@ -1,4 +1,4 @@
-"""Accepting, back-pressure, backlogs, queues, unhandled groups (SPEC §6, §7, §17)."""
+"""Accept, backpressure, backlogs, queues and unhandled groups (SPEC §6, §7, §17)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Errors, Gate, MakeApp, MakeBackend, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, Errors, MakeApp, MakeBackend, Seen, failure, until
 from treadle import (
     Abort,
     AcceptInfo,
@@ -45,8 +45,9 @@ async def pong(ctx: Context) -> str:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_accept_leaves_items_to_others(make_app: MakeApp, kind: str) -> None:
-    """T41, §17: by type, on two apps with one store; a waiter hears of both; nothing is counted."""
+async def test_accept_leaves_items_to_other_workers(make_app: MakeApp, kind: str) -> None:
+    """T41, §17: Two apps on one store accept one type each. A waiter gets both results. No attempt is
+    counted."""
     infos: list[AcceptInfo] = []
 
     def only(name: str) -> Any:
@@ -70,8 +71,8 @@ async def test_accept_leaves_items_to_others(make_app: MakeApp, kind: str) -> No
     assert {(info.attempt, info.input is not None) for info in infos} == {(1, True)}
 
 
-async def test_accept_is_asked_for_each_item_of_a_batch(make_app: MakeApp) -> None:
-    """§6: those it declines are left to others; the call is made for the rest."""
+async def test_accept_is_called_for_each_item_of_a_batch(make_app: MakeApp) -> None:
+    """§6: Declined items are left to other workers. The batch runs with the rest."""
     calls: list[tuple[str, list[int]]] = []
 
     def batch(worker: str) -> Any:
@@ -92,8 +93,8 @@ async def test_accept_is_asked_for_each_item_of_a_batch(make_app: MakeApp) -> No
     assert all(n % 2 == (worker == "odd") for worker, numbers in calls for n in numbers)
 
 
-async def test_a_declined_item_comes_back(make_app: MakeApp) -> None:
-    """§17: after `poll_interval`, to this worker too."""
+async def test_a_declined_item_is_offered_again(make_app: MakeApp) -> None:
+    """§17: After `poll_interval`, also to the same worker."""
     asked: list[float] = []
 
     def accept(info: AcceptInfo) -> bool:
@@ -108,8 +109,8 @@ async def test_a_declined_item_comes_back(make_app: MakeApp) -> None:
     assert asked[-1] - asked[0] >= 0.12
 
 
-async def test_an_accept_that_raises_is_reported(make_app: MakeApp) -> None:
-    """§13, §17: and means no."""
+async def test_an_accept_that_raises_declines_and_is_reported(make_app: MakeApp) -> None:
+    """§13, §17."""
     errors = Errors()
 
     def accept(info: AcceptInfo) -> bool:
@@ -125,8 +126,8 @@ async def test_an_accept_that_raises_is_reported(make_app: MakeApp) -> None:
 # --------------------------------------------------------------------------------------------- back-pressure
 
 
-async def test_backpressure_holds_claims_back(make_app: MakeApp) -> None:
-    """T42: while it asks for seconds, nothing is claimed; None and 0 let it go on; it may be async."""
+async def test_backpressure_delays_claims(make_app: MakeApp) -> None:
+    """T42: While it returns seconds, the worker does not claim. None and 0 let it claim. It may be async."""
     infos: list[BackpressureInfo] = []
     closed = [True]
 
@@ -144,15 +145,15 @@ async def test_backpressure_holds_claims_back(make_app: MakeApp) -> None:
         assert infos[0].active == 0
 
 
-async def test_a_throwing_backpressure(make_app: MakeApp) -> None:
-    """T42, §17: reported, pauses one `poll_interval`, and recovers."""
+async def test_a_backpressure_that_raises_pauses_one_poll_interval(make_app: MakeApp) -> None:
+    """T42, §17: The error is reported, and the worker recovers."""
     errors = Errors()
     calls: list[int] = []
 
     def pressure(info: BackpressureInfo) -> None:
         calls.append(1)
         if len(calls) <= 2:
-            raise OSError("gauge")
+            raise OSError("no reading")
 
     async with make_app(value, backpressure=pressure, on_error=errors, poll_interval=0.02) as app:
         assert await app.enqueue(value(1)).result(PATIENCE) == 1
@@ -160,7 +161,7 @@ async def test_a_throwing_backpressure(make_app: MakeApp) -> None:
 
 
 async def test_adaptive_delay_slows_down_and_recovers(make_app: MakeApp) -> None:
-    """T43: failures count when they happen, retried or not."""
+    """T43: Each failed attempt counts, also if it is retried."""
     healthy = [False]
     delay = adaptive_delay(base=0.02, factor=2, max=0.08, types=["flaky"])
 
@@ -182,14 +183,14 @@ async def test_adaptive_delay_slows_down_and_recovers(make_app: MakeApp) -> None
 # -------------------------------------------------------------------------------------------------- backlog
 
 
-async def test_a_backlog_raises_the_alarm(make_app: MakeApp) -> None:
-    """T53: eight blocked jobs, two at once: again and again, until it has caught up."""
-    gate = Gate()
+async def test_on_backlog_is_called_until_the_worker_has_caught_up(make_app: MakeApp) -> None:
+    """T53: Eight ready items, two at once."""
+    barrier = Barrier()
     infos: list[BacklogInfo] = []
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     app = make_app(
         held,
@@ -205,7 +206,7 @@ async def test_a_backlog_raises_the_alarm(make_app: MakeApp) -> None:
         assert all(info.active == 2 and info.ready == 6 for info in infos)
         assert infos[0].behind_for >= 0.05
         assert infos[0].behind_for < infos[1].behind_for < infos[2].behind_for
-        gate.go.set()
+        barrier.go.set()
         for handle in handles:
             await handle.result(PATIENCE)
         await app.worker.drain()
@@ -214,22 +215,22 @@ async def test_a_backlog_raises_the_alarm(make_app: MakeApp) -> None:
         assert len(infos) == heard
 
 
-async def test_a_busy_worker_without_a_backlog(make_app: MakeApp) -> None:
-    """§6: all slots taken, and nobody waits: no alarm."""
-    gate = Gate()
+async def test_on_backlog_is_not_called_while_no_item_waits(make_app: MakeApp) -> None:
+    """§6: The worker is fully busy."""
+    barrier = Barrier()
     infos: list[BacklogInfo] = []
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     settings: dict[str, Any] = {"doer": priority(1), "poll_interval": 0.01, "backlog_after": 0.03}
     async with make_app(held, value, on_backlog=infos.append, **settings) as app:
         handle = await app.enqueue(held())
-        # What waits for others, or for later, or is of a type nobody has, is no backlog.
+        # Blocked and scheduled items are not a backlog.
         await app.enqueue(value(1), after=handle)
         await app.enqueue(value(1), delay=60)
-        await gate.reached()
+        await barrier.reached()
         await asyncio.sleep(0.15)
         assert not infos
         await app.enqueue(value(2))
@@ -237,25 +238,25 @@ async def test_a_busy_worker_without_a_backlog(make_app: MakeApp) -> None:
         assert infos[0].ready == 1
         await asyncio.sleep(0.1)
         assert len(infos) == 1
-        gate.go.set()
+        barrier.go.set()
 
 
-async def test_an_on_backlog_that_raises(make_app: MakeApp) -> None:
-    """T53: reported, and changes nothing; it may be async."""
-    gate, errors = Gate(), Errors()
+async def test_an_on_backlog_that_raises_is_reported(make_app: MakeApp) -> None:
+    """T53: The worker goes on. The hook may be async."""
+    barrier, errors = Barrier(), Errors()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     async def broken(info: BacklogInfo) -> None:
-        raise KeyError("alarm")
+        raise KeyError("hook")
 
     settings: dict[str, Any] = {"doer": priority(1), "poll_interval": 0.01, "backlog_after": 0.02}
     async with make_app(held, on_backlog=broken, on_error=errors, **settings) as app:
         handles = await app.enqueue_many([held(), held()])
         await errors.until("hook")
-        gate.go.set()
+        barrier.go.set()
         for handle in handles:
             await handle.result(PATIENCE)
 
@@ -263,8 +264,8 @@ async def test_an_on_backlog_that_raises(make_app: MakeApp) -> None:
 # --------------------------------------------------------------------------------------------------- queues
 
 
-async def test_workers_of_some_queues_and_types(store: MakeBackend) -> None:
-    """§6: `queues=` isolates, `types=` narrows."""
+async def test_a_worker_claims_only_its_queues_and_types(store: MakeBackend) -> None:
+    """§6: `queues=` and `types=`."""
     client = Client(store(), work=[ping, pong], poll_interval=0.05, lease=5)
     async with client:
         bulk = Worker(client, id="bulk", queues=["bulk"])
@@ -275,15 +276,15 @@ async def test_workers_of_some_queues_and_types(store: MakeBackend) -> None:
             assert await client.enqueue(pong(), queue="bulk").result(PATIENCE) == "bulk"
             assert await client.enqueue(ping()).result(PATIENCE) == "mail"
             assert await client.enqueue(pong()).result(PATIENCE) == "rest"
-            lost = await client.enqueue(ping(), queue="nobody")
+            lost = await client.enqueue(ping(), queue="unserved")
             assert (await lost.state()).status == "ready"
 
 
 # --------------------------------------------------------------------------------------- unhandled groups
 
 
-async def test_a_group_that_nobody_waits_for(make_app: MakeApp) -> None:
-    """T48, §7: told once, with its value and its members."""
+async def test_a_group_without_a_waiter_is_reported_once(make_app: MakeApp) -> None:
+    """T48, §7: With its value and its members."""
     infos: list[UnhandledGroup] = []
     child = value(7)
 
@@ -298,8 +299,8 @@ async def test_a_group_that_nobody_waits_for(make_app: MakeApp) -> None:
     assert infos == [UnhandledGroup(handle.id, 7, {handle.id: "success", child.id: "success"})]
 
 
-async def test_a_group_that_somebody_waits_for(make_app: MakeApp) -> None:
-    """T48, A14: here, or in another process; for its value or for its root's; or without a value."""
+async def test_a_group_with_a_waiter_or_without_a_value_is_not_reported(make_app: MakeApp) -> None:
+    """T48, A14: The waiter may be here or in another process, and wait for the group or for its root."""
     infos: list[UnhandledGroup] = []
     seen = Seen()
 
@@ -319,8 +320,8 @@ async def test_a_group_that_somebody_waits_for(make_app: MakeApp) -> None:
     assert infos == []
 
 
-async def test_once_in_the_fleet(make_app: MakeApp) -> None:
-    """§7: two apps watch, one is told."""
+async def test_an_unhandled_group_is_reported_once_in_the_fleet(make_app: MakeApp) -> None:
+    """§7: Two apps have the hook, and one of them calls it."""
     infos: list[UnhandledGroup] = []
     hooks: dict[str, Any] = {"on_unhandled_group": infos.append, "unhandled_grace": 0.02}
     async with make_app(value, **hooks) as app, make_app(value, **hooks):
@@ -331,8 +332,8 @@ async def test_once_in_the_fleet(make_app: MakeApp) -> None:
     assert sorted(info.result for info in infos) == [0, 1, 2, 3, 4]
 
 
-async def test_an_unhandled_hook_that_raises(make_app: MakeApp) -> None:
-    """§13: reported; it may be async."""
+async def test_an_on_unhandled_group_that_raises_is_reported(make_app: MakeApp) -> None:
+    """§13: The hook may be async."""
     errors = Errors()
 
     async def broken(info: UnhandledGroup) -> None:

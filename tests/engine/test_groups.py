@@ -1,10 +1,10 @@
-"""Groups: their value, final and exact folds, `.next`, and their end (SPEC §2, §7, §17)."""
+"""Groups: their value, final values, appends and their end (SPEC §2, §7, §17)."""
 
 from __future__ import annotations
 
 import asyncio
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, GroupFailed, Result, Retry, WorkCancelled, work
 from treadle.doers import priority
 from treadle.events import GroupDone
@@ -29,7 +29,7 @@ async def bad(ctx: Context) -> int:
 
 
 async def test_final_locks_the_value(make_app: MakeApp) -> None:
-    """T6, A16: the parent's value stays, although the child contributes later."""
+    """T6, A16: The parent's value stays, although the child contributes later."""
     late: list[int] = []
 
     @work(name="child")
@@ -46,13 +46,13 @@ async def test_final_locks_the_value(make_app: MakeApp) -> None:
     assert late == [1]
 
 
-async def test_the_last_to_finish_gives_the_value(make_app: MakeApp) -> None:
-    """§2: last contributor to finish."""
-    gate = Gate()
+async def test_the_last_member_to_finish_gives_the_value(make_app: MakeApp) -> None:
+    """§2."""
+    barrier = Barrier()
 
     @work(name="slow")
     async def slow() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "slow"
 
     @work(name="fast")
@@ -66,14 +66,14 @@ async def test_the_last_to_finish_gives_the_value(make_app: MakeApp) -> None:
     fast_one = fast()
     async with make_app(root, slow, fast) as app:
         handle = await app.enqueue(root())
-        await gate.reached()
+        await barrier.reached()
         assert await app.handle(fast_one.id).result(PATIENCE) == "fast"
-        gate.go.set()
+        barrier.go.set()
         assert await handle.group(PATIENCE) == "slow"
 
 
-async def test_append_folds(make_app: MakeApp) -> None:
-    """T7: three folds, one at a time."""
+async def test_appends_are_combined(make_app: MakeApp) -> None:
+    """T7: Three appends, one at a time."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -84,7 +84,7 @@ async def test_append_folds(make_app: MakeApp) -> None:
 
 
 async def test_append_is_exact_under_concurrency(make_app: MakeApp) -> None:
-    """A16, §2: 20 concurrent appends of 1 give 20, on two workers."""
+    """A16, §2: 20 concurrent appends of 1 on two workers give 20."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -97,7 +97,7 @@ async def test_append_is_exact_under_concurrency(make_app: MakeApp) -> None:
 
 
 async def test_append_starts_from_none(make_app: MakeApp) -> None:
-    """§17: `fn(old | None) -> new`; the item's own result is its value, not the fold."""
+    """§17: `fn(old | None) -> new`. The item's own result is its value, not the combined one."""
 
     @work(name="collect")
     async def collect(ctx: Context, n: int) -> Result[int, list[int]]:
@@ -109,8 +109,8 @@ async def test_append_starts_from_none(make_app: MakeApp) -> None:
         assert await handle.result(PATIENCE) == 5
 
 
-async def test_append_with_final_folds_then_locks(make_app: MakeApp) -> None:
-    """§17: later contributions are ignored."""
+async def test_append_with_final_combines_and_then_locks(make_app: MakeApp) -> None:
+    """§17: Later contributions are ignored."""
 
     @work(name="lock")
     async def lock(ctx: Context) -> Result[int]:
@@ -125,7 +125,7 @@ async def test_append_with_final_folds_then_locks(make_app: MakeApp) -> None:
 
 
 async def test_an_append_that_raises_fails_its_attempt(make_app: MakeApp) -> None:
-    """§2: the fold is a part of settling: if that fails, none of it happened."""
+    """§2: The append is part of the settlement. If it raises, nothing is settled."""
     calls: list[int] = []
 
     def refuse(_: int | None) -> int:
@@ -142,13 +142,13 @@ async def test_an_append_that_raises_fails_its_attempt(make_app: MakeApp) -> Non
     assert calls == [1, 2]
 
 
-async def test_folds_of_a_refused_settlement_do_not_count(make_app: MakeApp) -> None:
-    """§2: exactly: what a member that was cancelled would have added is not in what others fold from."""
-    gates = {100: Gate(), 10: Gate(), 1: Gate()}
+async def test_appends_of_a_refused_settlement_do_not_count(make_app: MakeApp) -> None:
+    """§2: The append of a cancelled member is not in the value that other members add to."""
+    barriers = {100: Barrier(), 10: Barrier(), 1: Barrier()}
 
     @work(name="held")
     async def held(ctx: Context, n: int) -> Result[int]:
-        await gates[n].passing()
+        await barriers[n].wait()
         return ctx.result(n, append=lambda old: (old or 0) + n)
 
     hundred, ten, one = held(100), held(10), held(1)
@@ -160,23 +160,23 @@ async def test_folds_of_a_refused_settlement_do_not_count(make_app: MakeApp) -> 
     here, there = make_app(root, held, queues=["here"]), make_app(root, held, queues=["there"])
     async with here, there:
         handle = await here.enqueue(root())
-        for gate in gates.values():
-            await gate.reached()
-        # Nobody is told, so its handler goes on, and its settlement is refused.
+        for barrier in barriers.values():
+            await barrier.reached()
+        # No wake-up is sent, so the handler goes on, and its settlement is refused.
         await here.backend.cancel([hundred.id])
-        gates[100].go.set()
+        barriers[100].go.set()
         await until(lambda: here.metrics.get("lease_lost") == 1)
         for n, work_ in ((10, ten), (1, one)):
-            gates[n].go.set()
+            barriers[n].go.set()
             assert await here.handle(work_.id).result(PATIENCE) == n
         assert await handle.group(PATIENCE) == 11
 
 
-# --------------------------------------------------------------------------------------------------- its end
+# ---------------------------------------------------------------------------------------- the end of a group
 
 
 async def test_a_group_is_done_once(make_app: MakeApp) -> None:
-    """DESIGN §5.4: when, and only when, no descendant is open."""
+    """DESIGN §5.4: It is done when its last descendant has ended, and not earlier."""
     seen = Seen()
 
     @work(name="deep")
@@ -194,8 +194,8 @@ async def test_a_group_is_done_once(make_app: MakeApp) -> None:
     assert seen.names()[-1] == "GroupDone"
 
 
-async def test_group_failed_only_without_a_value(make_app: MakeApp) -> None:
-    """§17: dead members contribute nothing; with no value at all `GroupFailed`."""
+async def test_a_group_fails_only_if_it_has_no_value(make_app: MakeApp) -> None:
+    """§17: Dead members contribute nothing. A group without a value raises GroupFailed."""
 
     @work(name="root")
     async def root(ctx: Context, with_value: bool) -> Result[None, int]:
@@ -210,18 +210,18 @@ async def test_group_failed_only_without_a_value(make_app: MakeApp) -> None:
         assert await handle.result(PATIENCE) is None
 
 
-async def test_a_cancelled_member_contributes_nothing(make_app: MakeApp) -> None:
-    """§17: and a group of nothing but cancelled ones raises `WorkCancelled`."""
-    gate = Gate()
+async def test_a_group_of_cancelled_members_raises_work_cancelled(make_app: MakeApp) -> None:
+    """§17: A cancelled member contributes nothing."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 1
 
     async with make_app(held) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         waiting = asyncio.ensure_future(failure(handle.group(PATIENCE)))
         await handle.cancel()
         assert isinstance(await waiting, WorkCancelled)

@@ -1,4 +1,4 @@
-"""What is kept of failed attempts (SPEC §5)."""
+"""The history of failed attempts (SPEC §5)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Context, Retry, work
 
 
-async def test_every_failed_attempt_is_kept(make_app: MakeApp) -> None:
-    """§5: error type, message, traceback, time and worker; the last 10."""
+async def test_the_last_ten_failed_attempts_are_kept(make_app: MakeApp) -> None:
+    """§5: With error type, message, traceback, time and worker."""
 
     @work(name="always", retry=Retry(attempts=12, base=0))
     async def always(ctx: Context) -> None:
@@ -32,6 +32,8 @@ async def test_every_failed_attempt_is_kept(make_app: MakeApp) -> None:
 
 
 class Unspeakable(Exception):
+    """An exception whose text cannot be made."""
+
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -50,7 +52,7 @@ class Unspeakable(Exception):
     ids=["long", "wide", "nul", "surrogate", "unspeakable", "exit", "interrupt"],
 )
 async def test_any_error_can_be_kept(make_app: MakeApp, error: BaseException) -> None:
-    """§5: each text cut at 10 kB; no error is so strange that its item is lost."""
+    """§5: Each text is cut at 10 kB. Every error can be stored."""
 
     @work(name="strange", retry=Retry(attempts=2, base=0))
     async def strange() -> None:

@@ -1,4 +1,4 @@
-"""Testing for users: `run_inline`, `drain`, `ManualClock` (SPEC §16)."""
+"""Testing tools for users: `run_inline`, `drain`, `ManualClock` (SPEC §16)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp
 from treadle import Abort, Context, Result, Retry, Treadle, work
 from treadle.errors import NotStarted
 from treadle.testing import ManualClock, drain, run_inline
@@ -19,8 +19,8 @@ async def value(n: int) -> int:
     return n
 
 
-async def test_drain_runs_what_is_due_and_what_that_queues(make_app: MakeApp) -> None:
-    """§16: to the end: children, nexts, retries without a wait, the doomed."""
+async def test_drain_runs_due_items_and_everything_that_they_queue(make_app: MakeApp) -> None:
+    """§16: Children, next works, retries without a delay, and doomed items."""
     ran: list[str] = []
 
     @work(name="step", retry=AT_ONCE)
@@ -50,28 +50,28 @@ async def test_drain_runs_what_is_due_and_what_that_queues(make_app: MakeApp) ->
         assert (await app.handle(doomed.id).state()).reason == "unsatisfiable"
 
 
-async def test_drain_waits_for_what_runs(make_app: MakeApp) -> None:
-    """§16: and for its settlement."""
-    gate = Gate()
+async def test_drain_waits_for_running_handlers(make_app: MakeApp) -> None:
+    """§16: And for their settlements."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     async with run_inline(make_app(held)) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         draining = asyncio.ensure_future(drain(app))
         await asyncio.sleep(0.05)
         assert not draining.done()
-        gate.go.set()
+        barrier.go.set()
         async with asyncio.timeout(PATIENCE):
             await draining
         assert (await handle.state()).status == "success"
 
 
-async def test_drain_sees_what_was_submitted_before_it(make_app: MakeApp) -> None:
-    """§16: also while the worker is just asking for work."""
+async def test_drain_runs_items_that_were_submitted_before_it(make_app: MakeApp) -> None:
+    """§16: Also while a claim is under way."""
     async with run_inline(make_app(value)) as app:
         for n in range(50):
             handle = await app.enqueue(value(n))
@@ -79,8 +79,8 @@ async def test_drain_sees_what_was_submitted_before_it(make_app: MakeApp) -> Non
             assert (await handle.state()).status == "success"
 
 
-async def test_drain_leaves_what_is_due_later(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§16: move the clock, and drain again."""
+async def test_drain_leaves_scheduled_items(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§16: They run when the clock has moved and drain is called again."""
     async with run_inline(make_timed(value)) as app:
         handle = await app.enqueue(value(3), delay=timedelta(days=3))
         await drain(app)
@@ -93,10 +93,10 @@ async def test_drain_leaves_what_is_due_later(make_timed: MakeApp, clock: Manual
         assert (await handle.state()).result == 3
 
 
-async def test_time_that_moves_right_after_drain_is_not_missed(
+async def test_an_item_runs_if_the_clock_moves_right_after_drain(
     make_timed: MakeApp, clock: ManualClock
 ) -> None:
-    """§16: whoever awaits the result need not drain a second time."""
+    """§16: A caller that awaits the result need not drain again."""
     async with run_inline(make_timed(value)) as app:
         for n in range(10):
             handle = await app.enqueue(value(n), delay=3600)
@@ -106,8 +106,8 @@ async def test_time_that_moves_right_after_drain_is_not_missed(
                 assert await handle.result() == n
 
 
-async def test_a_test_of_days_takes_no_time(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§16: retries a day apart, none of them slept."""
+async def test_retries_a_day_apart_take_no_real_time(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§16."""
     at: list[float] = []
 
     @work(name="flaky", retry=Retry(attempts=4, base=86400, max=10 * 86400, factor=2, jitter=0))
@@ -127,8 +127,8 @@ async def test_a_test_of_days_takes_no_time(make_timed: MakeApp, clock: ManualCl
     assert [(b - a) / 86400 for a, b in itertools.pairwise(at)] == [1, 2, 4]
 
 
-async def test_the_end_of_the_block_drains(make_app: MakeApp) -> None:
-    """§16: everything due runs to the end."""
+async def test_the_end_of_run_inline_drains(make_app: MakeApp) -> None:
+    """§16: Every due item runs."""
     ran: list[int] = []
 
     @work(name="note")
@@ -140,8 +140,8 @@ async def test_the_end_of_the_block_drains(make_app: MakeApp) -> None:
     assert sorted(ran) == list(range(30))
 
 
-async def test_drain_runs_what_batches_have_collected(make_timed: MakeApp) -> None:
-    """§16: without waiting for the clock, which may stand still."""
+async def test_drain_runs_collected_batches(make_timed: MakeApp) -> None:
+    """§16: It does not wait for the clock, which may stand still."""
 
     @work.batch(size=10, max_wait=60)
     async def double(numbers: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Leases, aborts, shutdown (SPEC §10)."""
+"""Interrupts: cancelled items, lost leases and suspended machines (SPEC §10)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Context, Handle, LeaseLost, MemoryBackend, Treadle, WorkCancelled, work
 from treadle.backend import Backend
 from treadle.events import LeaseLost as LostEvent
@@ -38,24 +38,25 @@ async def delete(app: Treadle, handle: Handle[None]) -> None:
 async def test_an_operator_interrupts_a_handler(
     make_app: MakeApp, verb: Verb, reason: str, where: str
 ) -> None:
-    """§10, §11: with the reason; the handler is cancelled, its late result refused; signalled at once."""
-    gate, seen = Gate(), Seen()
+    """§10, §11: A wake-up tells the worker at once. The handler is cancelled with the reason, and its late
+    result is refused."""
+    barrier, seen = Barrier(), Seen()
     reasons: list[object] = []
 
     @work(name="held")
     async def held(ctx: Context) -> str:
         try:
-            await gate.passing()
+            await barrier.wait()
         finally:
             reasons.append(ctx.interrupt.reason)
         return "late"
 
-    # Heartbeats are rare: what tells the worker is the signal.
+    # Heartbeats are rare, so it is the wake-up that tells the worker.
     runner = make_app(held, on_event=seen, lease=60)
     operator = runner if where == "here" else make_app(held)
     async with runner:
         handle = await operator.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         await verb(operator, handle)
         lost = await seen.until(LostEvent, handle.id)
         assert (lost.reason, lost.attempt) == (reason, 1)
@@ -71,17 +72,17 @@ async def test_an_operator_interrupts_a_handler(
             )
 
 
-async def test_the_waiter_of_a_cancelled_item(make_app: MakeApp) -> None:
-    """§17: `WorkCancelled`, a `WorkFailed`, with the reason."""
-    gate = Gate()
+async def test_the_waiter_of_a_cancelled_item_gets_work_cancelled(make_app: MakeApp) -> None:
+    """§17: It is a WorkFailed and has the reason."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     async with make_app(held) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         waiting = asyncio.ensure_future(failure(handle.result(PATIENCE)))
         await asyncio.sleep(0)
         await handle.cancel()
@@ -91,8 +92,8 @@ async def test_the_waiter_of_a_cancelled_item(make_app: MakeApp) -> None:
 
 
 async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) -> None:
-    """§10: `taken`, without any signal."""
-    gate, seen = Gate(), Seen()
+    """§10: The reason is `taken`. No wake-up is needed."""
+    barrier, seen = Barrier(), Seen()
     reasons: list[object] = []
 
     @work(name="held")
@@ -100,7 +101,7 @@ async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) ->
         if ctx.attempt > 1:
             return ctx.attempt
         try:
-            await gate.passing()
+            await barrier.wait()
         finally:
             reasons.append(ctx.interrupt.reason)
         return 0
@@ -108,8 +109,8 @@ async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) ->
     app = make_app(held, worker_id="w-1", on_event=seen, lease=0.5, heartbeat=0.1)
     async with app:
         handle = await app.enqueue(held())
-        await gate.reached()
-        # Somebody found it dead, by mistake; it beats again.
+        await barrier.reached()
+        # Another process removed the worker by mistake. The worker beats again.
         assert await app.backend.remove_worker("w-1") == 1
         await seen.until(LostEvent, handle.id)
         assert await handle.result(PATIENCE) == 2
@@ -117,13 +118,13 @@ async def test_a_lost_lease_is_found_at_the_next_heartbeat(make_app: MakeApp) ->
 
 
 async def test_an_interrupt_can_be_awaited_and_checked(make_app: MakeApp) -> None:
-    """§3: `.reason`, `await ctx.interrupt`, `raise_if_set()`; within `interrupt_grace`."""
-    gate = Gate()
+    """§3: `.reason`, `await ctx.interrupt` and `raise_if_set()`, within `interrupt_grace`."""
+    barrier = Barrier()
     seen: list[object] = []
 
     @work(name="polite")
     async def polite(ctx: Context) -> None:
-        gate.started.set()
+        barrier.started.set()
         assert not ctx.interrupt
         seen.append(await ctx.interrupt)
         with pytest.raises(LeaseLost):
@@ -133,35 +134,35 @@ async def test_an_interrupt_can_be_awaited_and_checked(make_app: MakeApp) -> Non
 
     async with make_app(polite, interrupt_grace=PATIENCE) as app:
         handle = await app.enqueue(polite())
-        await gate.reached()
+        await barrier.reached()
         await handle.cancel()
         await until(lambda: len(seen) == 2)
     assert seen == ["cancelled", "cleaned up"]
 
 
-async def test_a_grace_is_not_for_ever(make_app: MakeApp) -> None:
-    """§10: the task is cancelled after `interrupt_grace`."""
-    gate = Gate()
+async def test_a_handler_is_cancelled_after_interrupt_grace(make_app: MakeApp) -> None:
+    """§10."""
+    barrier = Barrier()
     ended = asyncio.Event()
 
     @work(name="deaf")
     async def deaf() -> None:
         try:
-            await gate.passing()
+            await barrier.wait()
         finally:
             ended.set()
 
     async with make_app(deaf, interrupt_grace=0.1) as app:
         handle = await app.enqueue(deaf())
-        await gate.reached()
+        await barrier.reached()
         await handle.cancel()
         assert not ended.is_set()
         async with asyncio.timeout(PATIENCE):
             await ended.wait()
 
 
-async def test_a_thread_sees_its_interrupt(make_app: MakeApp) -> None:
-    """§3: a sync handler may wait for it, or look."""
+async def test_a_handler_in_a_thread_can_wait_for_its_interrupt(make_app: MakeApp) -> None:
+    """§3."""
     started = threading.Event()
     seen: list[object] = []
 
@@ -180,56 +181,57 @@ async def test_a_thread_sees_its_interrupt(make_app: MakeApp) -> None:
 
 
 @pytest.mark.parametrize("lead", [0.1, 1.0, 1.9])
-async def test_a_process_that_was_suspended_keeps_its_work(
+async def test_a_suspended_process_keeps_its_items(
     make_timed: MakeApp, clock: ManualClock, lead: float
 ) -> None:
-    """§10: time jumped past its lease, and nobody took over: it beats before it claims anything."""
-    gate = Gate()
+    """§10: Time jumps past its lease, and no other worker takes over. It beats before it claims."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     app = make_timed(held, lease=10, heartbeat=2, poll_interval=lead)
     counting = app._core.backend = CountingBackend(app.backend)
     async with app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         for jumps in range(1, 6):
-            # No claim is with the store when time jumps: it would find its own worker dead.
+            # Time jumps while no claim is under way. A claim would find that its own worker is dead.
             await until(lambda: len(counting.sizes["claim"]) == counting.calls["claim"])
             await clock.advance(50)
-            await until(lambda: counting.calls["beat"] > jumps)  # noqa: B023  called at once
-        gate.go.set()
+            await until(lambda: counting.calls["beat"] > jumps)  # noqa: B023  called in this iteration
+        barrier.go.set()
         assert await handle.result(PATIENCE) == 1
         assert (await handle.state()).history == ()
 
 
-@pytest.mark.parametrize("turns", range(8))
-async def test_it_may_be_suspended_at_any_moment(clock: ManualClock, turns: int) -> None:
-    """§10: also between deciding to claim and claiming. (In memory, where a claim itself takes no time.)"""
-    gate = Gate()
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_process_suspended_before_a_claim_keeps_its_items(clock: ManualClock, steps: int) -> None:
+    """§10: At any step between the decision to claim and the claim. In memory, where a claim takes no
+    time."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     async with Treadle(MemoryBackend(clock=clock), work=[held], clock=clock, lease=10) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         for _ in range(3):
             app._core.wakeups.ready()
-            for _ in range(turns):
+            for _ in range(steps):
                 await asyncio.sleep(0)
             await clock.advance(50)
-        gate.go.set()
+        barrier.go.set()
         assert await handle.result(PATIENCE) == 1
 
 
 class Suspending(WrappedBackend):
-    """A machine that is suspended while the answer to a beat is on its way."""
+    """A machine that is suspended while the answer to a heartbeat is under way."""
 
     def __init__(self, inner: Backend, clock: ManualClock) -> None:
         super().__init__(inner)
@@ -244,28 +246,28 @@ class Suspending(WrappedBackend):
         return answer
 
 
-async def test_it_may_be_suspended_during_the_beat_before_a_claim(clock: ManualClock) -> None:
-    """§10: then that beat is an old one, and another comes before the claim."""
-    gate = Gate()
+async def test_a_process_suspended_during_a_heartbeat_keeps_its_items(clock: ManualClock) -> None:
+    """§10: That heartbeat is too old, so another one comes before the claim."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     backend = Suspending(MemoryBackend(clock=clock), clock)
     async with Treadle(backend, work=[held], clock=clock, lease=10) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         backend.times = 2
         await clock.advance(50)
         await until(lambda: not backend.times)
-        gate.go.set()
+        barrier.go.set()
         assert await handle.result(PATIENCE) == 1
 
 
-async def test_a_handler_may_be_longer_than_many_leases(make_app: MakeApp) -> None:
-    """§10: it stays one attempt, though it blocks its thread of execution now and then."""
+async def test_a_handler_may_run_longer_than_its_lease(make_app: MakeApp) -> None:
+    """§10: It stays one attempt."""
 
     @work(name="long")
     async def long(ctx: Context) -> int:

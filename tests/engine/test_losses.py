@@ -1,4 +1,4 @@
-"""Workers that die, types that nobody has, bodies that nobody can read (SPEC §5)."""
+"""Workers that die, types that no worker has, and bodies that cannot be read (SPEC §5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until_status
 from treadle import Context, Retry, Treadle, work
 from treadle.events import Dead, LeaseLost
 from treadle.item import Item, Submission
@@ -19,7 +19,7 @@ async def value(n: int) -> int:
 
 
 async def store_raw(app: Treadle, **fields: Any) -> str:
-    """An item as some other program might have stored it."""
+    """Store an item as another program might store it."""
     item = Item(**{"id": app._core.settings.generate_id(), "type": value.name, "input": b"{}", **fields})
     await app.connect()
     await app.backend.submit([Submission((item,))])
@@ -30,74 +30,74 @@ async def store_raw(app: Treadle, **fields: Any) -> str:
 # ---------------------------------------------------------------------------------------------- dead workers
 
 
-async def test_the_work_of_a_dead_worker_is_taken_over(make_app: MakeApp) -> None:
-    """§5: the attempt is spent, and it is ready again at once; the dead one's result is refused."""
-    gate, seen = Gate(), Seen()
+async def test_the_items_of_a_dead_worker_run_again(make_app: MakeApp) -> None:
+    """§5: The attempt is spent, and the item is ready at once. The dead worker's result is refused."""
+    barrier, seen = Barrier(), Seen()
 
     @work(name="held")
     async def held(ctx: Context) -> str:
         if ctx.attempt == 1:
-            await gate.passing()
+            await barrier.wait()
         return f"{ctx.worker_id} {ctx.attempt}"
 
     dead = make_app(held, worker_id="dead", on_event=seen, lease=60)
     async with dead:
         handle = await dead.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         async with make_app(held, worker_id="alive") as alive:
             # What a lapsed lease, or a supervisor that saw the process end, comes to.
             await dead.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
             assert await alive.backend.remove_worker("dead") == 1
             assert await alive.handle(handle.id).result(PATIENCE) == "alive 2"
-            gate.go.set()
+            barrier.go.set()
             await seen.until(LeaseLost, handle.id)
             state = await alive.handle(handle.id).state()
             assert (state.result, state.attempt, state.worker) == ("alive 2", 2, "alive")
             assert [(each.error_type, each.worker) for each in state.history] == [("LeaseLost", "dead")]
 
 
-async def test_a_lapsed_lease_is_noticed_by_others(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§5: nobody says that it died; it just does not beat any more."""
-    gate = Gate()
+async def test_other_workers_notice_a_lapsed_lease(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§5: The dead worker only stops its heartbeats."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
         if ctx.attempt == 1:
-            await gate.passing()
+            await barrier.wait()
         return ctx.attempt
 
     dead = make_timed(held, lease=10)
     await dead.start()
     handle = await dead.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     runtime = dead.worker._runtime
     assert runtime is not None
     await runtime.loops.end("renew", "claim")
     async with make_timed(held, lease=1000, heartbeat=100) as alive:
         await clock.advance(11)
         assert await alive.handle(handle.id).result(PATIENCE) == 2
-    gate.go.set()
+    barrier.go.set()
 
 
-async def test_workers_that_die_spend_the_budget(make_app: MakeApp) -> None:
-    """A6: dead: lease_lost after as many attempts as it may have; it never runs again."""
-    gates = [Gate() for _ in range(3)]
+async def test_workers_that_die_spend_the_attempts(make_app: MakeApp) -> None:
+    """A6: The item is dead with `lease_lost` and does not run again."""
+    barriers = [Barrier() for _ in range(3)]
     started: list[int] = []
 
     @work(name="poison", retry=Retry(attempts=3))
     async def poison(ctx: Context) -> None:
         started.append(ctx.attempt)
-        await gates[ctx.attempt - 1].passing()
+        await barriers[ctx.attempt - 1].wait()
 
     handle = await make_app(poison).enqueue(poison())
     apps = [make_app(poison, worker_id=f"w-{n}") for n in range(4)]
-    for n, gate in enumerate(gates):
+    for n, barrier in enumerate(barriers):
         await apps[n].start()
         if n == 2:
-            # From the second loss in a row there is a backoff.
+            # The second loss in a row has a backoff.
             await until_status(apps[n], handle.id, "scheduled", "running")
             await apps[n].trigger(handle.id)
-        await gate.reached()
+        await barrier.reached()
         await apps[n].worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
         assert await apps[n].backend.remove_worker(f"w-{n}") == 1
     async with apps[3] as app:
@@ -110,7 +110,7 @@ async def test_workers_that_die_spend_the_budget(make_app: MakeApp) -> None:
 
 
 async def test_an_unknown_type_waits_for_a_worker_that_has_it(make_app: MakeApp) -> None:
-    """T40, §5, §1: it is not failed by one that does not, however often that asks."""
+    """T40, §5, §1: A worker without the type does not fail it."""
 
     @work(name="rare")
     async def rare() -> str:
@@ -127,8 +127,8 @@ async def test_an_unknown_type_waits_for_a_worker_that_has_it(make_app: MakeApp)
             assert await handle.result(PATIENCE) == "done"
 
 
-async def test_an_unknown_type_ends_after_its_grace(make_app: MakeApp) -> None:
-    """T40, A8: `unknown_type_grace`: dead: unknown_type."""
+async def test_an_item_of_an_unknown_type_is_dead_after_the_grace(make_app: MakeApp) -> None:
+    """T40, A8: `unknown_type_grace`. The reason is `unknown_type`."""
     async with make_app(value, unknown_type_grace=0.1) as app:
         id = await store_raw(app, type="ghost")
         error = await failure(app.handle(id).result(PATIENCE))
@@ -136,8 +136,8 @@ async def test_an_unknown_type_ends_after_its_grace(make_app: MakeApp) -> None:
         assert "ghost" in error.error
 
 
-async def test_a_type_without_a_handler_is_left_alone(make_app: MakeApp) -> None:
-    """§1: never failed by a worker that only declares it."""
+async def test_a_worker_that_only_declares_a_type_does_not_fail_its_items(make_app: MakeApp) -> None:
+    """§1."""
     declared = work.declare("math.neg", negation)
     async with make_app(declared, value) as app:
         handle = await app.enqueue(declared(4))
@@ -157,7 +157,7 @@ async def test_a_type_without_a_handler_is_left_alone(make_app: MakeApp) -> None
 def negation(n: int) -> int: ...
 
 
-# ------------------------------------------------------------------------------------------ unreadable ones
+# ------------------------------------------------------------------------------------------ unreadable bodies
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def negation(n: int) -> int: ...
     [b"not json", b"{bad json", b"", b"[]", b'{"n": "seven"}', b"{}", b'{"n": 1, "m": 2}', b"\xff\x00"],
 )
 async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: bytes) -> None:
-    """T40, §5: `dead: undecodable`, no retries burnt, never silently dropped."""
+    """T40, §5: The reason is `undecodable`. There is no retry, and the body is kept."""
     seen = Seen()
     async with make_app(value, on_event=seen) as app:
         id = await store_raw(app, input=body, attempts=5)
@@ -178,15 +178,15 @@ async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: byte
         assert [item.id for item in (await app.dead.list(reason="undecodable")).items] == [id]
 
 
-async def test_unreadable_options_are_undecodable_too(make_app: MakeApp) -> None:
-    """§5."""
+async def test_unreadable_options_make_the_item_dead(make_app: MakeApp) -> None:
+    """§5: The reason is `undecodable`."""
     async with make_app(value) as app:
         id = await store_raw(app, input=b'{"n": 1}', options=b"\x00\x01 nonsense")
         assert (await failure(app.handle(id).result(PATIENCE))).reason == "undecodable"
 
 
-async def test_a_body_that_newer_code_can_read(make_app: MakeApp) -> None:
-    """§5: it is kept, so that it can be requeued once the code is right."""
+async def test_a_dead_item_can_be_requeued_for_code_that_can_read_it(make_app: MakeApp) -> None:
+    """§5."""
 
     @work(name="versioned")
     async def old(n: int) -> int:
@@ -204,7 +204,7 @@ async def test_a_body_that_newer_code_can_read(make_app: MakeApp) -> None:
         assert await app.handle(id).result(PATIENCE) == "3 km"
 
 
-async def test_deaths_without_an_attempt_are_told(make_app: MakeApp) -> None:
+async def test_a_death_without_an_attempt_has_an_event(make_app: MakeApp) -> None:
     """§13: `Dead`, with the reason."""
     seen = Seen()
     async with make_app(value, on_event=seen, unknown_type_grace=0.05) as app:

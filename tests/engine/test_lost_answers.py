@@ -1,4 +1,4 @@
-"""Calls whose answer was lost, that came late, or twice: what they did is done once, and is followed up."""
+"""Calls whose answer is lost, that arrive late, or that arrive twice. Each takes effect once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, MakeBackend, Seen, until, until_status
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, MakeBackend, Seen, until, until_status
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, WorkCancelled, work
 from treadle.backends.memory import MemoryBackend
 from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succeeded
@@ -26,8 +26,10 @@ async def echo(n: int) -> int:
 
 
 @LOST
-async def test_claims_whose_answer_is_lost(make_faulty: MakeApp, faults: Faults, when: str) -> None:
-    """What they handed out is found and run: once, on the first attempt."""
+async def test_items_of_a_claim_whose_answer_is_lost_run_once(
+    make_faulty: MakeApp, faults: Faults, when: str
+) -> None:
+    """The worker finds the leases that it does not know of, and runs them as the first attempt."""
     attempts: Counter[tuple[int, int]] = Counter()
 
     @work(name="count")
@@ -44,8 +46,8 @@ async def test_claims_whose_answer_is_lost(make_faulty: MakeApp, faults: Faults,
     assert (attempts, lost.hits) == ({(n, 1): 1 for n in range(30)}, 2)
 
 
-async def test_a_claim_that_lands_after_it_was_asked_for(make_faulty: MakeApp, faults: Faults) -> None:
-    """The store is asked at once what was handed out, too early; it is asked again a lease later."""
+async def test_a_claim_that_takes_effect_late_is_found(make_faulty: MakeApp, faults: Faults) -> None:
+    """The worker asks for its unknown leases too early, and asks again one lease later."""
     client = make_faulty(echo)
     asked = faults.hold("unknown_leases")
     asked.release()
@@ -62,8 +64,10 @@ async def test_a_claim_that_lands_after_it_was_asked_for(make_faulty: MakeApp, f
         assert await handle.result(PATIENCE) == 1
 
 
-async def test_asking_for_lost_claims_fails_too(make_faulty: MakeApp, faults: Faults) -> None:
-    """It is asked until it is answered, although claims succeed in between."""
+async def test_unknown_leases_are_asked_for_until_the_store_answers(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """Also while claims succeed."""
     client = make_faulty(echo)
     handle = await client.enqueue(echo(1))
     faults.fail("claim", when="after")
@@ -73,8 +77,8 @@ async def test_asking_for_lost_claims_fails_too(make_faulty: MakeApp, faults: Fa
     assert failing.hits == 3
 
 
-async def test_a_claim_that_finds_its_worker_buried(make_faulty: MakeApp, faults: Faults) -> None:
-    """It beats again; that beats fail does not end it."""
+async def test_a_removed_worker_beats_again_and_claims(make_faulty: MakeApp, faults: Faults) -> None:
+    """Failed heartbeats do not end the worker."""
     async with make_faulty(echo) as app:
         failing = faults.fail("beat", times=3)
         await app.backend.remove_worker(app.worker.id)
@@ -82,8 +86,9 @@ async def test_a_claim_that_finds_its_worker_buried(make_faulty: MakeApp, faults
     assert failing.hits == 3
 
 
-async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, faults: Faults) -> None:
-    """Its answer is on its way when lost claims are asked for: it runs once all the same."""
+async def test_a_lease_whose_submit_is_under_way_is_not_unknown(make_faulty: MakeApp, faults: Faults) -> None:
+    """The worker asks for unknown leases while the answer to a `skip_queue` submit is under way. The item
+    runs once."""
     ran: list[int] = []
 
     @work(name="local", skip_queue=True)
@@ -102,9 +107,9 @@ async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, 
         lost = faults.fail("claim", when="after")
         assert app.worker._runtime is not None
         app.worker._runtime.claimer.wake()
-        await errors.until("claim")  # it has happened, and found nothing else
+        await errors.until("claim")  # the claim was carried out and found nothing
         assert lost.hits == 1
-        assert await other.enqueue(echo(0)).result(PATIENCE) == 0  # the worker goes on, and does not ask
+        assert await other.enqueue(echo(0)).result(PATIENCE) == 0  # the worker goes on and does not ask
         assert asked.hits == 0
         slow.release()
         assert await enqueuing == 1
@@ -117,10 +122,10 @@ async def test_what_skips_the_queue_is_not_taken_for_lost(make_faulty: MakeApp, 
 
 
 @LOST
-async def test_events_of_settlements_whose_answer_is_lost(
+async def test_events_come_once_if_answers_of_settlements_are_lost(
     make_faulty: MakeApp, faults: Faults, when: str
 ) -> None:
-    """Each is announced once: also that a group is done, which the second answer does not say."""
+    """Also `GroupDone`, which the answer to the repeated settlement does not contain."""
     seen = Seen()
 
     @work(name="root")
@@ -143,10 +148,10 @@ async def test_events_of_settlements_whose_answer_is_lost(
     assert len(seen.of(Released)) <= 1
 
 
-async def test_the_waiters_of_another_process(
+async def test_waiters_of_another_process_are_woken_if_an_answer_is_lost(
     make_faulty: MakeApp, make_app: MakeApp, faults: Faults
 ) -> None:
-    """The poll is slow, and the answer was lost: they hear of it all the same."""
+    """The poll interval is long, so only a wake-up can tell them."""
     other = make_app(echo, poll_interval=30)
     lost = faults.fail("settle", when="after")
     async with make_faulty(echo, poll_interval=30):
@@ -155,6 +160,7 @@ async def test_the_waiters_of_another_process(
 
 
 def _every_other() -> object:
+    """Match the first settle call of each set of leases."""
     calls: Counter[frozenset[int]] = Counter()
 
     def match(settlements: list[object]) -> bool:
@@ -166,12 +172,12 @@ def _every_other() -> object:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_commit_whose_answer_is_lost(
+async def test_a_lost_commit_is_reported_as_it_happened(
     make_faulty: MakeApp, faults: Faults, store: MakeBackend, when: str
 ) -> None:
-    """The handler's transaction was committed, or it was not: what is told is what happened."""
+    """The handler's transaction was committed, or it was not."""
     if isinstance(store(), MemoryBackend):
-        pytest.skip("no transactions in memory")
+        pytest.skip("the memory backend has no transactions")
     seen = Seen()
 
     @work(name="paid", retry=Retry(attempts=1))
@@ -199,77 +205,81 @@ async def test_a_commit_whose_answer_is_lost(
 
 
 @LOST
-async def test_beats_whose_answer_is_lost(make_faulty: MakeApp, faults: Faults, when: str) -> None:
-    """A worker that is alive stays so, from the first beat on."""
+async def test_a_worker_survives_lost_answers_to_heartbeats(
+    make_faulty: MakeApp, faults: Faults, when: str
+) -> None:
+    """From the first heartbeat on."""
     ran: list[int] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
         ran.append(ctx.attempt)
-        await gate.passing()
+        await barrier.wait()
         return 1
 
     lost = faults.fail("beat", when=when, times=4)
     lost.release()
     async with make_faulty(held, lease=0.6) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         await until(lambda: lost.hits == 4)
-        gate.go.set()
+        barrier.go.set()
         assert await handle.result(PATIENCE) == 1
     assert ran == [1]
 
 
-async def test_a_beat_that_is_overtaken_by_a_claim(make_faulty: MakeApp, faults: Faults) -> None:
-    """The worker was buried. Its next beat makes it new, and before the answer comes it has claimed: what it
-    was running is lost, what it runs now is not."""
-    gates = {n: Gate() for n in range(2)}
+async def test_a_claim_that_overtakes_a_heartbeat_is_kept(make_faulty: MakeApp, faults: Faults) -> None:
+    """The worker was removed. Its next heartbeat registers it again, and it claims before the answer
+    arrives. The items that it ran before are lost. The item that it runs now is not."""
+    barriers = {n: Barrier() for n in range(2)}
     ran: Counter[int] = Counter()
 
     @work(name="held", retry=Retry(attempts=3))
     async def held(n: int) -> int:
         ran[n] += 1
-        await gates[n].passing()
+        await barriers[n].wait()
         return n
 
     seen = Seen()
     async with make_faulty(held, on_event=seen, lease=2) as app:
         first = await app.enqueue(held(0))
-        await gates[0].reached()
+        await barriers[0].reached()
         slow = faults.hold("beat", when="after")
         blind = faults.fail("claim", times=None)
         await app.backend.remove_worker(app.worker.id)
-        await slow.reached()  # it is new again, and has not heard of it
+        await slow.reached()  # it is registered again and does not know it yet
         blind.end()
         second = await app.enqueue(held(1))
-        await gates[1].reached()
+        await barriers[1].reached()
         slow.release()
         await seen.until(LeaseLost, first.id)
-        for gate in gates.values():
-            gate.go.set()
+        for barrier in barriers.values():
+            barrier.go.set()
         assert await asyncio.gather(first.result(PATIENCE), second.result(PATIENCE)) == [0, 1]
         assert seen.of(LeaseLost, second.id) == []
     assert ran == {0: 2, 1: 1}
 
 
-async def test_a_worker_that_comes_back_under_its_name(make_faulty: MakeApp, make_app: MakeApp) -> None:
-    """It died and was started again at once: what it was running is run again, and not held for ever."""
+async def test_a_restarted_worker_with_the_same_id_runs_its_items_again(
+    make_faulty: MakeApp, make_app: MakeApp
+) -> None:
+    """The first process dies. The item of the first process does not stay leased."""
     attempts: list[int] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
         attempts.append(ctx.attempt)
         if ctx.attempt == 1:
-            await gate.passing()
+            await barrier.wait()
         return ctx.attempt
 
     cut = Faults()
     first = make_app(held, worker_id="w-1", backend=FaultyBackend(make_faulty().backend, cut))
     await first.start()
     handle = await first.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     with cut.outage():
         await first.stop(drain=0)
     async with make_faulty(held, worker_id="w-1", lease=60) as second:
@@ -277,11 +287,11 @@ async def test_a_worker_that_comes_back_under_its_name(make_faulty: MakeApp, mak
     assert attempts == [1, 2]
 
 
-# ----------------------------------------------------------------------------------------- looking, operating
+# ---------------------------------------------------------------------------------------- queries, operators
 
 
 @LOST
-async def test_looks_whose_answer_is_lost(
+async def test_a_waiter_gets_its_result_if_answers_of_queries_are_lost(
     make_faulty: MakeApp, make_app: MakeApp, faults: Faults, when: str
 ) -> None:
     lost = faults.fail("ended", when=when, times=2)
@@ -292,21 +302,21 @@ async def test_looks_whose_answer_is_lost(
     assert lost.hits == 2
 
 
-async def test_a_cancel_whose_answer_is_lost(make_faulty: MakeApp, faults: Faults) -> None:
-    """The caller is told that it is not known. It happened: the handler is stopped, whoever waits hears of
-    it, and saying it again does no harm."""
-    gate = Gate()
+async def test_a_cancel_whose_answer_is_lost_takes_effect(make_faulty: MakeApp, faults: Faults) -> None:
+    """The caller gets StoreUnavailable. The handler is stopped, the waiter gets WorkCancelled, and a
+    second cancel does no harm."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     seen = Seen()
     faults.fail("cancel", when="after")
     async with make_faulty(held, on_event=seen, lease=0.5) as app:
         handle = await app.enqueue(held())
         waiting = asyncio.ensure_future(handle.result(PATIENCE))
-        await gate.reached()
+        await barrier.reached()
         with pytest.raises(StoreUnavailable):
             await handle.cancel()
         assert (await seen.until(LeaseLost)).reason == "cancelled"
@@ -316,11 +326,11 @@ async def test_a_cancel_whose_answer_is_lost(make_faulty: MakeApp, faults: Fault
         assert (await handle.state()).status == "cancelled"
 
 
-# --------------------------------------------------------------------------------------------------- repeated
+# ------------------------------------------------------------------------------------------ repeated requests
 
 
-async def test_every_request_comes_twice(make_faulty: MakeApp, faults: Faults) -> None:
-    """A network that repeats what it carries: nothing runs, counts or is announced twice."""
+async def test_requests_that_arrive_twice_take_effect_once(make_faulty: MakeApp, faults: Faults) -> None:
+    """Nothing runs, counts or is announced twice."""
     ran: Counter[int] = Counter()
     seen = Seen()
 
@@ -336,7 +346,7 @@ async def test_every_request_comes_twice(make_faulty: MakeApp, faults: Faults) -
     for verb in ("beat", "settle", "ended", "publish", "claim"):
         faults.repeat(verb, times=None)
     async with make_faulty(root, count, on_event=seen, lease=0.5) as app:
-        # The first of two claims hands out what nobody hears of: it is found when the worker asks.
+        # The answer to the first of two claims is lost. The worker finds its leases when it asks.
         assert app.worker._runtime is not None
         handle = await app.enqueue(root())
         app.worker._runtime.claimer.recover_leases()
@@ -350,8 +360,10 @@ async def test_every_request_comes_twice(make_faulty: MakeApp, faults: Faults) -
     assert (len(ran), len(seen.of(GroupDone)), len(seen.of(Succeeded))) == (21, 1, 22)
 
 
-async def test_an_enqueue_that_is_cancelled_anywhere(make_faulty: MakeApp, faults: Faults) -> None:
-    """It is stored or it is not, never half; and whatever is stored runs once."""
+async def test_a_cancelled_enqueue_is_stored_completely_or_not_at_all(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """At every step of the enqueue. A stored item runs once."""
     ran: Counter[int] = Counter()
 
     @work(name="count")

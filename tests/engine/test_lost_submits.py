@@ -1,4 +1,4 @@
-"""A submit whose answer was lost: what it stored is the caller's own, and is run."""
+"""A submit whose answer is lost. The caller gets its items, and they run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def add(n: int) -> int:
     return n
 
 
-async def test_it_is_no_duplicate_of_itself(make_faulty: MakeApp, faults: Faults) -> None:
-    """The repeated call finds the item in the store: the caller is answered as if nothing had happened."""
+async def test_a_repeated_submit_finds_its_own_item(make_faulty: MakeApp, faults: Faults) -> None:
+    """The caller gets the same answer as without the loss."""
     lost = faults.fail("submit", when="after")
     async with make_faulty(add) as app:
         handle = await app.enqueue(add(1))
@@ -26,8 +26,8 @@ async def test_it_is_no_duplicate_of_itself(make_faulty: MakeApp, faults: Faults
         assert await handle.result(PATIENCE) == 1
 
 
-async def test_a_key_is_no_ones_but_its_own(make_faulty: MakeApp, faults: Faults) -> None:
-    """`existing` speaks of an earlier item, not of the one that the first try has stored."""
+async def test_a_repeated_submit_with_a_key_is_not_existing(make_faulty: MakeApp, faults: Faults) -> None:
+    """`existing` means an earlier item, not the item that the first submit stored."""
     lost = faults.fail("submit", when="after")
     async with make_faulty(add) as app:
         first = await app.enqueue(add(1), key="k", key_scope="any")
@@ -36,8 +36,10 @@ async def test_a_key_is_no_ones_but_its_own(make_faulty: MakeApp, faults: Faults
         assert (second.existing, second.id) == (True, first.id)
 
 
-async def test_several_at_once_one_of_them_known(make_faulty: MakeApp, faults: Faults) -> None:
-    """Items that were stored, and one that an earlier item had answered for, are all found again."""
+async def test_a_repeated_submit_of_several_items_finds_all_of_them(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """New items, and one whose key belongs to an earlier item."""
     async with make_faulty(add) as app:
         first = await app.enqueue(add(1), key="k", key_scope="any")
         lost = faults.fail("submit", when="after")
@@ -51,8 +53,10 @@ async def test_several_at_once_one_of_them_known(make_faulty: MakeApp, faults: F
         assert [await handle.result(PATIENCE) for handle in answers[0]] == [3, 4]
 
 
-async def test_a_real_duplicate_is_still_one(make_faulty: MakeApp, faults: Faults) -> None:
-    """An id that is taken by other work is refused, whatever happened to the call."""
+async def test_a_repeated_submit_of_an_id_that_is_taken_is_refused(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """Another work has the id."""
     async with make_faulty(add) as app:
         one = add(1)
         await app.enqueue(one)
@@ -63,8 +67,10 @@ async def test_a_real_duplicate_is_still_one(make_faulty: MakeApp, faults: Fault
         assert lost.hits == 1
 
 
-async def test_what_was_to_skip_the_queue_is_run(make_faulty: MakeApp, faults: Faults) -> None:
-    """It was stored leased to this worker, which was not told: it asks for it, and runs it once."""
+async def test_a_skip_queue_item_runs_if_the_answer_to_its_submit_is_lost(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """It is stored with a lease of this worker. The worker asks for its unknown leases and runs it once."""
     calls: list[int] = []
 
     @work(name="local", skip_queue=True)
@@ -79,8 +85,10 @@ async def test_what_was_to_skip_the_queue_is_run(make_faulty: MakeApp, faults: F
         assert (lost.hits, calls) == (1, [1])
 
 
-async def test_a_caller_that_gives_up_strands_nothing(make_faulty: MakeApp, faults: Faults) -> None:
-    """Cancelled while its item is stored already leased: the worker takes it up all the same."""
+async def test_a_skip_queue_item_runs_if_its_caller_is_cancelled(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The item is already stored with a lease when the caller is cancelled."""
 
     @work(name="local", skip_queue=True)
     async def local(n: int) -> int:
@@ -88,11 +96,11 @@ async def test_a_caller_that_gives_up_strands_nothing(make_faulty: MakeApp, faul
 
     slow = faults.hold("submit", when="after")
     async with make_faulty(local) as app:
-        minted = local(7)
-        enqueuing = asyncio.ensure_future(app.enqueue(minted).result())
+        cancelled = local(7)
+        enqueuing = asyncio.ensure_future(app.enqueue(cancelled).result())
         await slow.reached()
         enqueuing.cancel()
         await asyncio.wait({enqueuing})
         slow.release()
         await app._core.submitter.flush()
-        assert await app.handle(minted.id).result(PATIENCE) == 7
+        assert await app.handle(cancelled.id).result(PATIENCE) == 7

@@ -1,4 +1,4 @@
-"""Leases without a worker, retention, ids and time of one's own (SPEC §17)."""
+"""`claim_one`, retention, and ids of the user (SPEC §17)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def value(n: int) -> int:
 # ------------------------------------------------------------------------------------------------ claim_one
 
 
-async def test_claim_one_and_complete(make_app: MakeApp) -> None:
-    """§17: `lease.complete(value)`: the guarantees are those of a worker."""
+async def test_claim_one_and_complete_give_the_guarantees_of_a_worker(make_app: MakeApp) -> None:
+    """§17: `lease.complete(value)`."""
     app = make_app(value)
     handle = await app.enqueue(value(4))
     lease = await app.claim_one()
@@ -39,8 +39,8 @@ async def test_claim_one_and_complete(make_app: MakeApp) -> None:
     assert await app.backend.workers() == []
 
 
-async def test_claim_one_and_fail(make_app: MakeApp) -> None:
-    """§17: retried as the policy says, dead when the budget is spent; `Abort` and `Defer` as in handlers."""
+async def test_claim_one_and_fail_follow_the_retry_policy(make_app: MakeApp) -> None:
+    """§17: The item is dead when its attempts are spent. `Abort` and `Defer` work as in handlers."""
     app = make_app(value)
     handle = await app.enqueue(value(1), retry=Retry(attempts=2, base=0))
     for error in (OSError("first"), "second"):
@@ -61,8 +61,8 @@ async def test_claim_one_and_fail(make_app: MakeApp) -> None:
     assert (await failure(aborted.result(PATIENCE))).reason == "aborted"
 
 
-async def test_claim_one_fails_by_the_policy_of_the_type(make_app: MakeApp) -> None:
-    """§17: the waits too, merged field by field with what is given."""
+async def test_claim_one_uses_the_delays_of_the_type(make_app: MakeApp) -> None:
+    """§17: They are merged field by field with the given policy."""
 
     @work(name="patient", retry=Retry(attempts=3, base=600, factor=3, max=6000, jitter=0))
     async def patient() -> None: ...
@@ -91,11 +91,11 @@ async def test_claim_one_by_type_and_queue(make_app: MakeApp) -> None:
     await lease.release()
     state = await mail.state()
     assert (state.status, state.attempt) == ("ready", 0)
-    assert await app.claim_one(queues=["mail"], types=["nobody"]) is None
+    assert await app.claim_one(queues=["mail"], types=["unknown"]) is None
 
 
-async def test_claim_one_of_a_tenant(make_app: MakeApp) -> None:
-    """§12, §17: a bound client claims of its tenant only, whatever of others stands before it."""
+async def test_claim_one_of_a_bound_client_claims_only_for_its_tenant(make_app: MakeApp) -> None:
+    """§12, §17: Also if items of other tenants come first."""
     app = make_app(value)
     acme, zoo = app.tenant("acme"), app.tenant("zoo")
     for queue in ("a", "b", "z"):
@@ -110,8 +110,8 @@ async def test_claim_one_of_a_tenant(make_app: MakeApp) -> None:
     assert {item.status for item in (await zoo.list()).items} == {"ready"}
 
 
-async def test_claim_one_renews(make_app: MakeApp) -> None:
-    """§17: `lease.renew()` says when it is lost."""
+async def test_renewing_a_lost_lease_raises(make_app: MakeApp) -> None:
+    """§17: `lease.renew()`."""
     app = make_app(value)
     handle = await app.enqueue(value(1))
     lease = await app.claim_one(lease=30)
@@ -123,8 +123,8 @@ async def test_claim_one_renews(make_app: MakeApp) -> None:
     assert caught.value.reason == "cancelled"
 
 
-async def test_claim_one_lapses(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§17: what nobody renews is free again, the attempt spent."""
+async def test_a_lease_that_is_not_renewed_lapses(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§17: The item is ready again, and the attempt is spent."""
     app = make_timed(value)
     handle = await app.enqueue(value(1))
     lease = await app.claim_one(lease=30)
@@ -137,17 +137,17 @@ async def test_claim_one_lapses(make_timed: MakeApp, clock: ManualClock) -> None
         await lease.complete(1)
 
 
-async def test_claim_one_opens_gates(make_app: MakeApp) -> None:
-    """§7: a dependency is nobody's to carry out."""
+async def test_claim_one_carries_out_dependencies_itself(make_app: MakeApp) -> None:
+    """§7: A dependency is never handed out."""
     app = make_app(value)
     first, last = value(1), value(2)
-    gate = await app.enqueue(dependency(on=first, queue=last))
+    handle = await app.enqueue(dependency(on=first, queue=last))
     await app.enqueue(first)
     lease = await app.claim_one()
     assert lease is not None
     await lease.complete(1)
     assert await app.claim_one() is None
-    assert (await gate.state()).status == "success"
+    assert (await handle.state()).status == "success"
     lease = await app.claim_one()
     assert lease is not None
     assert lease.id == last.id
@@ -157,7 +157,7 @@ async def test_claim_one_opens_gates(make_app: MakeApp) -> None:
 
 
 async def test_keep_counts_from_the_end_of_the_group(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§17: for success and cancelled; dead ones stay until someone decides."""
+    """§17: For success and cancelled. Dead items stay."""
 
     @work(name="bad")
     async def bad() -> None:
@@ -182,8 +182,10 @@ async def test_keep_counts_from_the_end_of_the_group(make_timed: MakeApp, clock:
         assert (await dead.state()).status == "dead"
 
 
-async def test_keep_per_type_and_for_the_dead(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§1, §17: `keep` of a type wins; `keep_dead` lets go of dead ones too."""
+async def test_keep_of_a_type_wins_and_keep_dead_removes_dead_items(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """§1, §17."""
 
     @work(name="brief", keep=10)
     async def brief() -> None: ...
@@ -206,8 +208,8 @@ async def test_keep_per_type_and_for_the_dead(make_timed: MakeApp, clock: Manual
 # ---------------------------------------------------------------------------------------------- ids and time
 
 
-async def test_ids_of_ones_own(make_app: MakeApp) -> None:
-    """§17: `Treadle(generate_id=)` for what the engine names itself."""
+async def test_generate_id_makes_the_ids_of_the_engine(make_app: MakeApp) -> None:
+    """§17: `Treadle(generate_id=)` is used for compensations and workers."""
     numbers = itertools.count()
 
     @work(name="undo")

@@ -1,4 +1,4 @@
-"""What is counted while work runs (SPEC §13, §17)."""
+"""Metrics while items run (SPEC §13, §17)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Gate, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Defer, Treadle, work
 from treadle.doers import priority
 
@@ -16,8 +16,8 @@ async def value(n: int) -> int:
     return n
 
 
-async def test_metrics_count(make_app: MakeApp) -> None:
-    """T49, §13: a success, a retry, a death, a deferral, an expiry; gauges back at zero."""
+async def test_metrics_count_each_outcome(make_app: MakeApp) -> None:
+    """T49, §13: A success, a retry, a death, a deferral and an expiry. The running counts return to zero."""
 
     @work(name="mixed", retry=AT_ONCE)
     async def mixed(ctx: Context, how: str) -> str:
@@ -60,36 +60,36 @@ async def test_metrics_count(make_app: MakeApp) -> None:
         assert "treadle_succeeded_total" in app.metrics.prometheus()
 
 
-async def test_active_items(make_app: MakeApp) -> None:
-    """T28: five blocking jobs, two at once: `active()` shows them, and nothing after."""
-    gate = Gate()
+async def test_active_shows_running_items(make_app: MakeApp) -> None:
+    """T28: Five items, two at once. Afterwards `active()` is empty."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     async with make_app(held, doer=priority(2)) as app:
         handles = await app.enqueue_many([held() for _ in range(5)])
-        await until(lambda: gate.count == 2)
+        await until(lambda: barrier.count == 2)
         assert len(app.active()) == 2
         assert app.metrics.get("running") == 2
-        gate.go.set()
+        barrier.go.set()
         for handle in handles:
             await handle.result(PATIENCE)
         await until(lambda: not app.active())
         assert (app.metrics.get("active"), app.metrics.get("running")) == (0, 0)
 
 
-async def test_subscribers_hear_of_changes(make_app: MakeApp) -> None:
-    """§17: coalesced."""
-    told: list[tuple[str, ...]] = []
+async def test_metrics_subscribers_get_combined_changes(make_app: MakeApp) -> None:
+    """§17."""
+    changes: list[tuple[str, ...]] = []
     app: Treadle = make_app(value)
-    end = app.metrics.subscribe(told.append)
+    end = app.metrics.subscribe(changes.append)
     async with app:
         await app.enqueue(value(1)).result(PATIENCE)
-        await until(lambda: bool(told))
+        await until(lambda: bool(changes))
         end()
-        heard = len(told)
+        before = len(changes)
         await app.enqueue(value(1)).result(PATIENCE)
-        assert len(told) == heard
-    assert set(told) == {(value.name,)}
+        assert len(changes) == before
+    assert set(changes) == {(value.name,)}

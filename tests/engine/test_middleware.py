@@ -1,4 +1,4 @@
-"""Middlewares, and where handlers run (SPEC §13, §17)."""
+"""Middleware, and where handlers run (SPEC §13, §17)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def value(n: int) -> int:
     return n
 
 
-async def test_the_first_is_outermost(make_app: MakeApp) -> None:
-    """§13: an onion around each attempt."""
+async def test_the_first_middleware_is_outermost(make_app: MakeApp) -> None:
+    """§13: Around each attempt."""
     order: list[str] = []
 
     def layer(name: str) -> Any:
@@ -51,8 +51,8 @@ async def test_the_first_is_outermost(make_app: MakeApp) -> None:
     ]
 
 
-async def test_extra_is_for_this_attempt(make_app: MakeApp) -> None:
-    """§3, §13: what middlewares put there; a handler without a Context runs inside them too."""
+async def test_ctx_extra_belongs_to_one_attempt(make_app: MakeApp) -> None:
+    """§3, §13: Middleware can write it. A handler without a Context runs inside the middleware too."""
     seen: list[dict[str, Any]] = []
 
     async def around(ctx: Context, call_next: CallNext) -> Any:
@@ -72,8 +72,8 @@ async def test_extra_is_for_this_attempt(make_app: MakeApp) -> None:
     assert seen == [{}, {}, {}]
 
 
-async def test_it_sees_the_error(make_app: MakeApp) -> None:
-    """§13: and may raise another, or none."""
+async def test_middleware_gets_the_error_and_can_replace_it(make_app: MakeApp) -> None:
+    """§13: It may raise another error, or return a value."""
     seen: list[str] = []
 
     async def around(ctx: Context, call_next: CallNext) -> Any:
@@ -96,8 +96,8 @@ async def test_it_sees_the_error(make_app: MakeApp) -> None:
     assert seen == ["bad"]
 
 
-async def test_it_sees_and_changes_the_value(make_app: MakeApp) -> None:
-    """§13: what it returns is the result; nothing at all leaves the handler's as it is."""
+async def test_middleware_gets_the_value_and_can_replace_it(make_app: MakeApp) -> None:
+    """§13: Its return value is the result. None keeps the handler's value."""
     seen: list[object] = []
 
     async def around(ctx: Context, call_next: CallNext) -> Any:
@@ -121,8 +121,8 @@ async def test_it_sees_and_changes_the_value(make_app: MakeApp) -> None:
     assert isinstance(seen[2], Result)
 
 
-async def test_it_need_not_call_the_handler(make_app: MakeApp) -> None:
-    """§13: what it raises instead is the attempt's."""
+async def test_middleware_need_not_call_the_handler(make_app: MakeApp) -> None:
+    """§13: The error that it raises fails the attempt."""
     ran: list[int] = []
 
     async def guard(ctx: Context, call_next: CallNext) -> Any:
@@ -137,8 +137,8 @@ async def test_it_need_not_call_the_handler(make_app: MakeApp) -> None:
     assert not ran
 
 
-async def test_a_timeout_includes_middlewares(make_app: MakeApp) -> None:
-    """§5: `timeout` bounds one attempt, all of it."""
+async def test_a_timeout_includes_middleware(make_app: MakeApp) -> None:
+    """§5: `timeout` limits the whole attempt."""
 
     async def slow(ctx: Context, call_next: CallNext) -> Any:
         await asyncio.Event().wait()
@@ -149,8 +149,8 @@ async def test_a_timeout_includes_middlewares(make_app: MakeApp) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "thread", "loop"])
-async def test_contextvars_reach_the_handler(make_app: MakeApp, kind: str) -> None:
-    """§17: those in threads too; and nothing leaks into the next attempt."""
+async def test_context_variables_of_middleware_reach_the_handler(make_app: MakeApp, kind: str) -> None:
+    """§17: Also in threads. They do not leak into the next attempt."""
 
     async def trace(ctx: Context, call_next: CallNext) -> Any:
         assert tracing.get() == "none"
@@ -183,7 +183,7 @@ async def test_contextvars_reach_the_handler(make_app: MakeApp, kind: str) -> No
 
 
 async def test_sync_handlers_do_not_block_the_loop(make_app: MakeApp) -> None:
-    """§1: they run in threads, side by side."""
+    """§1: They run in threads, at the same time."""
     barrier = threading.Barrier(3)
 
     @work(name="meet")
@@ -196,8 +196,8 @@ async def test_sync_handlers_do_not_block_the_loop(make_app: MakeApp) -> None:
     assert sorted(found) == [0, 1, 2]
 
 
-async def test_a_sync_handler_with_a_context(make_app: MakeApp) -> None:
-    """§1: it may return Results as well."""
+async def test_a_sync_handler_may_return_a_result(make_app: MakeApp) -> None:
+    """§1."""
 
     @work(name="flow")
     def flow(ctx: Context) -> Result[None, int]:
@@ -207,8 +207,8 @@ async def test_a_sync_handler_with_a_context(make_app: MakeApp) -> None:
         assert await app.enqueue(flow()).group(PATIENCE) == 2
 
 
-async def test_a_sync_handler_that_raises(make_app: MakeApp) -> None:
-    """§5: `Abort` and friends work in threads; the traceback is kept."""
+async def test_a_sync_handler_may_abort(make_app: MakeApp) -> None:
+    """§5: The error type is kept."""
 
     @work(name="bad")
     def bad() -> None:

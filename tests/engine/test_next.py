@@ -1,10 +1,10 @@
-"""`.next`: what runs when a cohort has met its condition (SPEC §2, §17)."""
+"""`.next`: the works that run when a cohort has met its condition (SPEC §2, §17)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, failure
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure
 from treadle import Abort, Context, GroupFailed, InputError, Result, at_least, work
 
 
@@ -18,8 +18,8 @@ async def bad(ctx: Context) -> int:
     raise Abort("bad")
 
 
-async def test_next_runs_after(make_app: MakeApp) -> None:
-    """T8: a, then b."""
+async def test_next_works_run_in_order(make_app: MakeApp) -> None:
+    """T8."""
     order: list[str] = []
 
     @work(name="step")
@@ -37,8 +37,9 @@ async def test_next_runs_after(make_app: MakeApp) -> None:
     assert order[4] == "e"
 
 
-async def test_parent_and_dependencies(make_app: MakeApp) -> None:
-    """T9, T10, §2: a child's parent is who queued it, a next work's too; it sees what it waited for."""
+async def test_children_and_next_works_know_their_parent_and_dependencies(make_app: MakeApp) -> None:
+    """T9, T10, §2: The parent is the item that queued them. A next work also sees the items that it waited
+    for."""
 
     @work(name="who")
     async def who(ctx: Context) -> tuple[str | None, tuple[str, ...]]:
@@ -56,8 +57,8 @@ async def test_parent_and_dependencies(make_app: MakeApp) -> None:
         assert await app.handle(first.id).result(PATIENCE) == (handle.id, ())
 
 
-async def test_next_options_are_those_of_the_next_works(make_app: MakeApp) -> None:
-    """§2: not of a gate, not of what stands before."""
+async def test_options_of_next_apply_only_to_the_next_works(make_app: MakeApp) -> None:
+    """§2."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -73,7 +74,7 @@ async def test_next_options_are_those_of_the_next_works(make_app: MakeApp) -> No
 
 
 async def test_next_on_a_value_waits_for_this_item(make_app: MakeApp) -> None:
-    """§17: on `ctx.result` and `ctx.void` the cohort is this item."""
+    """§17: On `ctx.result` and `ctx.void` the cohort is this item."""
     after = value(2)
 
     @work(name="root")
@@ -92,10 +93,10 @@ async def test_next_on_a_value_waits_for_this_item(make_app: MakeApp) -> None:
         assert await app.enqueue(empty()).group(PATIENCE) == 3
 
 
-async def test_the_cohort_is_what_the_link_names(make_app: MakeApp) -> None:
-    """§17, rule 15: nested Results and their nexts included, not what handlers go on to queue."""
+async def test_a_cohort_contains_only_the_works_named_in_the_result(make_app: MakeApp) -> None:
+    """§17, rule 15: With nested Results and their next works, without the items that handlers queue later."""
     order: list[str] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="step")
     async def step(name: str) -> None:
@@ -103,7 +104,7 @@ async def test_the_cohort_is_what_the_link_names(make_app: MakeApp) -> None:
 
     @work(name="grandchild")
     async def grandchild() -> None:
-        await gate.passing()
+        await barrier.wait()
         order.append("grandchild")
 
     @work(name="delegating")
@@ -118,7 +119,7 @@ async def test_the_cohort_is_what_the_link_names(make_app: MakeApp) -> None:
     @work(name="opening")
     async def open_it() -> None:
         order.append("next")
-        gate.go.set()
+        barrier.go.set()
 
     opening = open_it()
     async with make_app(root, step, delegating, grandchild, open_it) as app:
@@ -137,18 +138,18 @@ async def test_an_empty_cohort_is_met_at_once(make_app: MakeApp) -> None:
         assert await app.enqueue(root()).group(PATIENCE) == 4
 
 
-async def test_next_conditions(make_app: MakeApp) -> None:
-    """§2: `all_done` goes on after a death, `at_least` as soon as enough have come."""
-    gate = Gate()
+async def test_next_takes_a_condition(make_app: MakeApp) -> None:
+    """§2: `all_done` continues after a death. `at_least` continues when enough items have ended."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 0
 
     @work(name="opening")
     async def opening() -> int:
-        gate.go.set()
+        barrier.go.set()
         return 9
 
     @work(name="done")
@@ -164,8 +165,8 @@ async def test_next_conditions(make_app: MakeApp) -> None:
         assert await app.enqueue(some()).group(PATIENCE) in (0, 9)
 
 
-async def test_at_least_of_fewer_is_refused_where_written(make_app: MakeApp) -> None:
-    """§17: `ValueError`, in the handler."""
+async def test_at_least_more_than_the_cohort_is_refused(make_app: MakeApp) -> None:
+    """§17: The handler gets a ValueError."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -179,8 +180,8 @@ async def test_at_least_of_fewer_is_refused_where_written(make_app: MakeApp) -> 
             app.enqueue(value(1), after=["x"], when=at_least(2))
 
 
-async def test_a_dead_link_ends_the_chain_at_once(make_app: MakeApp) -> None:
-    """A3: `.next` after a death is dead: unsatisfiable, and so is what follows; the group ends."""
+async def test_a_death_ends_all_next_works_at_once(make_app: MakeApp) -> None:
+    """A3: They are dead with `unsatisfiable`, and the group ends."""
     second, third = value(2), value(3)
 
     @work(name="root")

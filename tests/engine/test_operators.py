@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until, until_status
 from treadle import (
     Abort,
     AlreadyEnded,
@@ -35,16 +35,16 @@ async def bad() -> int:
     raise Abort("bad")
 
 
-# --------------------------------------------------------------------------------------------------- looking
+# -------------------------------------------------------------------------------------------------- queries
 
 
-async def test_get(make_app: MakeApp) -> None:
-    """§11, §17: states in the order asked for, decoded; None for unknown ids."""
+async def test_get_keeps_the_order_and_decodes_results(make_app: MakeApp) -> None:
+    """§11, §17: Unknown ids give None."""
     async with make_app(value, bad) as app:
         good, dead = await app.enqueue(value(3)), await app.enqueue(bad())
         await good.result(PATIENCE)
         await failure(dead.result(PATIENCE))
-        states = await app.get([dead, "nobody", good.id])
+        states = await app.get([dead, "missing", good.id])
         assert [state and (state.status, state.result, state.reason) for state in states] == [
             ("dead", None, "aborted"),
             None,
@@ -57,8 +57,8 @@ async def test_get(make_app: MakeApp) -> None:
         assert state.queued_at <= state.started_at <= state.ended_at
 
 
-async def test_group(make_app: MakeApp) -> None:
-    """§11: open members, value, end."""
+async def test_group_shows_open_members_value_and_end(make_app: MakeApp) -> None:
+    """§11."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -81,8 +81,8 @@ async def test_group(make_app: MakeApp) -> None:
         assert await app.group(later.id) is None
 
 
-async def test_workflow(make_app: MakeApp) -> None:
-    """§11: every item, by creation, across groups."""
+async def test_workflow_lists_its_items_by_creation(make_app: MakeApp) -> None:
+    """§11: Across groups."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -100,8 +100,8 @@ async def test_workflow(make_app: MakeApp) -> None:
         assert await app.workflow("order-9") == []
 
 
-async def test_list(make_app: MakeApp) -> None:
-    """§11: by status, type, queue, workflow, since; newest first, in pages."""
+async def test_list_filters_and_pages_newest_first(make_app: MakeApp) -> None:
+    """§11: By status, type, queue, workflow and since."""
     async with make_app(value, bad) as app:
         handles = [await app.enqueue(value(n), queue="bulk") for n in range(5)]
         for handle in handles:
@@ -122,22 +122,22 @@ async def test_list(make_app: MakeApp) -> None:
         assert len((await app.list(since=since, type=value.name)).items) == 2
 
 
-async def test_counts_and_active(make_app: MakeApp) -> None:
-    """§4: what waits in the store, what runs here."""
-    gate = Gate()
+async def test_counts_are_of_the_store_and_active_of_this_worker(make_app: MakeApp) -> None:
+    """§4."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     async with make_app(held, value) as app:
         handle = await app.enqueue(held())
         await app.enqueue_many([value(n) for n in range(3)], delay=60)
-        await gate.reached()
+        await barrier.reached()
         assert [lease.id for lease in app.active()] == [handle.id]
         counts = {(each.type, each.status): each.count for each in await app.counts()}
         assert counts == {("held", "running"): 1, (value.name, "scheduled"): 3}
-        gate.go.set()
+        barrier.go.set()
         await handle.result(PATIENCE)
         ended = {(each.type, each.status): each.count for each in await app.counts(ended=True)}
         assert ended["held", "success"] == 1
@@ -147,13 +147,13 @@ async def test_counts_and_active(make_app: MakeApp) -> None:
 
 
 async def test_cancel_ends_open_descendants(make_app: MakeApp) -> None:
-    """§11, §17: those of an ended item too; it counts as done, not as success."""
-    gate, seen = Gate(), Seen()
+    """§11, §17: Also those of an ended item. A cancelled item is done, but not a success."""
+    barrier, seen = Barrier(), Seen()
     blocked, delayed = value(1), value(2)
 
     @work(name="held")
     async def held() -> int:
-        await gate.passing()
+        await barrier.wait()
         return 9
 
     @work(name="root")
@@ -162,7 +162,7 @@ async def test_cancel_ends_open_descendants(make_app: MakeApp) -> None:
 
     async with make_app(root, held, value, on_event=seen) as app:
         handle = await app.enqueue(root())
-        await gate.reached()
+        await barrier.reached()
         assert await app.cancel(handle) == 3
         error = await failure(handle.group(PATIENCE))
         assert isinstance(error, WorkCancelled)
@@ -173,17 +173,17 @@ async def test_cancel_ends_open_descendants(make_app: MakeApp) -> None:
         assert len(seen.of(GroupDone)) == 1
 
 
-async def test_cancel_leaves_what_has_ended(make_app: MakeApp) -> None:
-    """§11: and skips what does not exist."""
+async def test_cancel_leaves_ended_items(make_app: MakeApp) -> None:
+    """§11: Unknown ids are skipped."""
     async with make_app(value) as app:
         handle = await app.enqueue(value(1))
         await handle.result(PATIENCE)
-        assert await app.cancel([handle.id, "nobody"]) == 0
+        assert await app.cancel([handle.id, "missing"]) == 0
         assert (await handle.state()).status == "success"
 
 
-async def test_cancel_before_it_starts(make_app: MakeApp) -> None:
-    """§11: it never runs; nobody needs a worker for that."""
+async def test_a_cancelled_item_never_starts(make_app: MakeApp) -> None:
+    """§11: The cancel needs no worker."""
     app = make_app(value)
     handle = await app.enqueue(value(1))
     assert await app.cancel(handle) == 1
@@ -196,8 +196,8 @@ async def test_cancel_before_it_starts(make_app: MakeApp) -> None:
 # --------------------------------------------------------------------------------------- complete, trigger
 
 
-async def test_complete_without_a_worker(make_app: MakeApp) -> None:
-    """§11: a success with this value, for item, group and dependents."""
+async def test_complete_makes_an_item_a_success_without_a_worker(make_app: MakeApp) -> None:
+    """§11: The value is the result of the item and of its group. Dependents are released."""
     seen = Seen()
     app = make_app(value, on_event=seen)
     handle = await app.enqueue(value(1), delay=60)
@@ -213,11 +213,11 @@ async def test_complete_without_a_worker(make_app: MakeApp) -> None:
     with pytest.raises(AlreadyEnded):
         await app.complete(handle, 43)
     with pytest.raises(NotFound):
-        await app.complete("nobody", 1)
+        await app.complete("missing", 1)
 
 
-async def test_complete_checks_the_value(make_app: MakeApp) -> None:
-    """§14: it is a result like any other."""
+async def test_complete_refuses_a_value_that_cannot_be_encoded(make_app: MakeApp) -> None:
+    """§14."""
     app = make_app(value)
     handle = await app.enqueue(value(1), delay=60)
     with pytest.raises(EncodeError):
@@ -225,8 +225,8 @@ async def test_complete_checks_the_value(make_app: MakeApp) -> None:
     assert (await handle.state()).status == "scheduled"
 
 
-async def test_trigger(make_app: MakeApp) -> None:
-    """§11: run scheduled ones now; all or nothing."""
+async def test_trigger_runs_scheduled_items_now(make_app: MakeApp) -> None:
+    """§11: All or none."""
     async with make_app(value) as app:
         handles = await app.enqueue_many([value(1), value(2)], delay=60)
         ready = await app.enqueue(value(3))
@@ -235,7 +235,7 @@ async def test_trigger(make_app: MakeApp) -> None:
             await app.trigger([handles[0], ready])
         assert (caught.value.id, caught.value.status) == (ready.id, "success")
         with pytest.raises(NotFound):
-            await app.trigger([handles[0], "nobody"])
+            await app.trigger([handles[0], "missing"])
         assert (await handles[0].state()).status == "scheduled"
         await app.trigger(handles)
         assert [await handle.result(PATIENCE) for handle in handles] == [1, 2]
@@ -245,7 +245,8 @@ async def test_trigger(make_app: MakeApp) -> None:
 
 
 async def test_delete_removes_whole_groups(make_app: MakeApp) -> None:
-    """§11: refused while an item outside waits on it; `cascade` takes along what members wait for."""
+    """§11: It is refused while an item outside waits for a member. `cascade` also deletes the items that
+    members wait for."""
     async with make_app(value) as app:
         first = await app.enqueue(value(1))
         await first.result(PATIENCE)
@@ -255,7 +256,7 @@ async def test_delete_removes_whole_groups(make_app: MakeApp) -> None:
             await app.delete([first, pending])
         assert caught.value.references == [(pending.id, waiting.id)]
         assert (await first.state()).status == "success"
-        assert await app.delete([first, "nobody"]) == 1
+        assert await app.delete([first, "missing"]) == 1
         assert await app.get([first.id]) == [None]
         with pytest.raises(NotFound):
             await first.result(PATIENCE)
@@ -263,8 +264,8 @@ async def test_delete_removes_whole_groups(make_app: MakeApp) -> None:
         assert await app.get([pending.id, waiting.id]) == [None, None]
 
 
-async def test_whoever_waits_for_what_is_deleted_is_told(make_app: MakeApp) -> None:
-    """§11: at once, for the item and for the group, here and in another process."""
+async def test_waiters_of_a_deleted_item_get_not_found(make_app: MakeApp) -> None:
+    """§11: At once, for the item and for the group, here and in another process."""
     app, other = make_app(value, poll_interval=300), make_app(value, poll_interval=300)
     handle = await app.enqueue(value(1), delay=60)
     elsewhere = other.handle(handle.id)
@@ -283,8 +284,8 @@ async def test_whoever_waits_for_what_is_deleted_is_told(make_app: MakeApp) -> N
 # --------------------------------------------------------------------------------------------- dead letters
 
 
-async def test_requeue_a_dead_one(make_app: MakeApp) -> None:
-    """§5, §17: attempt back to 0, the group open again: done once per opening."""
+async def test_requeue_resets_the_attempt_and_opens_the_group(make_app: MakeApp) -> None:
+    """§5, §17: The group is done once per opening."""
     seen = Seen()
     works = [False]
 
@@ -304,7 +305,7 @@ async def test_requeue_a_dead_one(make_app: MakeApp) -> None:
         assert len(seen.of(GroupDone)) == 2
 
 
-async def test_requeue_by_filter_and_delete(make_app: MakeApp) -> None:
+async def test_dead_letters_can_be_requeued_and_deleted_by_filter(make_app: MakeApp) -> None:
     """§5: `dead.list`, `dead.requeue(filter)`, `dead.delete`."""
     works = [False]
 
@@ -330,8 +331,8 @@ async def test_requeue_by_filter_and_delete(make_app: MakeApp) -> None:
         assert (await app.dead.list()).items == ()
 
 
-async def test_requeue_by_filter_tries_each_once(make_app: MakeApp) -> None:
-    """§5: also if they die again at once, while others are still to be requeued."""
+async def test_requeue_by_filter_requeues_each_item_once(make_app: MakeApp) -> None:
+    """§5: Also if an item dies again while others are still to be requeued."""
 
     @work(name="hopeless")
     async def hopeless(n: int) -> None:
@@ -345,8 +346,10 @@ async def test_requeue_by_filter_tries_each_once(make_app: MakeApp) -> None:
             assert await app.dead.requeue(type="hopeless") == 5
 
 
-async def test_a_filter_finds_more_than_a_page(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """§5: all of them, in portions; `limit` is for those who want fewer."""
+async def test_a_filter_finds_more_items_than_one_page(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§5: All of them, unless `limit` says fewer."""
     monkeypatch.setattr(operate, "PORTION", 3)
     app = make_app(bad)
     await app.enqueue_many([bad() for _ in range(8)])
@@ -361,7 +364,7 @@ async def test_a_filter_finds_more_than_a_page(make_app: MakeApp, monkeypatch: p
 
 
 async def test_a_filter_finds_one_id_in_several_tenants(make_app: MakeApp) -> None:
-    """§5, §12: for an operator of all tenants, each is an item of its own."""
+    """§5, §12: For an operator of all tenants, each is a separate item."""
     app = make_app(bad)
     one = bad()
     for tenant in ("x", "y"):
@@ -378,8 +381,8 @@ async def test_a_filter_finds_one_id_in_several_tenants(make_app: MakeApp) -> No
     assert await app.dead.delete() == 2
 
 
-async def test_a_requeued_prerequisite_takes_nothing_back(make_app: MakeApp) -> None:
-    """§17: dependents that have ended stay ended."""
+async def test_requeuing_a_dependency_leaves_ended_dependents(make_app: MakeApp) -> None:
+    """§17."""
     works = [False]
 
     @work(name="flaky")
@@ -404,8 +407,8 @@ async def test_a_requeued_prerequisite_takes_nothing_back(make_app: MakeApp) -> 
 # ----------------------------------------------------------------------------------------------------- pause
 
 
-async def test_pause_holds_a_queue(make_app: MakeApp) -> None:
-    """§6: what runs goes on, others are not touched."""
+async def test_pause_stops_one_queue(make_app: MakeApp) -> None:
+    """§6: Running items and other queues go on."""
     async with make_app(value) as app:
         await app.pause("bulk")
         held = await app.enqueue(value(1), queue="bulk")

@@ -1,4 +1,4 @@
-"""A store that is away: at the start, in the middle, at the end; and signals that do not arrive."""
+"""The store is unavailable at the start, in between or at the end, and wake-ups are lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, Gate, MakeApp, Seen, no_new_tasks, until, until_status
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, no_new_tasks, until, until_status
 from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, work
 from treadle.engine import store_retry
 from treadle.errors import BackendError, Stopped
@@ -26,13 +26,15 @@ async def echo(n: int) -> int:
     return n
 
 
-# --------------------------------------------------------------------------------------------------- at first
+# ----------------------------------------------------------------------------------------------- at the start
 
 
 @pytest.mark.parametrize("verb", ["open", "subscribe", "beat"])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_store_that_comes_late(make_faulty: MakeApp, faults: Faults, verb: str, when: str) -> None:
-    """A start waits for it a little."""
+async def test_a_start_waits_for_the_store(
+    make_faulty: MakeApp, faults: Faults, verb: str, when: str
+) -> None:
+
     away = faults.fail(verb, when=when, times=3)
     async with make_faulty(echo) as app:
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
@@ -40,8 +42,10 @@ async def test_a_store_that_comes_late(make_faulty: MakeApp, faults: Faults, ver
 
 
 @pytest.mark.parametrize("verb", ["open", "beat"])
-async def test_a_store_that_does_not_come(make_faulty: MakeApp, faults: Faults, verb: str) -> None:
-    """The start fails, and leaves nothing behind; it can be tried again."""
+async def test_a_start_without_the_store_fails_and_leaves_nothing_behind(
+    make_faulty: MakeApp, faults: Faults, verb: str
+) -> None:
+    """A second start succeeds when the store is there."""
     opened: list[str] = []
 
     @asynccontextmanager
@@ -65,27 +69,30 @@ async def test_a_store_that_does_not_come(make_faulty: MakeApp, faults: Faults, 
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
 
 
-async def test_an_error_that_waiting_does_not_mend(make_faulty: MakeApp, faults: Faults) -> None:
-    """It is told at once."""
+async def test_a_start_raises_a_permanent_error_at_once(make_faulty: MakeApp, faults: Faults) -> None:
     refused = faults.fail("open", error=lambda: BackendError("no such database"), times=None)
     with pytest.raises(BackendError, match="no such database"):
         await make_faulty(echo).start()
     assert refused.hits == 1
 
 
-async def test_an_enqueue_while_the_store_is_away(make_faulty: MakeApp, faults: Faults) -> None:
-    """It waits a little; then the caller is told, and may try again with the same work."""
+async def test_an_enqueue_without_the_store_raises_after_a_while(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The caller can enqueue the same work again."""
     app = make_faulty(echo)
     await app.connect()
-    minted = echo(1)
+    unsent = echo(1)
     with faults.outage(), pytest.raises(StoreUnavailable):
-        await app.enqueue(minted)
-    handle = await app.enqueue(minted)
+        await app.enqueue(unsent)
+    handle = await app.enqueue(unsent)
     assert (await handle.state()).status == "ready"
 
 
-async def test_a_submit_that_fails_strangely(make_faulty: MakeApp, faults: Faults) -> None:
-    """One of many is what the store, or its driver, fails at: the others are stored, and do not wait."""
+async def test_one_item_that_the_store_cannot_submit_does_not_stop_the_others(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The driver raises an unexpected error for one of six items."""
     poison = echo(3)
     faults.fail(
         "submit",
@@ -104,15 +111,17 @@ async def test_a_submit_that_fails_strangely(make_faulty: MakeApp, faults: Fault
 # ------------------------------------------------------------------------------------------------- in between
 
 
-async def test_an_outage_while_handlers_run(make_faulty: MakeApp, faults: Faults) -> None:
-    """Shorter than the lease: handlers go on, and what they came to is settled when the store is back."""
+async def test_handlers_survive_an_outage_shorter_than_the_lease(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """Their results are settled when the store is back."""
     ran: Counter[int] = Counter()
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(n: int) -> int:
         ran[n] += 1
-        await gate.passing()
+        await barrier.wait()
         return n
 
     errors = Errors()
@@ -120,7 +129,7 @@ async def test_an_outage_while_handlers_run(make_faulty: MakeApp, faults: Faults
         handles = await app.enqueue_many([held(n) for n in range(20)])
         await until(lambda: len(ran) == 20)
         with faults.outage():
-            gate.go.set()
+            barrier.go.set()
             await errors.until("settle")
             await errors.until("claim")
         assert await asyncio.gather(*(h.result(PATIENCE) for h in handles)) == list(range(20))
@@ -128,11 +137,13 @@ async def test_an_outage_while_handlers_run(make_faulty: MakeApp, faults: Faults
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-async def test_an_outage_longer_than_the_lease(make_faulty: MakeApp, faults: Faults, how: str) -> None:
-    """Others may have taken over: handlers are told to stop, with the reason `error`. Then they run again."""
+async def test_an_outage_longer_than_the_lease_interrupts_handlers(
+    make_faulty: MakeApp, faults: Faults, how: str
+) -> None:
+    """Other workers may have taken over, so the reason is `error`. The items run again."""
     reasons: list[object] = []
     attempts: list[int] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
@@ -140,14 +151,14 @@ async def test_an_outage_longer_than_the_lease(make_faulty: MakeApp, faults: Fau
         if len(attempts) > 1:
             return ctx.attempt
         try:
-            await gate.passing()
+            await barrier.wait()
         finally:
             reasons.append(ctx.interrupt.reason)
         return 0
 
     async with make_faulty(held, lease=0.4) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         verbs = ("beat", "heartbeat_connection", "claim", "settle")
         fail = faults.fail if how == "fails" else faults.hold
         away = [(faults.fail if verb == "heartbeat_connection" else fail)(verb, times=None) for verb in verbs]
@@ -158,27 +169,27 @@ async def test_an_outage_longer_than_the_lease(make_faulty: MakeApp, faults: Fau
         assert (reasons, len(attempts)) == (["error"], 2)
 
 
-# ---------------------------------------------------------------------------------------------------- at last
+# ------------------------------------------------------------------------------------------------- at the end
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-async def test_stop_ends_without_the_store(
+async def test_stop_ends_in_bounded_time_without_the_store(
     make_faulty: MakeApp, faults: Faults, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded, whatever is on its way; and nothing is lost."""
     monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        if not gate.count:
-            await gate.passing()
+        if not barrier.count:
+            await barrier.wait()
         return ctx.attempt
 
     app = make_faulty(held, echo, lease=1.0)
     await app.start()
     handle = await app.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     if how == "fails":
         faults.fail("*", times=None)
     else:
@@ -191,15 +202,15 @@ async def test_stop_ends_without_the_store(
     await app.stop(drain=0.1)
     assert time.monotonic() - began < 10
     faults.clear()
-    # Those who wait on it are told, and do not wait for ever.
+    # Waiters get an error and do not wait for ever.
     outcomes = await asyncio.wait_for(asyncio.gather(stuck, waiting, return_exceptions=True), PATIENCE)
     assert isinstance(outcomes[1], Stopped)
     async with make_faulty(held, echo) as second:
         assert await second.handle(handle.id).result(PATIENCE) in (1, 2)
 
 
-async def test_a_claim_that_is_answered_after_stop_began(make_faulty: MakeApp, faults: Faults) -> None:
-    """What it handed out is given back at once, and the attempt with it."""
+async def test_a_claim_answered_during_stop_is_given_back(make_faulty: MakeApp, faults: Faults) -> None:
+    """At once, and the attempt is not counted."""
     client = make_faulty(echo)
     handle = await client.enqueue(echo(1))
     slow = faults.hold("claim", when="after")
@@ -215,13 +226,13 @@ async def test_a_claim_that_is_answered_after_stop_began(make_faulty: MakeApp, f
     assert (state.status, state.attempt, state.history) == ("ready", 0, ())
 
 
-async def test_a_stop_that_is_cut_short(make_faulty: MakeApp) -> None:
-    """Cancelled while it drains: what was running is given back all the same."""
-    gate = Gate()
+async def test_a_cancelled_stop_gives_running_items_back(make_faulty: MakeApp) -> None:
+    """It is cancelled while it drains."""
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     client = make_faulty(held)
@@ -229,7 +240,7 @@ async def test_a_stop_that_is_cut_short(make_faulty: MakeApp) -> None:
     app = make_faulty(held, lease=60, on_event=seen)
     await app.start()
     handle = await client.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     stopping = asyncio.ensure_future(app.stop(drain=60))
     await seen.until(WorkerStopping)
     stopping.cancel()
@@ -241,28 +252,28 @@ async def test_a_stop_that_is_cut_short(make_faulty: MakeApp) -> None:
 
 
 class Slow(WrappedBackend):
-    """Others have a few turns between a settlement and its answer, and are told that there is something."""
+    """Other tasks run between a settlement and its answer, after a wake-up."""
 
-    tell: Callable[[], None]
+    wake: Callable[[], None]
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         answer = await call()
         if verb == "settle":
-            self.tell()
+            self.wake()
             for _ in range(50):
                 await asyncio.sleep(0)
         return answer
 
 
-async def test_a_stop_that_is_cut_short_before_the_worker_takes_on_nothing_more(
+async def test_a_stop_cancelled_early_does_not_claim_its_items_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It does not claim again what it gives back."""
-    gate, seen = Gate(), Seen()
+    """The stop is cancelled before the worker stops claiming."""
+    barrier, seen = Barrier(), Seen()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     async def never(worker: str) -> None:
@@ -270,10 +281,10 @@ async def test_a_stop_that_is_cut_short_before_the_worker_takes_on_nothing_more(
 
     backend = Slow(MemoryBackend())
     app = Treadle(backend, work=[held], lease=60, on_event=seen)
-    backend.tell = app._core.wakeups.ready
+    backend.wake = app._core.wakeups.ready
     handle = await app.enqueue(held())
     await app.start()
-    await gate.reached()
+    await barrier.reached()
     monkeypatch.setattr(app._core.scheduler, "stop", never)
     stopping = asyncio.ensure_future(app.stop(drain=60))
     await seen.until(WorkerStopping)
@@ -284,12 +295,14 @@ async def test_a_stop_that_is_cut_short_before_the_worker_takes_on_nothing_more(
     await app.close()
 
 
-# ---------------------------------------------------------------------------------------------------- signals
+# --------------------------------------------------------------------------------------------------- wake-ups
 
 
 @pytest.mark.parametrize("how", ["dropped", "doubled", "late"])
-async def test_signals_are_not_needed(make_faulty: MakeApp, faults: Faults, how: str) -> None:
-    """Lost, repeated or late: everything runs once, and whoever waits hears of it."""
+async def test_everything_runs_once_without_reliable_wakeups(
+    make_faulty: MakeApp, faults: Faults, how: str
+) -> None:
+    """Wake-ups are lost, repeated or late. Waiters get their results."""
     ran: Counter[int] = Counter()
     seen = Seen()
 

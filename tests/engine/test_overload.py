@@ -1,4 +1,4 @@
-"""More than anybody should ask for: it takes a while, and nothing is lost or doubled."""
+"""Very many items at once. It takes a while, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from treadle.backends.sqlite import SqliteBackend
 from treadle.testing.contract.check import consistent
 
 CHILDREN = int(os.environ.get("TREADLE_CHILDREN", "20000"))
-"""`make proof` has 100,000."""
-GATES = 10_000
+"""`make proof` uses 100,000."""
+DEPENDENTS = 10_000
 
 
 @work(name="leaf")
@@ -35,37 +35,38 @@ async def crowd(ctx: Context, count: int) -> Result[None, int]:
 
 
 @pytest.mark.timeout(240)
-async def test_very_many_children_of_one_handler() -> None:
-    """One settlement with all of them, then what waits for all of them."""
+async def test_very_many_children_in_one_settlement() -> None:
+    """Then the work that waits for all of them."""
     async with Treadle(MemoryBackend(), work=[leaf, gathered, crowd]) as app:
         assert await app.enqueue(crowd(CHILDREN)).group() == CHILDREN
         counted = {(each.type, each.status): each.count for each in await app.counts(ended=True)}
         assert counted[("leaf", "success")] == CHILDREN
 
 
-async def test_many_children_in_a_file(tmp_path: Path) -> None:
+async def test_many_children_on_sqlite(tmp_path: Path) -> None:
     async with Treadle(SqliteBackend(tmp_path / "work.db"), work=[leaf, gathered, crowd]) as app:
-        assert await app.enqueue(crowd(GATES)).group(PATIENCE) == GATES
+        assert await app.enqueue(crowd(DEPENDENTS)).group(PATIENCE) == DEPENDENTS
 
 
-async def test_ten_thousand_gates_on_one_item(make_app: MakeApp) -> None:
-    """All are released by the settlement of the one that they wait for."""
+async def test_ten_thousand_items_wait_for_one(make_app: MakeApp) -> None:
+    """The settlement of that item releases all of them."""
     app = make_app(leaf)
     first = await app.enqueue(leaf(-1), delay=3600)
-    gates = await app.enqueue_many([leaf(n) for n in range(GATES)], after=first)
+    dependents = await app.enqueue_many([leaf(n) for n in range(DEPENDENTS)], after=first)
     counted: dict[Any, int] = {each.status: each.count for each in await app.counts()}
-    assert counted == {"scheduled": 1, "blocked": GATES}
+    assert counted == {"scheduled": 1, "blocked": DEPENDENTS}
     async with app:
         await app.trigger(first)
-        assert await gates[-1].result(PATIENCE) == GATES - 1
+        assert await dependents[-1].result(PATIENCE) == DEPENDENTS - 1
         await app.worker.drain()
     counted = {each.status: each.count for each in await app.counts(ended=True)}
-    assert counted == {"success": GATES + 1}
+    assert counted == {"success": DEPENDENTS + 1}
     await consistent(app._core.backend)
 
 
 def forked() -> int:
-    """What a library may do behind a handler's back: the child goes on with everything that was open."""
+    """A fork inside a handler, as a library may do it. The child has all open files and connections of the
+    parent."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -78,8 +79,8 @@ def forking() -> int:
 
 
 @pytest.mark.filterwarnings("ignore:This process")
-async def test_a_handler_that_forks(make_app: MakeApp) -> None:
-    """What the child inherits, it leaves alone."""
+async def test_a_handler_may_fork(make_app: MakeApp) -> None:
+    """The child does not use the connections that it inherits."""
     async with make_app(forking, leaf) as app:
         assert await app.enqueue(forking()).result(PATIENCE) == 0
         handles = await app.enqueue_many([leaf(n) for n in range(20)])

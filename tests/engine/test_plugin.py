@@ -1,4 +1,4 @@
-"""The pytest plugin: an `app` for the tests of those who use treadle (SPEC §16)."""
+"""The pytest plugin: an `app` fixture for the tests of users (SPEC §16)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ async def value(n: int) -> int:
     return n
 
 
-async def test_app_runs_what_is_enqueued(app: Treadle) -> None:
-    """§16: on memory, started, a fresh one for each test."""
+async def test_app_is_started_on_memory(app: Treadle) -> None:
+    """§16: Each test has a new one."""
     app.register(value)
     assert await app.enqueue(value(1)).result(timeout=5) == 1
     assert len((await app.list()).items) == 1
 
 
-async def test_app_is_fresh(app: Treadle) -> None:
+async def test_app_is_new_for_each_test(app: Treadle) -> None:
     """§16."""
     assert (await app.list()).items == ()
     assert value.name not in app.types
@@ -36,16 +36,16 @@ class TestSettings:
     def treadle_settings(self) -> dict[str, Any]:
         return {"work": [value], "clock": ManualClock()}
 
-    async def test_app_is_set_up(self, app: Treadle, treadle_settings: dict[str, Any]) -> None:
-        """§16: with a clock that a test owns."""
+    async def test_app_uses_treadle_settings(self, app: Treadle, treadle_settings: dict[str, Any]) -> None:
+        """§16: With a clock of the test."""
         handle = await app.enqueue(value(2), delay=3600)
         await treadle_settings["clock"].advance(3600)
         await drain(app)
         assert await handle.result() == 2
 
 
-def test_pytest_finds_it_by_itself(pytester: pytest.Pytester) -> None:
-    """§16: in a project that does nothing but install treadle; its own `app` comes first."""
+def test_pytest_finds_the_plugin_without_configuration(pytester: pytest.Pytester) -> None:
+    """§16: In a project that only installs treadle. The project's own `app` fixture wins."""
     assert "treadle.testing.plugin" in {each.value for each in entry_points(group="pytest11")}
     pytester.makepyfile(
         test_theirs="""

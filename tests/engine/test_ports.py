@@ -1,6 +1,6 @@
 """An app on three ports: ports that fail, and what only queues do.
 
-The numbers are those of the adversarial cases. `test_adversarial.py` runs them on stores that do each step at
+The numbers are those of the failure cases. `test_store_failures.py` runs them on stores that do each step at
 once. Here a step is many calls of ports, and each call may fail alone.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Errors, Gate, MakeApp, Seen, failure, until, until_status
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, SystemClock, Treadle, UnsupportedError, work
 from treadle.events import Dead, GroupDone, Succeeded
 from treadle.item import Demand, Heartbeat, Item, Submission
@@ -166,12 +166,12 @@ async def test_a5_two_workers_finish_the_same_item(
     make_app: MakeApp, store: Callable[[], PortsBackend]
 ) -> None:
     """The first worker was removed: its settlement is refused, and the group ends once."""
-    first, second, seen = Gate(), Gate(), Seen()
+    first, second, seen = Barrier(), Barrier(), Seen()
 
     @work(name="slow")
     async def slow(ctx: Context) -> str:
-        gate = first if ctx.attempt == 1 else second
-        await gate.passing()
+        barrier = first if ctx.attempt == 1 else second
+        await barrier.wait()
         return f"attempt {ctx.attempt}"
 
     one = make_app(slow, worker_id="one", on_event=seen)
@@ -256,19 +256,19 @@ async def test_a9_background_failures_are_reported(
     make_app: MakeApp, faults: Faults, verb: str, word: str, phase: str
 ) -> None:
     """The process and the item survive."""
-    gate, errors = Gate(), Errors()
+    barrier, errors = Barrier(), Errors()
 
     @work(name="slow")
     async def slow() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "done"
 
     async with make_app(slow, on_error=errors, lease=1.0) as app:
         handle = await app.enqueue(slow())
-        await gate.reached()
+        await barrier.reached()
         faults.fail(verb, times=2, match=names(word) if word else None)
         await errors.until(phase)
-        gate.go.set()
+        barrier.go.set()
         assert await handle.result(PATIENCE) == "done"
 
 
@@ -335,7 +335,7 @@ async def test_a_dead_item_becomes_a_dead_letter(make_app: MakeApp, queue: Memor
 async def test_skip_queue_runs_the_first_attempt_without_the_queue(
     make_app: MakeApp, queue: MemoryQueue
 ) -> None:
-    """T34: the second attempt comes from the queue."""
+    """T34: The second attempt comes from the queue."""
     attempts: list[int] = []
     pushed: list[str] = []
 
@@ -352,14 +352,14 @@ async def test_skip_queue_runs_the_first_attempt_without_the_queue(
     assert (attempts, pushed) == ([1, 2], ["0", "1"])
 
 
-async def test_foreign_bodies_are_dropped(make_app: MakeApp, queue: MemoryQueue) -> None:
-    """T40: they become dead letters and do not delay items."""
+async def test_bodies_that_are_not_treadles_are_dropped(make_app: MakeApp, queue: MemoryQueue) -> None:
+    """T40: They become dead letters and do not delay items."""
 
     @work(name="add")
     async def add(a: int, b: int) -> int:
         return a + b
 
-    for body in ("not json", '{"a": 1}', '["x"]', '["default", "nobody"]'):
+    for body in ("not json", '{"a": 1}', '["x"]', '["default", "missing"]'):
         queue.push(body)
     async with make_app(add) as app:
         assert await app.enqueue(add(1, 2)).result(PATIENCE) == 3
@@ -368,7 +368,7 @@ async def test_foreign_bodies_are_dropped(make_app: MakeApp, queue: MemoryQueue)
 
 
 async def test_two_systems_share_the_ports(make_app: MakeApp) -> None:
-    """T41: each app accepts its own items, and a waiter gets both results."""
+    """T41: Each app accepts its own items, and a waiter gets both results."""
 
     @work(name="who")
     async def who(ctx: Context, name: str) -> str:
@@ -412,7 +412,7 @@ class CappedQueue(MemoryQueue):
 
 
 async def test_early_arrivals_are_pushed_again_until_they_are_due() -> None:
-    """T44: a queue with a maximum delay serves far-off items, and they use no attempt."""
+    """T44: A queue with a maximum delay serves far-off items, and they use no attempt."""
     clock = ManualClock()
     queue = CappedQueue(clock)
     backend = PortsBackend(queue, memory_pubsub(), memory_store(clock), clock=clock)
@@ -428,7 +428,7 @@ async def test_early_arrivals_are_pushed_again_until_they_are_due() -> None:
 
 
 async def test_early_arrivals_do_not_keep_a_worker_busy() -> None:
-    """T45: an item that is not due is looked at only when the queue delivers it, and runs when it is due."""
+    """T45: An item that is not due is looked at only when the queue delivers it, and runs when it is due."""
     ran: list[float] = []
     clock = SystemClock()
     queue = CappedQueue(clock)

@@ -1,4 +1,4 @@
-"""Redrive: dead items get another chance while a worker has nothing else to do, and only so often (A19)."""
+"""Redrive: an idle worker requeues dead items a limited number of times (A19)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until_status
 from treadle import Abort, Context, InputError, Redrive, Result, Retry, Treadle, UnsupportedError, work
 from treadle.backends.memory import MemoryBackend
 from treadle.engine.upkeep.redrive import Redriver
@@ -19,7 +19,7 @@ from treadle.testing import ManualClock
 
 ONCE = Retry(attempts=1)
 NEVER: dict[str, Any] = {"poll_interval": 3600}
-"""A worker that does not redrive by itself: only signals wake it, and no loop comes round."""
+"""A worker that does not redrive by itself. It polls once an hour, so only wake-ups start it."""
 
 
 def redriver(app: Treadle, redrive: Redrive) -> Redriver:
@@ -29,8 +29,8 @@ def redriver(app: Treadle, redrive: Redrive) -> Redriver:
     return runtime.loops.redriver(redrive)
 
 
-async def test_what_always_fails_comes_to_rest(make_app: MakeApp) -> None:
-    """A19: tried once, and `max_times` more; then it is left alone, dead."""
+async def test_an_item_that_always_fails_is_redriven_max_times(make_app: MakeApp) -> None:
+    """A19: It runs once and `max_times` more. Then it stays dead."""
     runs: Counter[str] = Counter()
     seen = Seen()
 
@@ -47,8 +47,8 @@ async def test_what_always_fails_comes_to_rest(make_app: MakeApp) -> None:
     assert runs == {"a": 4, "b": 4}
 
 
-async def test_what_was_down_is_up_again(make_app: MakeApp) -> None:
-    """The attempts begin anew, and the group is open until it ends again."""
+async def test_a_redriven_item_can_succeed(make_app: MakeApp) -> None:
+    """Its attempts start again, and its group is open until it ends."""
     up = asyncio.Event()
     attempts: list[int] = []
     seen = Seen()
@@ -69,8 +69,8 @@ async def test_what_was_down_is_up_again(make_app: MakeApp) -> None:
     assert attempts[:3] == [1, 2, 1]
 
 
-async def test_only_what_may_go_better_another_time(make_app: MakeApp) -> None:
-    """Not what gave up for good, nor what was to follow a success that never came."""
+async def test_aborted_and_unsatisfiable_items_are_not_redriven(make_app: MakeApp) -> None:
+    """Another run would not help them."""
     runs: Counter[str] = Counter()
 
     @work(name="aborts")
@@ -93,8 +93,8 @@ async def test_only_what_may_go_better_another_time(make_app: MakeApp) -> None:
     assert runs == {"aborts": 1}
 
 
-async def test_so_many_at_once(make_app: MakeApp) -> None:
-    """`count` bounds a round; with 0 there is none."""
+async def test_count_limits_one_round(make_app: MakeApp) -> None:
+    """With 0 nothing is redriven."""
 
     @work(name="bad", retry=ONCE)
     async def bad() -> None:
@@ -108,22 +108,22 @@ async def test_so_many_at_once(make_app: MakeApp) -> None:
         assert [await some.run_once() for _ in range(3)] == [3, 2, 0]
 
 
-async def test_only_what_is_its_own(make_app: MakeApp) -> None:
+async def test_a_worker_redrives_only_its_own_types_queues_and_tenants(make_app: MakeApp) -> None:
     """A worker revives its own types, of its own queues and tenants."""
 
     @work(name="bad", retry=ONCE)
     async def bad() -> None:
         raise ValueError("bad")
 
-    @work(name="foreign", retry=ONCE)
-    async def foreign() -> None:
+    @work(name="other_type", retry=ONCE)
+    async def other_type() -> None:
         raise ValueError("bad")
 
     mine: dict[str, Any] = {"queues": ["q"], "tenants": ["acme"], **NEVER}
-    async with make_app(bad, foreign) as other, make_app(bad, **mine) as app:
+    async with make_app(bad, other_type) as other, make_app(bad, **mine) as app:
         for tenant in ("acme", "else"):
             for queue in ("q", "r"):
-                for new in (bad(), foreign()):
+                for new in (bad(), other_type()):
                     await failure(other.tenant(tenant).enqueue(new, queue=queue).result(PATIENCE))
         await other.worker.stop()
         assert await redriver(app, Redrive(max_times=1, backoff=3600)).run_once() == 1
@@ -131,7 +131,7 @@ async def test_only_what_is_its_own(make_app: MakeApp) -> None:
         assert (moved.type, moved.queue, moved.tenant) == ("bad", "q", "acme")
 
 
-async def test_each_time_it_waits_twice_as_long(
+async def test_the_backoff_doubles_with_each_redrive(
     make_timed: Callable[..., Treadle], clock: ManualClock
 ) -> None:
     """`backoff`, doubled each time it was moved."""
@@ -156,8 +156,8 @@ async def test_each_time_it_waits_twice_as_long(
 
 
 async def test_a_busy_worker_does_not_redrive(make_app: MakeApp) -> None:
-    """Only when it is idle."""
-    gate, seen = Gate(), Seen()
+    """Only an idle worker does."""
+    barrier, seen = Barrier(), Seen()
 
     @work(name="bad", retry=ONCE)
     async def bad() -> None:
@@ -165,21 +165,21 @@ async def test_a_busy_worker_does_not_redrive(make_app: MakeApp) -> None:
 
     @work(name="busy")
     async def busy() -> None:
-        await gate.passing()
+        await barrier.wait()
 
     redrive = Redrive(max_times=1, backoff=0)
     async with make_app(bad, busy, poll_interval=0.01, redrive=redrive, on_event=seen) as app:
         await app.enqueue(busy())
-        await gate.reached()
+        await barrier.reached()
         handle = await app.enqueue(bad())
         await seen.until(Dead)
-        await asyncio.sleep(0.2)  # that nothing happens can only be waited for
+        await asyncio.sleep(0.2)  # there is no event for nothing happening
         assert len(seen.of(Started, handle.id)) == 1
-        gate.go.set()
+        barrier.go.set()
         await seen.until(Dead, count=2)
 
 
-async def test_a_store_that_fails_is_asked_again(make_faulty: MakeApp, faults: Any) -> None:
+async def test_a_failed_redrive_is_reported_and_repeated(make_faulty: MakeApp, faults: Any) -> None:
     """A redrive that failed is reported, and the worker lives."""
     seen = Seen()
     errors: list[str] = []
@@ -199,8 +199,8 @@ async def test_a_store_that_fails_is_asked_again(make_faulty: MakeApp, faults: A
     assert errors == ["claim"]
 
 
-async def test_a_store_without_operators_has_no_redrive() -> None:
-    """It says so when the worker starts, not in the middle of a night."""
+async def test_redrive_needs_a_store_with_operating() -> None:
+    """The start of the worker is refused."""
     backend = MemoryBackend()
     backend.capabilities = backend.capabilities - {"operating"}
     app = Treadle(backend, redrive=Redrive())
@@ -212,6 +212,6 @@ async def test_a_store_without_operators_has_no_redrive() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"count": -1}, {"max_times": 1.5}, {"max_times": True}, {"backoff": -1}, {"backoff": "1"}]
 )
-def test_what_a_redrive_refuses(wrong: Any) -> None:
+def test_bad_redrive_settings_are_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Redrive(**wrong)

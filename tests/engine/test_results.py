@@ -1,4 +1,4 @@
-"""What a handler returns, and what waiting for it gives (SPEC §2, §17)."""
+"""What a handler returns, and what its waiters get (SPEC §2, §17)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def nothing(ctx: Context) -> Result[None]:
 
 
 async def test_a_plain_value_is_the_result(make_app: MakeApp) -> None:
-    """T1, §1: by Work and by name."""
+    """T1, §1: By Work and by name."""
     async with make_app(add) as app:
         assert await app.enqueue(add(2, 3)).result(PATIENCE) == 5
         assert await app.enqueue(add.name, {"a": 10, "b": 1}).result(PATIENCE) == 11
 
 
 async def test_ctx_result_is_the_value_of_item_and_group(make_app: MakeApp) -> None:
-    """T2, §17: for a single item `await handle` equals `result()`."""
+    """T2, §17: For a single item `await handle` equals `result()`."""
     async with make_app(leaf) as app:
         handle = await app.enqueue(leaf(7))
         assert await handle.result(PATIENCE) == 7
@@ -53,8 +53,8 @@ async def test_ctx_result_is_the_value_of_item_and_group(make_app: MakeApp) -> N
         assert await app.enqueue(leaf(8)).group(PATIENCE) == 8
 
 
-async def test_queue_delegates(make_app: MakeApp) -> None:
-    """T3: own result is None, the group's value is one of the children's."""
+async def test_ctx_queue_leaves_the_group_value_to_the_children(make_app: MakeApp) -> None:
+    """T3: The item's own result is None."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -66,16 +66,16 @@ async def test_queue_delegates(make_app: MakeApp) -> None:
         assert await handle.group(PATIENCE) in (1, 2)
 
 
-async def test_void_gives_none(make_app: MakeApp) -> None:
-    """T4, §17: no contribution and no failure is None."""
+async def test_ctx_void_gives_none(make_app: MakeApp) -> None:
+    """T4, §17: A group without a contribution and without a failure is None."""
     async with make_app(nothing) as app:
         handle = await app.enqueue(nothing())
         assert await handle.result(PATIENCE) is None
         assert await handle.group(PATIENCE) is None
 
 
-async def test_a_handler_that_returns_nothing_is_void(make_app: MakeApp) -> None:
-    """§1: None is ctx.void()."""
+async def test_a_handler_that_returns_none_contributes_nothing(make_app: MakeApp) -> None:
+    """§1: None is `ctx.void()`."""
 
     @work(name="quiet")
     async def quiet() -> None:
@@ -91,7 +91,7 @@ async def test_a_handler_that_returns_nothing_is_void(make_app: MakeApp) -> None
 
 
 async def test_a_nested_result_gives_the_group_its_value(make_app: MakeApp) -> None:
-    """T5: the value counts for the group, and the group ends only after both leaves."""
+    """T5: The group ends only after both leaves."""
     ran: list[int] = []
 
     @work(name="silent")
@@ -109,8 +109,8 @@ async def test_a_nested_result_gives_the_group_its_value(make_app: MakeApp) -> N
         assert await handle.result(PATIENCE) is None
 
 
-async def test_queue_takes_works_results_and_sequences_of_them(make_app: MakeApp) -> None:
-    """§2: items are a Work, a Result, or sequences."""
+async def test_ctx_queue_takes_works_results_and_sequences(make_app: MakeApp) -> None:
+    """§2."""
     ran: list[int] = []
 
     @work(name="note")
@@ -126,8 +126,8 @@ async def test_queue_takes_works_results_and_sequences_of_them(make_app: MakeApp
     assert sorted(ran) == [1, 2, 3, 4, 5]
 
 
-async def test_options_apply_to_the_works_named_there(make_app: MakeApp) -> None:
-    """§2: not to those inside nested Results."""
+async def test_options_of_ctx_queue_do_not_apply_to_nested_results(make_app: MakeApp) -> None:
+    """§2."""
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:
@@ -144,8 +144,8 @@ async def test_options_apply_to_the_works_named_there(make_app: MakeApp) -> None
         }
 
 
-async def test_strict_return(make_app: MakeApp) -> None:
-    """T11, §2: a Result that was made and not returned is an error: dead at once, and not retried."""
+async def test_a_result_that_is_not_returned_makes_the_item_dead(make_app: MakeApp) -> None:
+    """T11, §2: At once, without a retry."""
     calls: list[int] = []
     detached: list[int] = []
 
@@ -169,8 +169,8 @@ async def test_strict_return(make_app: MakeApp) -> None:
 
 
 @pytest.mark.parametrize("where", ["type", "app"])
-async def test_strict_return_off(make_app: MakeApp, where: str) -> None:
-    """T11, §2: `strict_return=False`, per type or app, lets it pass and does not run it."""
+async def test_strict_return_can_be_turned_off(make_app: MakeApp, where: str) -> None:
+    """T11, §2: Per type or per app. The Result that was not returned does not run."""
     detached: list[int] = []
 
     @work(name="side")
@@ -191,8 +191,8 @@ async def test_strict_return_off(make_app: MakeApp, where: str) -> None:
     assert not detached
 
 
-async def test_returning_a_bare_work(make_app: MakeApp) -> None:
-    """§17: dead at once, with a hint; nothing retried, nothing run."""
+async def test_a_handler_that_returns_a_work_is_dead_at_once(make_app: MakeApp) -> None:
+    """§17: The error mentions `ctx.queue`. Nothing is retried or run."""
     calls: list[str] = []
 
     @work(name="inner")
@@ -211,8 +211,8 @@ async def test_returning_a_bare_work(make_app: MakeApp) -> None:
     assert calls == ["outer"]
 
 
-async def test_one_work_in_two_places(make_app: MakeApp) -> None:
-    """§17: what cannot be carried out is dead at once."""
+async def test_a_work_queued_twice_makes_the_item_dead(make_app: MakeApp) -> None:
+    """§17."""
 
     @work(name="twice")
     async def twice(ctx: Context) -> Result[None, int]:
@@ -225,7 +225,8 @@ async def test_one_work_in_two_places(make_app: MakeApp) -> None:
 
 
 async def test_a_dead_item_raises_work_failed(make_app: MakeApp) -> None:
-    """§4: with `.error`, `.error_type`, `.attempts`, `.reason`; of the group `GroupFailed`, a WorkFailed."""
+    """§4: With `.error`, `.error_type`, `.attempts` and `.reason`. A group raises GroupFailed, which is a
+    WorkFailed."""
 
     @work(name="broken", retry=Retry(attempts=2, base=0))
     async def broken() -> None:
@@ -241,7 +242,7 @@ async def test_a_dead_item_raises_work_failed(make_app: MakeApp) -> None:
         group = await failure(handle.group(PATIENCE))
         assert type(group) is GroupFailed
         assert (group.group_id, group.error) == (handle.id, "no such file")
-        # From the store as well as from this process.
+        # Also when the result comes from the store.
         again = await failure(app.handle(handle.id).result(PATIENCE))
         assert (again.error, again.error_type, again.attempts) == (error.error, error.error_type, 2)
 
@@ -249,19 +250,19 @@ async def test_a_dead_item_raises_work_failed(make_app: MakeApp) -> None:
 async def test_an_unknown_id_is_not_found(make_app: MakeApp) -> None:
     """§4."""
     async with make_app(add) as app:
-        handle = app.handle("nobody")
+        handle = app.handle("missing")
         with pytest.raises(NotFound):
             await handle.result(PATIENCE)
         with pytest.raises(NotFound):
             await handle.group(PATIENCE)
         with pytest.raises(NotFound):
             await handle.state()
-        assert await app.get(["nobody"]) == [None]
-        assert await app.group("nobody") is None
+        assert await app.get(["missing"]) == [None]
+        assert await app.group("missing") is None
 
 
-async def test_values_may_be_falsy(make_app: MakeApp) -> None:
-    """A value that happens to be false is a value; only None is nothing."""
+async def test_false_values_are_values(make_app: MakeApp) -> None:
+    """Only None means no value."""
 
     @work(name="falsy")
     async def falsy(n: int) -> int | str | list[int]:
@@ -275,8 +276,8 @@ async def test_values_may_be_falsy(make_app: MakeApp) -> None:
             assert await app.handle(handle.id).group(PATIENCE) == value
 
 
-async def test_the_returned_children_are_stored_with_the_success(make_app: MakeApp) -> None:
-    """§2: carried out atomically with the settlement: none of it before, all of it after."""
+async def test_children_are_stored_in_the_same_step_as_the_success(make_app: MakeApp) -> None:
+    """§2: None before the settlement, all after it."""
     seen = Seen()
 
     @work(name="root")
@@ -296,7 +297,7 @@ async def test_the_returned_children_are_stored_with_the_success(make_app: MakeA
 
 
 async def test_a_failed_attempt_queues_nothing(make_app: MakeApp) -> None:
-    """§2: children of an attempt that then raised do not exist."""
+    """§2: The children of an attempt that raises do not exist."""
 
     @work(name="root", retry=AT_ONCE)
     async def root(ctx: Context) -> Result[None, int]:
@@ -310,8 +311,8 @@ async def test_a_failed_attempt_queues_nothing(make_app: MakeApp) -> None:
         assert len((await app.list(type=leaf.name)).items) == 1
 
 
-async def test_an_abort_inside_a_group_leaves_the_others(make_app: MakeApp) -> None:
-    """§17: the group has a value if any member contributed one."""
+async def test_an_abort_does_not_end_other_members_of_the_group(make_app: MakeApp) -> None:
+    """§17: The group has a value if a member contributed one."""
 
     @work(name="bad")
     async def bad() -> int:
@@ -325,8 +326,7 @@ async def test_an_abort_inside_a_group_leaves_the_others(make_app: MakeApp) -> N
         assert await app.enqueue(root()).group(PATIENCE) == 3
 
 
-async def test_many_waiters_of_one_item(make_app: MakeApp) -> None:
-    """One table for all who wait: each is answered."""
+async def test_all_waiters_of_one_item_get_the_result(make_app: MakeApp) -> None:
     async with make_app(add) as app:
         handle = await app.enqueue(add(1, 1), delay=0.05)
         answers = await asyncio.gather(

@@ -16,8 +16,8 @@ from treadle.flow_control import FailureInfo
 from treadle.testing import ManualClock, drain, run_inline
 
 
-async def test_a_failed_attempt_is_tried_again(make_app: MakeApp) -> None:
-    """T12: five attempts, the third one succeeds."""
+async def test_a_failed_attempt_is_retried(make_app: MakeApp) -> None:
+    """T12: Of five attempts, the third succeeds."""
     calls: list[int] = []
 
     @work(name="third", retry=Retry(attempts=5, base=0.005, factor=1, jitter=0))
@@ -35,8 +35,8 @@ async def test_a_failed_attempt_is_tried_again(make_app: MakeApp) -> None:
     assert calls == [1, 2, 3]
 
 
-async def test_the_budget_ends(make_app: MakeApp) -> None:
-    """T13: dead, with the error; it is in the list of dead letters."""
+async def test_an_item_is_dead_when_its_attempts_are_spent(make_app: MakeApp) -> None:
+    """T13: It keeps the error and is in the list of dead letters."""
 
     @work(name="always", retry=Retry(attempts=2, base=0))
     async def always() -> None:
@@ -52,8 +52,8 @@ async def test_the_budget_ends(make_app: MakeApp) -> None:
         assert page.items[0].error == "RuntimeError: always"
 
 
-async def test_enqueue_decides_how_often(make_app: MakeApp) -> None:
-    """T14: `retry` at enqueue over the type's, field by field."""
+async def test_retry_at_enqueue_wins_over_the_type(make_app: MakeApp) -> None:
+    """T14: Field by field."""
     calls: list[int] = []
 
     @work(name="always", retry=Retry(attempts=9, base=0))
@@ -66,7 +66,7 @@ async def test_enqueue_decides_how_often(make_app: MakeApp) -> None:
     assert len(calls) == 2
 
 
-async def test_delays_grow_up_to_a_limit(make_timed: MakeApp, clock: ManualClock) -> None:
+async def test_delays_grow_up_to_a_maximum(make_timed: MakeApp, clock: ManualClock) -> None:
     """T21, §5: `min(base * factor**(n-1), max) * (1 - jitter * random())`."""
     at: list[float] = []
 
@@ -108,8 +108,8 @@ async def test_the_default_policy(make_timed: MakeApp, clock: ManualClock) -> No
         assert ((await handle.state()).status, (await handle.state()).attempt) == ("dead", 3)
 
 
-async def test_a_curve_of_ones_own(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§17: `Retry(backoff=fn(n))`, on the type or the app."""
+async def test_backoff_can_be_a_function(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§17: `Retry(backoff=fn(n))`, for the type or the app."""
 
     @work(name="always")
     async def always() -> None:
@@ -126,7 +126,7 @@ async def test_a_curve_of_ones_own(make_timed: MakeApp, clock: ManualClock) -> N
         assert (await handle.state()).status == "dead"
 
 
-async def test_a_curve_stays_when_enqueue_changes_something_else(
+async def test_a_backoff_function_stays_if_enqueue_changes_other_fields(
     make_timed: MakeApp, clock: ManualClock
 ) -> None:
     """§4: `retry` merges field by field."""
@@ -144,12 +144,14 @@ async def test_a_curve_stays_when_enqueue_changes_something_else(
         assert (await handle.state()).status == "dead"
 
 
-@pytest.mark.parametrize("curve", [lambda n: 1 // 0, lambda n: "soon", lambda n: -n])
-async def test_a_curve_that_fails_is_reported(make_timed: MakeApp, clock: ManualClock, curve: Any) -> None:
-    """§13: what the engine swallows, `on_error` hears of; the item goes on by the rest of the policy."""
+@pytest.mark.parametrize("backoff", [lambda n: 1 // 0, lambda n: "soon", lambda n: -n])
+async def test_a_backoff_function_that_fails_is_reported(
+    make_timed: MakeApp, clock: ManualClock, backoff: Any
+) -> None:
+    """§13: `on_error` gets the error. The delay follows the other fields of the policy."""
     errors = Errors()
 
-    @work(name="always", retry=Retry(base=4, jitter=0, backoff=curve))
+    @work(name="always", retry=Retry(base=4, jitter=0, backoff=backoff))
     async def always() -> None:
         raise RuntimeError("always")
 
@@ -161,7 +163,7 @@ async def test_a_curve_that_fails_is_reported(make_timed: MakeApp, clock: Manual
 
 
 async def test_delays_given_at_enqueue_are_stored(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§4: another worker, whose type says otherwise, keeps to them."""
+    """§4: A worker whose type has other delays uses them."""
 
     @work(name="always")
     async def always() -> None:
@@ -179,8 +181,8 @@ async def test_delays_given_at_enqueue_are_stored(make_timed: MakeApp, clock: Ma
         assert (await handle.state()).due_at - clock.now() == pytest.approx(20)
 
 
-async def test_no_limit(make_app: MakeApp) -> None:
-    """§5: `attempts=None`."""
+async def test_attempts_none_retries_without_limit(make_app: MakeApp) -> None:
+    """§5."""
 
     @work(name="late", retry=Retry(attempts=None, base=0))
     async def late(ctx: Context) -> int:
@@ -192,8 +194,8 @@ async def test_no_limit(make_app: MakeApp) -> None:
         assert await app.enqueue(late()).result(PATIENCE) == 30
 
 
-async def test_backoff_keeps_a_failing_handler_from_spinning(make_app: MakeApp) -> None:
-    """T21: base 1 s: after a tenth of a second there was one call."""
+async def test_a_failing_handler_waits_for_its_backoff(make_app: MakeApp) -> None:
+    """T21: With a base of 1 s there is one call in 0.15 s."""
     calls: list[int] = []
 
     @work(name="flapping")
@@ -211,8 +213,8 @@ async def test_backoff_keeps_a_failing_handler_from_spinning(make_app: MakeApp) 
 # ------------------------------------------------------------------------------------ abort, defer, classify
 
 
-async def test_abort_is_dead_now(make_app: MakeApp) -> None:
-    """T15: with the cause's text, whatever the budget."""
+async def test_abort_makes_the_item_dead_at_once(make_app: MakeApp) -> None:
+    """T15: With the text of the cause, although attempts are left."""
     calls: list[int] = []
 
     @work(name="permanent", retry=Retry(attempts=5, base=0))
@@ -232,8 +234,8 @@ async def test_abort_is_dead_now(make_app: MakeApp) -> None:
     assert len(calls) == 2
 
 
-async def test_defer_gives_the_attempt_back(make_app: MakeApp) -> None:
-    """T19: no retry is counted, and there is no limit."""
+async def test_defer_does_not_count_the_attempt(make_app: MakeApp) -> None:
+    """T19: No retry is counted, and there is no limit."""
     attempts: list[int] = []
     seen = Seen()
 
@@ -253,8 +255,8 @@ async def test_defer_gives_the_attempt_back(make_app: MakeApp) -> None:
     assert len(seen.of(Deferred)) == 5
 
 
-async def test_defer_to_an_instant(make_timed: MakeApp, clock: ManualClock) -> None:
-    """§5: `Defer(run_at=)`, and one in the past means now."""
+async def test_defer_to_a_run_at(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§5: `Defer(run_at=)`. An instant in the past means now."""
     start = clock.now()
     seen = Seen()
 
@@ -296,8 +298,10 @@ def classify(error: BaseException, info: FailureInfo) -> str | Defer | None:
 
 @pytest.mark.parametrize("where", ["type", "app"])
 @pytest.mark.parametrize(("status", "attempts"), [(429, [1, 1]), (409, [1, 1]), (500, [1, 2]), (599, [1, 2])])
-async def test_on_failure_classifies(make_app: MakeApp, where: str, status: int, attempts: list[int]) -> None:
-    """T17, T18: a deferral counts no attempt, "retry" and None do; per type, else per app."""
+async def test_on_failure_can_retry_or_defer(
+    make_app: MakeApp, where: str, status: int, attempts: list[int]
+) -> None:
+    """T17, T18: A deferral counts no attempt. "retry" and None do. For the type, else for the app."""
     seen: list[int] = []
     option = {"on_failure": classify}
 
@@ -313,8 +317,8 @@ async def test_on_failure_classifies(make_app: MakeApp, where: str, status: int,
     assert seen == attempts
 
 
-async def test_on_failure_abort(make_app: MakeApp) -> None:
-    """T16: one call; the type's classifier comes before the app's, and is told who failed."""
+async def test_on_failure_can_abort(make_app: MakeApp) -> None:
+    """T16: There is one call. The type's classifier wins over the app's and gets a FailureInfo."""
     infos: list[FailureInfo] = []
 
     def aborting(error: BaseException, info: FailureInfo) -> str:
@@ -331,8 +335,8 @@ async def test_on_failure_abort(make_app: MakeApp) -> None:
     assert infos == [FailureInfo(handle.id, "call", 1, 5)]
 
 
-async def test_an_explicit_raise_wins_over_the_classifier(make_app: MakeApp) -> None:
-    """§5: `Abort` and `Defer` are not classified."""
+async def test_abort_and_defer_are_not_classified(make_app: MakeApp) -> None:
+    """§5."""
     seen: list[int] = []
 
     @work(name="call", on_failure=lambda *_: "abort")
@@ -347,8 +351,8 @@ async def test_an_explicit_raise_wins_over_the_classifier(make_app: MakeApp) -> 
     assert len(seen) == 2
 
 
-async def test_a_throwing_classifier_means_retry(make_app: MakeApp) -> None:
-    """T18: and is reported, as `hook`."""
+async def test_an_on_failure_that_raises_means_retry(make_app: MakeApp) -> None:
+    """T18: The error is reported in the phase `hook`."""
     errors = Errors()
 
     def broken(*_: object) -> None:

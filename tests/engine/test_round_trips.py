@@ -1,4 +1,4 @@
-"""How often the store is asked: in batches, and hardly at all while nothing happens."""
+"""The number of calls to the store: calls are combined, and an idle worker makes very few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.testing import CountingBackend, ManualClock
 MakeCounted = Callable[..., tuple[Treadle, CountingBackend]]
 
 PATH = ("submit", "claim", "settle", "ended")
-"""The verbs of the path of work: everything but beats, signals and housekeeping."""
+"""The verbs that move items: everything except heartbeats, wake-ups and upkeep."""
 
 
 @work(name="noop")
@@ -25,7 +25,8 @@ async def noop(n: int) -> int:
 
 @pytest.fixture
 def make_counted(sound: None, make_app: MakeApp, store: MakeBackend) -> MakeCounted:
-    """Makes apps on this test's store whose calls are counted. They poll rarely: nothing depends on it."""
+    """Make apps on this test's store whose calls are counted. They poll rarely, because no test depends on
+    the poll."""
 
     def make(*work: object, **settings: object) -> tuple[Treadle, CountingBackend]:
         counted = CountingBackend(store())
@@ -44,8 +45,8 @@ async def test_one_enqueue_is_one_submit(make_counted: MakeCounted) -> None:
     assert (counted.total(*PATH), counted.calls["submit"]) == (2, 2)
 
 
-async def test_enqueues_that_come_together_share_submits(make_counted: MakeCounted) -> None:
-    """The first is written alone; while it is, the others collect."""
+async def test_concurrent_enqueues_share_submits(make_counted: MakeCounted) -> None:
+    """The first is written alone. The others collect in the meantime."""
     app, counted = make_counted(noop)
     await app.connect()
     counted.reset()
@@ -54,8 +55,8 @@ async def test_enqueues_that_come_together_share_submits(make_counted: MakeCount
     assert counted.calls["submit"] <= 3
 
 
-async def test_one_job_alone(make_counted: MakeCounted) -> None:
-    """One submit, one claim that finds it, one settle; and nobody asks for its result."""
+async def test_one_item_takes_one_submit_one_claim_and_one_settle(make_counted: MakeCounted) -> None:
+    """Its result takes no query."""
     app, counted = make_counted(noop)
     async with app:
         await app.enqueue(noop(0)).result(PATIENCE)
@@ -65,8 +66,8 @@ async def test_one_job_alone(make_counted: MakeCounted) -> None:
         assert (counted.calls["ended"], counted.calls["get"]) == (0, 0)
 
 
-async def test_many_jobs_share_claims_and_settles(make_counted: MakeCounted) -> None:
-    """500 that are ready: 1/n of a claim and of a settle for each."""
+async def test_many_items_share_claims_and_settles(make_counted: MakeCounted) -> None:
+    """500 ready items."""
     client, _ = make_counted(noop)
     handles = await client.enqueue_many([noop(n) for n in range(500)])
     app, counted = make_counted(noop)
@@ -77,8 +78,8 @@ async def test_many_jobs_share_claims_and_settles(make_counted: MakeCounted) -> 
         assert counted.calls["settle"] <= 6
 
 
-async def test_a_fan_out_with_fan_in(make_counted: MakeCounted) -> None:
-    """1,000 children and what waits for them: at most 30 calls in all."""
+async def test_a_fan_out_of_1000_takes_at_most_30_calls(make_counted: MakeCounted) -> None:
+    """1,000 children, and the work that waits for them."""
     seen: list[int] = []
 
     @work(name="last")
@@ -99,8 +100,8 @@ async def test_a_fan_out_with_fan_in(make_counted: MakeCounted) -> None:
     assert seen == [1000]
 
 
-async def test_waiters_in_another_process_share_looks(make_counted: MakeCounted, make_app: MakeApp) -> None:
-    """1,000 handles that are answered by signals: one look for many, not one for each."""
+async def test_waiters_in_another_process_share_queries(make_counted: MakeCounted, make_app: MakeApp) -> None:
+    """Wake-ups tell 1,000 handles. One query answers many of them."""
     client, counted = make_counted(noop)
     async with make_app(noop):
         handles = await client.enqueue_many([noop(n) for n in range(1000)])
@@ -114,8 +115,8 @@ INTERVALS = 120
 
 
 @pytest.mark.parametrize("waiting", [0, 1000])
-async def test_an_idle_worker_asks_once_per_interval(waiting: int) -> None:
-    """With 1,000 handles that are awaited: all verbs together, beats included, at the default settings."""
+async def test_an_idle_worker_makes_at_most_one_call_per_interval(waiting: int) -> None:
+    """Also with 1,000 awaited handles. All verbs count, heartbeats included, at the default settings."""
     clock = ManualClock()
     counted = CountingBackend(MemoryBackend(clock=clock))
     async with Treadle(counted, work=[noop], clock=clock) as app:
@@ -125,13 +126,13 @@ async def test_an_idle_worker_asks_once_per_interval(waiting: int) -> None:
         counted.reset()
         await _pass(clock, INTERVALS)
         assert counted.total() <= INTERVALS, counted.calls
-        assert counted.calls["claim"] >= INTERVALS / 10  # the net is still there
+        assert counted.calls["claim"] >= INTERVALS / 10  # the worker still polls
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
 
 
 async def _pass(clock: ManualClock, intervals: int) -> None:
-    """So many poll intervals, in small steps: as many wakes as there would be."""
+    """Let this many poll intervals pass in small steps, so that every timer fires."""
     for _ in range(intervals * 4):
         await clock.advance(0.25)

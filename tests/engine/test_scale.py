@@ -16,8 +16,8 @@ from treadle import Context, Result, Treadle, work
 from treadle.backends.memory import MemoryBackend
 
 LINEAR = 30.0
-"""Ten times the work may take so many times as long. What is quadratic takes a hundred times as long;
-that it is 13 at most is measured by `make bench`, on a machine that does nothing else."""
+"""Ten times the work may take this many times as long. Quadratic work would take 100 times as long. `make
+bench` measures at most 13 on an idle machine."""
 
 
 @work(name="noop")
@@ -31,7 +31,7 @@ async def timed(n: int) -> int:
 
 
 async def cpu(run: Callable[[int], Awaitable[object]], count: int) -> float:
-    """Process CPU seconds that it takes: what other processes do does not count."""
+    """The CPU seconds of this process for one run. Other processes do not count."""
     gc.collect()
     began = time.process_time()
     await run(count)
@@ -39,8 +39,8 @@ async def cpu(run: Callable[[int], Awaitable[object]], count: int) -> float:
 
 
 async def growth(run: Callable[[int], Awaitable[object]], small: int, large: int) -> float:
-    """How much longer the large run takes than the small one, both at their best: a machine that does other
-    things too makes a run slower, never faster."""
+    """How many times longer the large run takes than the small one. Both are the best of several, because
+    load on the machine only slows a run down."""
     await run(small)
     least = min([await cpu(run, small) for _ in range(3)])
     found = await cpu(run, large) / least
@@ -48,8 +48,8 @@ async def growth(run: Callable[[int], Awaitable[object]], small: int, large: int
 
 
 @pytest.mark.timeout(120)
-async def test_jobs_that_are_awaited_one_by_one() -> None:
-    """2,000 and 20,000 of them."""
+async def test_items_that_are_awaited_one_by_one_scale_linearly() -> None:
+    """2,000 and 20,000 items."""
     async with Treadle(MemoryBackend(), work=[noop]) as app:
 
         async def run(count: int) -> None:
@@ -61,8 +61,8 @@ async def test_jobs_that_are_awaited_one_by_one() -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_a24_handles_that_are_awaited_at_once() -> None:
-    """800 and 8,000 handles of a process that works, in one that only waits."""
+async def test_a24_handles_of_another_process_scale_linearly() -> None:
+    """800 and 8,000 handles in a process that only waits."""
     backend = MemoryBackend()
     client = Treadle(backend, work=[noop])
     async with Treadle(backend, work=[noop]):
@@ -77,8 +77,8 @@ async def test_a24_handles_that_are_awaited_at_once() -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_a_fan_out() -> None:
-    """1,000 and 10,000 children, and what waits for all of them."""
+async def test_a_fan_out_scales_linearly() -> None:
+    """1,000 and 10,000 children, and the work that waits for all of them."""
 
     @work(name="root")
     async def root(ctx: Context, count: int) -> Result[None, int]:
@@ -94,9 +94,9 @@ async def test_a_fan_out() -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_memory_comes_back() -> None:
-    """What was held before and after differs by what the store keeps, and by little else."""
-    # A beat is never late, however slow everything is while it is traced.
+async def test_memory_is_freed_when_items_end() -> None:
+    """Apart from the items that the store keeps."""
+    # A long lease: tracing makes everything slow, and no heartbeat may be late.
     async with Treadle(MemoryBackend(), work=[noop, timed], lease=600) as app:
 
         async def run(count: int) -> None:
@@ -118,22 +118,22 @@ async def test_memory_comes_back() -> None:
 
 NOT_OURS = (
     "*/treadle/backends/memory/*",
-    # What an item consists of: the store keeps it, whoever made it.
+    # The parts of an item. The store keeps them.
     "*/treadle/work.py",
     "*/treadle/work_type.py",
     "*/treadle/ids.py",
     "*/treadle/rules/*.py",
     "*/treadle/engine/submit/build_item.py",
     "*/treadle/codec/*",
-    # asyncio's table of all tasks: as large as it ever was.
+    # asyncio's table of all tasks never shrinks.
     "*/_weakrefset.py",
     tracemalloc.__file__,
 )
 
 
 async def held() -> int:
-    """Bytes that are held by what was made outside of the store."""
-    await asyncio.sleep(0)  # the loop holds on to what it has just run
+    """The bytes of objects that were made outside of the store."""
+    await asyncio.sleep(0)  # the loop still has the callback that it ran last
     gc.collect()
     files = tracemalloc.take_snapshot().statistics("filename")
     return sum(
@@ -153,8 +153,8 @@ def assert_tidy(app: Treadle) -> None:
     assert len(asyncio.all_tasks()) < 20
 
 
-async def test_timeouts_and_deadlines_are_forgotten(make_app: MakeApp) -> None:
-    """An hour's timeout and a day's deadline do not outlive an attempt that took no time."""
+async def test_timers_of_ended_items_are_removed(make_app: MakeApp) -> None:
+    """A timeout of an hour and a deadline of a day do not outlive a short attempt."""
     async with make_app(timed) as app:
         for _ in range(5):
             handles = await app.enqueue_many([timed(n) for n in range(100)])

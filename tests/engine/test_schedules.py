@@ -1,4 +1,4 @@
-"""Schedules, on a clock that moves only when told to: several processes, a store that fails, restarts."""
+"""Schedules on a manual clock: several processes, a store that fails, and restarts."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ async def tick(n: int = 0) -> int:
     return n
 
 
-class Line:
-    """One process's line to the store. It fails on demand, before or after the verb, and takes notes."""
+class Connection:
+    """The connection of one process to the store. It fails on demand, before or after the verb, and
+    records its calls."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.calls: Counter[str] = Counter()
         self.fired: list[Fire] = []
         self.fails: Callable[[str], str | None] = lambda verb: None
-        """Says, for a verb, "before", "after" or None."""
+        """For a verb: "before", "after" or None."""
         self.has_fired = asyncio.Event()
 
     def down(self, *verbs: str, when: str = "before") -> None:
@@ -79,16 +80,16 @@ class Line:
 
 
 class Process:
-    """A process of the fleet, as far as schedules go: a client, and the scheduler that a worker would run."""
+    """The part of a process that schedules need: a client, and the scheduler that a worker runs."""
 
     def __init__(self, store: Any, clock: ManualClock, **settings: Any) -> None:
-        self.line = Line(store)
+        self.connection = Connection(store)
         self.clock = clock
         self.queued: list[Queued] = []
         self.errors: list[tuple[BaseException, str]] = []
         settings = {"poll_interval": 1.0, "lease": 10.0, "random": random.Random(1), **settings}
         self.client = Client(
-            self.line,  # type: ignore[arg-type]
+            self.connection,  # type: ignore[arg-type]
             clock=clock,
             on_event=self._on_event,
             on_error=lambda error, phase: self.errors.append((error, phase)),
@@ -105,7 +106,7 @@ class Process:
 
     @property
     def fired(self) -> list[float]:
-        return [fire.at for fire in self.line.fired if fire.items]
+        return [fire.at for fire in self.connection.fired if fire.items]
 
     def phases(self) -> set[str]:
         return {phase for _, phase in self.errors}
@@ -113,7 +114,7 @@ class Process:
     async def start(self) -> None:
         await self.client.connect()
         self.scheduler.start("worker")
-        await turns()
+        await run_tasks()
 
     async def stop(self) -> None:
         await self.scheduler.stop("worker")
@@ -122,21 +123,21 @@ class Process:
         return list((await self.client.list(limit=1000)).items)
 
 
-async def turns(count: int = 60) -> None:
-    """Let tasks run that have something to do. In memory nothing else is needed."""
+async def run_tasks(count: int = 60) -> None:
+    """Let other tasks run. In memory nothing else is needed."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def fires(processes: list[Process]) -> None:
-    """One of them fires. For stores that answer from other threads."""
-    waits = [asyncio.ensure_future(process.line.has_fired.wait()) for process in processes]
+    """Wait until one of the processes fires. For stores that answer from other threads."""
+    waits = [asyncio.ensure_future(process.connection.has_fired.wait()) for process in processes]
     done, waiting = await asyncio.wait(waits, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     for wait in waiting:
         wait.cancel()
     assert done
     for process in processes:
-        process.line.has_fired.clear()
+        process.connection.has_fired.clear()
 
 
 class Fleet:
@@ -159,7 +160,7 @@ class Fleet:
 
     async def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        await turns()
+        await run_tasks()
 
     async def run_for(self, seconds: float, step: float = 1.0) -> None:
         """Let time pass in steps too small to count as a suspension."""
@@ -212,14 +213,14 @@ async def test_bad_arguments_are_refused(fleet: Fleet) -> None:
     assert client._core.scheduler.entries == {}
 
 
-async def test_a_store_without_schedules_says_so(fleet: Fleet) -> None:
+async def test_a_schedule_needs_a_store_with_schedules(fleet: Fleet) -> None:
     process = fleet.process()
-    process.line.capabilities = frozenset()
+    process.connection.capabilities = frozenset()
     with pytest.raises(UnsupportedError):
         every_minute(process)
 
 
-async def test_made_before_the_start_it_is_stored_then(fleet: Fleet) -> None:
+async def test_a_schedule_made_before_the_start_is_stored_at_the_start(fleet: Fleet) -> None:
     process = fleet.process()
     handle = every_minute(process)
     assert handle.next_at == fleet.clock.now() + 60
@@ -229,7 +230,7 @@ async def test_made_before_the_start_it_is_stored_then(fleet: Fleet) -> None:
     assert handle.next_at == fleet.clock.now() + 60 == (await fleet.row()).next_at
 
 
-async def test_made_while_it_runs_it_is_stored_at_once(fleet: Fleet) -> None:
+async def test_a_schedule_made_while_the_app_runs_is_stored_at_once(fleet: Fleet) -> None:
     process = fleet.process()
     await process.start()
     handle = every_minute(process)
@@ -239,11 +240,16 @@ async def test_made_while_it_runs_it_is_stored_at_once(fleet: Fleet) -> None:
     assert len(process.fired) == 1
 
 
-async def test_nothing_is_asked_of_the_store_without_schedules(fleet: Fleet) -> None:
+async def test_without_schedules_the_store_is_not_called(fleet: Fleet) -> None:
     process = fleet.process()
     await process.start()
     await fleet.run_for(3600, step=60)
-    assert process.line.calls.total() - process.line.calls["open"] - process.line.calls["subscribe"] == 0
+    assert (
+        process.connection.calls.total()
+        - process.connection.calls["open"]
+        - process.connection.calls["subscribe"]
+        == 0
+    )
 
 
 async def test_waiting_makes_few_calls_to_the_store(fleet: Fleet) -> None:
@@ -251,9 +257,9 @@ async def test_waiting_makes_few_calls_to_the_store(fleet: Fleet) -> None:
     process = fleet.process()
     process.client.schedule("s", every=86400, run=tick)
     await process.start()
-    process.line.calls.clear()
+    process.connection.calls.clear()
     await fleet.run_for(3600)
-    assert process.line.calls.total() < 3600 / 10 * 1.4
+    assert process.connection.calls.total() < 3600 / 10 * 1.4
 
 
 # ----------------------------------------------------------------------------------------------------- firing
@@ -314,8 +320,8 @@ async def test_run_may_be_async_and_may_have_nothing_to_do(fleet: Fleet) -> None
     assert (count, len(await process.items()), process.errors) == (4, 2, [])
 
 
-async def test_a_key_keeps_runs_from_piling_up(fleet: Fleet) -> None:
-    """While one is open, the next occurrences find it, and nothing new is stored or told."""
+async def test_a_key_prevents_a_second_open_item(fleet: Fleet) -> None:
+    """While one item is open, the next occurrences find it. Nothing new is stored or announced."""
     process = fleet.process()
     every_minute(process, key="only")
     await process.start()
@@ -323,7 +329,7 @@ async def test_a_key_keeps_runs_from_piling_up(fleet: Fleet) -> None:
         await fleet.advance(60)
     assert len(await process.items()) == 1
     assert len(process.queued) == 1
-    assert len(process.line.fired) == 3
+    assert len(process.connection.fired) == 3
 
 
 @pytest.mark.parametrize(
@@ -336,10 +342,10 @@ async def test_a_key_keeps_runs_from_piling_up(fleet: Fleet) -> None:
         ("UTC", "0 0 29 2 *", ["2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00"]),
     ],
 )
-async def test_cron_through_changes_of_the_clock(
+async def test_cron_through_daylight_saving_changes(
     fleet: Fleet, tz: str, cron: str, instants: list[str]
 ) -> None:
-    """Clocks go forward, and back: every occurrence once, though three processes wait for it."""
+    """The clock goes forward and back. Every occurrence fires once, although three processes wait for it."""
     expected = [datetime.fromisoformat(f"{text}+00:00").timestamp() for text in instants]
     await fleet.clock.set(expected[0] - 60)
     processes = await fleet.processes(
@@ -352,7 +358,7 @@ async def test_cron_through_changes_of_the_clock(
 
 
 async def test_the_clock_of_the_store_decides(fleet: Fleet) -> None:
-    """A process whose own clock is hours off fires in time, and no earlier."""
+    """A process whose own clock is hours wrong fires in time and no earlier."""
     wrong = ManualClock(fleet.clock.now() + 5 * 3600)
     process = Process(fleet.store, wrong)
     handle = every_minute(process)
@@ -361,17 +367,17 @@ async def test_the_clock_of_the_store_decides(fleet: Fleet) -> None:
     for _ in range(59):
         fleet.clock.advance(1)
         wrong.advance(1)
-        await turns()
+        await run_tasks()
     assert process.fired == []
     fleet.clock.advance(1)
     wrong.advance(1)
-    await turns()
+    await run_tasks()
     assert process.fired == [fleet.clock.now()]
     await process.stop()
     await process.client.close()
 
 
-async def test_next_returning_none_ends_it(fleet: Fleet) -> None:
+async def test_a_schedule_ends_when_next_returns_none(fleet: Fleet) -> None:
     process = fleet.process()
     start = fleet.clock.now()
     handle = process.client.schedule("s", next=lambda now: now + 60 if now < start + 120 else None, run=tick)
@@ -382,8 +388,8 @@ async def test_next_returning_none_ends_it(fleet: Fleet) -> None:
     assert (await fleet.row()).next_at is None
 
 
-async def test_work_that_cannot_be_stored(fleet: Fleet) -> None:
-    """The same Work twice: reported, and the occurrence goes by without it."""
+async def test_an_occurrence_whose_work_cannot_be_stored_is_skipped(fleet: Fleet) -> None:
+    """The schedule returns the same Work twice. The error is reported."""
     same = tick()
     process = fleet.process()
     process.client.schedule("s", every=60, run=lambda: same)
@@ -394,7 +400,7 @@ async def test_work_that_cannot_be_stored(fleet: Fleet) -> None:
     assert [type(error).__name__ for error, phase in process.errors if phase == "schedule"] == [
         "DuplicateIdError"
     ]
-    assert (await fleet.row()).last_at == process.line.fired[-1].at == fleet.clock.now()
+    assert (await fleet.row()).last_at == process.connection.fired[-1].at == fleet.clock.now()
 
 
 @pytest.mark.parametrize("wrong", [ValueError("no"), "tick", 5])
@@ -413,11 +419,11 @@ async def test_a_run_that_fails_is_reported_and_its_occurrence_is_skipped(fleet:
     for _ in range(3):
         await fleet.advance(60)
     assert [phase for _, phase in process.errors] == ["schedule"]
-    assert len(process.line.fired) == 3
+    assert len(process.connection.fired) == 3
     assert len(await process.items()) == 1
 
 
-async def test_a_run_that_hangs_holds_up_only_itself(fleet: Fleet) -> None:
+async def test_a_run_that_hangs_delays_only_its_own_schedule(fleet: Fleet) -> None:
     hangs = asyncio.Event()
 
     async def run() -> Work[int, int]:
@@ -430,13 +436,13 @@ async def test_a_run_that_hangs_holds_up_only_itself(fleet: Fleet) -> None:
     await process.start()
     for _ in range(3):
         await fleet.advance(60)
-    assert [fire.name for fire in process.line.fired] == ["s", "s", "s"]
+    assert [fire.name for fire in process.connection.fired] == ["s", "s", "s"]
     hangs.set()
-    await turns()
-    assert [fire.name for fire in process.line.fired].count("hangs") == 3
+    await run_tasks()
+    assert [fire.name for fire in process.connection.fired].count("hangs") == 3
 
 
-async def test_a_next_that_fails_is_asked_again(fleet: Fleet) -> None:
+async def test_a_next_that_fails_is_called_again(fleet: Fleet) -> None:
     broken = True
 
     def later(now: float) -> float:
@@ -475,8 +481,8 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_one_fire_per_occurrence_in_a_fleet(fleet: Fleet, form: str) -> None:
-    """Three processes, a hundred occurrences: a hundred fires, and `run` is called as often."""
+async def test_each_occurrence_fires_once_in_a_fleet(fleet: Fleet, form: str) -> None:
+    """Three processes and 100 occurrences give 100 fires and 100 calls of `run`."""
     calls: list[int] = []
 
     def run() -> Work[int, int]:
@@ -497,8 +503,9 @@ async def test_one_fire_per_occurrence_in_a_fleet(fleet: Fleet, form: str) -> No
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_store_that_fails_in_between_loses_none(fleet: Fleet, form: str, seed: int) -> None:
-    """Every verb may fail, before or after it was carried out: each occurrence fires, once, and is told."""
+async def test_no_occurrence_is_lost_if_the_store_fails(fleet: Fleet, form: str, seed: int) -> None:
+    """Every verb may fail before or after it was carried out. Each occurrence fires once and is announced
+    once."""
     dice = random.Random(seed)
 
     def fails(verb: str) -> str | None:
@@ -510,11 +517,11 @@ async def test_a_store_that_fails_in_between_loses_none(fleet: Fleet, form: str,
     first = (await fleet.row()).next_at
     assert first is not None
     for process in processes:
-        process.line.fails = fails
+        process.connection.fails = fails
     for _ in range(100):
         await fleet.advance(60)
     for process in processes:
-        process.line.up()
+        process.connection.up()
     await fleet.run_for(30)
     fired = sorted(at for process in processes for at in process.fired)
     assert fired == [first + 60 * n for n in range(100)]
@@ -523,50 +530,50 @@ async def test_a_store_that_fails_in_between_loses_none(fleet: Fleet, form: str,
     assert sorted(event.id for process in processes for event in process.queued) == sorted(items)
 
 
-async def test_a_store_that_is_gone_for_long_delays(fleet: Fleet) -> None:
-    """The process was there all the time, so none was missed, whatever `catch_up` says of those that are."""
+async def test_occurrences_during_an_outage_fire_late(fleet: Fleet) -> None:
+    """The process was running, so no occurrence was missed. `catch_up` does not apply."""
     process = fleet.process()
     every_minute(process, catch_up="none")
     await process.start()
-    process.line.down()
+    process.connection.down()
     await fleet.run_for(10 * 60 + 30)
     assert process.fired == []
     assert process.phases() == {"schedule"}
-    process.line.up()
+    process.connection.up()
     await fleet.run_for(10)
     assert len(process.fired) == 10
 
 
-async def test_a_store_that_is_gone_at_the_start(fleet: Fleet) -> None:
-    """What comes while the process waits for the store was not missed either."""
+async def test_occurrences_while_the_start_waits_for_the_store_fire_late(fleet: Fleet) -> None:
+    """They were not missed either."""
     first = fleet.process()
     every_minute(first)
     await first.start()
     await first.stop()
     second = fleet.process()
     every_minute(second)
-    second.line.down("schedules", "now", "put_schedule")
+    second.connection.down("schedules", "now", "put_schedule")
     await second.start()
     await fleet.run_for(5 * 60 + 30)
     assert second.fired == []
-    second.line.up()
+    second.connection.up()
     await fleet.run_for(10)
     assert len(second.fired) == 5
 
 
-async def test_a_process_that_dies_while_it_fires(fleet: Fleet) -> None:
-    """Another one takes over, within a lease."""
+async def test_another_process_takes_over_from_one_that_dies_while_it_fires(fleet: Fleet) -> None:
+    """Within one lease."""
     first, second = await fleet.processes(2, every_minute)
-    first.line.down("fire")
-    second.line.down("claim_key")
+    first.connection.down("fire")
+    second.connection.down("claim_key")
     await fleet.advance(60)
     await first.stop()
-    second.line.up()
+    second.connection.up()
     await fleet.run_for(11)
     assert len(second.fired) == 1
 
 
-async def test_a_stop_finishes_what_is_being_written(fleet: Fleet) -> None:
+async def test_a_stop_waits_for_a_fire_under_way(fleet: Fleet) -> None:
     process = fleet.process()
     every_minute(process)
     await process.start()
@@ -582,7 +589,7 @@ async def test_a_stop_finishes_what_is_being_written(fleet: Fleet) -> None:
     fleet.clock.advance(60)
     await writing.wait()
     stopping = asyncio.ensure_future(process.stop())
-    await turns()
+    await run_tasks()
     assert not stopping.done()
     go.set()
     await stopping
@@ -592,7 +599,7 @@ async def test_a_stop_finishes_what_is_being_written(fleet: Fleet) -> None:
 # -------------------------------------------------------------------------------------- restarts, catching up
 
 
-async def test_a_restart_goes_on_where_it_was(fleet: Fleet) -> None:
+async def test_a_restart_keeps_the_next_occurrence(fleet: Fleet) -> None:
     first = fleet.process()
     every_minute(first)
     await first.start()
@@ -613,13 +620,13 @@ async def test_a_restart_goes_on_where_it_was(fleet: Fleet) -> None:
         ("none", 600, 0),
         ("one", 600, 1),
         ("all", 600, 10),
-        ("none", 65, 1),  # a little late is not missed
+        ("none", 65, 1),  # less than one interval late is not missed
         ("all", 60 * 5000, 100),
         ("one", 60 * 5000, 1),
     ],
 )
 @pytest.mark.parametrize("form", ["every", "next"])
-async def test_catching_up_after_downtime(
+async def test_catch_up_after_downtime(
     fleet: Fleet, form: str, catch_up: Any, downtime: float, expected: int
 ) -> None:
     first = fleet.process()
@@ -640,8 +647,9 @@ async def test_catching_up_after_downtime(
 
 
 @pytest.mark.parametrize(("catch_up", "expected"), [("none", 1), ("one", 1), ("all", 10)])
-async def test_a_machine_that_was_suspended(fleet: Fleet, catch_up: Any, expected: int) -> None:
-    """The process was there, but asleep: a timer that is late fires, those that piled up behind it do not."""
+async def test_catch_up_after_the_machine_was_suspended(fleet: Fleet, catch_up: Any, expected: int) -> None:
+    """The process existed all the time. The late timer fires. `catch_up` decides about the occurrences
+    after it."""
     process = fleet.process()
     every_minute(process, catch_up=catch_up)
     await process.start()
@@ -667,7 +675,7 @@ async def test_a_monotonic_clock_that_stopped(fleet: Fleet) -> None:
     assert wall < row.next_at <= wall + 3600
 
 
-async def test_another_timing_replaces(fleet: Fleet) -> None:
+async def test_another_timing_replaces_the_schedule_and_keeps_its_pause(fleet: Fleet) -> None:
     first = fleet.process()
     every_minute(first)
     await first.start()
@@ -679,29 +687,29 @@ async def test_another_timing_replaces(fleet: Fleet) -> None:
     await second.start()
     assert handle.next_at == fleet.clock.now() + 5
     row = await fleet.row()
-    assert row.paused, "an operator's pause outlives a deployment"
+    assert row.paused, "a deployment must keep an operator's pause"
     assert row.last_at == first.fired[0]
 
 
-async def test_the_same_name_in_one_process_replaces(fleet: Fleet) -> None:
+async def test_the_same_name_in_one_process_replaces_the_schedule(fleet: Fleet) -> None:
     process = fleet.process()
     await process.start()
     process.client.schedule("s", next=lambda now: None, run=tick)
-    await turns()
+    await run_tasks()
     process.client.schedule("s", next=lambda now: now + 5, run=lambda: tick(2))
-    await turns()
+    await run_tasks()
     last = process.client.schedule("s", next=lambda now: now + 10, run=lambda: tick(3))
-    await turns()
+    await run_tasks()
     assert last.next_at == fleet.clock.now() + 10
     await fleet.run_for(10)
     assert process.fired == [fleet.clock.now()]
     over = process.client.schedule("s", next=lambda now: None, run=tick)
-    await turns()
+    await run_tasks()
     assert over.next_at is None
     assert await process.client.schedules.list() == []
 
 
-async def test_the_old_code_steps_back_in_a_rolling_deployment(fleet: Fleet) -> None:
+async def test_old_code_does_not_fire_during_a_rolling_deployment(fleet: Fleet) -> None:
     old = fleet.process()
     every_minute(old)
     await old.start()
@@ -733,7 +741,7 @@ async def test_cancel_is_for_the_whole_fleet(fleet: Fleet) -> None:
         await processes[1].client.schedules.cancel("s")
 
 
-async def test_what_was_cancelled_can_be_made_again(fleet: Fleet) -> None:
+async def test_a_cancelled_schedule_can_be_made_again(fleet: Fleet) -> None:
     first, second = await fleet.processes(2, every_minute)
     await first.client.schedules.cancel("s")
     await fleet.run_for(30)
@@ -741,10 +749,10 @@ async def test_what_was_cancelled_can_be_made_again(fleet: Fleet) -> None:
     await fleet.run_for(30)
     await first.stop()
     await fleet.run_for(60)
-    assert len(second.fired) == 1, "it is there again, for all who have its code"
+    assert len(second.fired) == 1, "every process with the code has it again"
 
 
-async def test_cancelled_before_it_was_stored(fleet: Fleet) -> None:
+async def test_a_schedule_cancelled_before_the_start_is_not_stored(fleet: Fleet) -> None:
     process = fleet.process()
     handle = every_minute(process)
     await handle.cancel()
@@ -752,7 +760,7 @@ async def test_cancelled_before_it_was_stored(fleet: Fleet) -> None:
     assert await process.client.schedules.list() == []
 
 
-async def test_cancelled_while_it_is_being_stored(fleet: Fleet) -> None:
+async def test_a_schedule_cancelled_while_it_is_stored_is_removed(fleet: Fleet) -> None:
     process = fleet.process()
     await process.start()
     writing, go = asyncio.Event(), asyncio.Event()
@@ -768,7 +776,7 @@ async def test_cancelled_while_it_is_being_stored(fleet: Fleet) -> None:
     await writing.wait()
     await handle.cancel()
     go.set()
-    await turns()
+    await run_tasks()
     assert await fleet.store.schedules() == []
 
 
@@ -787,8 +795,8 @@ async def test_cancelled_while_another_process_marks_it_as_seen(fleet: Fleet) ->
     assert second.errors == []
 
 
-async def test_pause_and_resume(fleet: Fleet) -> None:
-    """What comes while it is paused is missed: it is left to `catch_up`."""
+async def test_occurrences_during_a_pause_are_missed(fleet: Fleet) -> None:
+    """`catch_up` decides about them."""
     handles: list[ScheduleHandle] = []
     processes = await fleet.processes(2, lambda process: handles.append(every_minute(process)))
     await handles[0].pause()
@@ -802,7 +810,7 @@ async def test_pause_and_resume(fleet: Fleet) -> None:
     assert sum(len(process.fired) for process in processes) == 1
 
 
-async def test_paused_before_the_start(fleet: Fleet) -> None:
+async def test_a_schedule_can_be_paused_before_the_start(fleet: Fleet) -> None:
     process = fleet.process()
     handle = every_minute(process)
     await handle.pause()
@@ -811,7 +819,7 @@ async def test_paused_before_the_start(fleet: Fleet) -> None:
     assert process.fired == []
 
 
-async def test_resumed_with_catching_up(fleet: Fleet) -> None:
+async def test_resume_catches_up(fleet: Fleet) -> None:
     process = fleet.process()
     handle = every_minute(process, catch_up="all")
     await process.start()
@@ -822,7 +830,7 @@ async def test_resumed_with_catching_up(fleet: Fleet) -> None:
     assert len(process.fired) == 10
 
 
-async def test_trigger_runs_it_besides_its_times(fleet: Fleet) -> None:
+async def test_trigger_runs_an_extra_occurrence(fleet: Fleet) -> None:
     process = fleet.process()
     handle = every_minute(process, priority=3)
     await process.start()
@@ -836,7 +844,7 @@ async def test_trigger_runs_it_besides_its_times(fleet: Fleet) -> None:
     assert await process.client.schedules.trigger("s") is not None
 
 
-async def test_trigger_with_nothing_to_do_or_with_an_error(fleet: Fleet) -> None:
+async def test_trigger_returns_none_or_raises_as_run_does(fleet: Fleet) -> None:
     process = fleet.process()
     assert await process.client.schedule("s", every=60, run=lambda: None).trigger() is None
     assert await process.items() == []
@@ -854,12 +862,12 @@ async def test_operations_on_an_unknown_schedule(fleet: Fleet) -> None:
     await first.start()
     for verb in ("pause", "resume", "trigger", "cancel"):
         with pytest.raises(NotFound):
-            await getattr(other.client.schedules, verb)("nobody")
+            await getattr(other.client.schedules, verb)("missing")
     with pytest.raises(ScheduleError, match="not in this process"):
         await other.client.schedules.trigger("s")
 
 
-async def test_a_schedule_whose_code_is_gone_is_an_orphan(fleet: Fleet) -> None:
+async def test_a_schedule_without_code_is_shown_as_orphaned(fleet: Fleet) -> None:
     clock = fleet.clock
     with_it = Treadle(fleet.store, clock=clock)
     without = Treadle(fleet.store, clock=clock)
@@ -872,12 +880,12 @@ async def test_a_schedule_whose_code_is_gone_is_an_orphan(fleet: Fleet) -> None:
 
     async with without:
         async with with_it:
-            await turns()
+            await run_tasks()
             assert await orphaned() == [False, False]
-        assert (await without.schedules.list())[0].orphaned, "the only worker left does not have it"
+        assert (await without.schedules.list())[0].orphaned, "the only worker left does not have the code"
         with_it.schedule("other", every=60, run=tick)
         async with Treadle(fleet.store, clock=clock):
-            assert await orphaned() == [False, False], "one of the others may have it"
+            assert await orphaned() == [False, False], "another worker may have the code"
             await fleet.run_for(UNSEEN * REFRESH + 5)
             assert await orphaned() == [True, True], "but no process has marked it as seen for long"
 
@@ -885,13 +893,13 @@ async def test_a_schedule_whose_code_is_gone_is_an_orphan(fleet: Fleet) -> None:
 async def test_schedules_are_marked_as_seen_now_and_then(fleet: Fleet) -> None:
     processes = await fleet.processes(3, lambda p: p.client.schedule("s", every=86400, run=tick))
     for process in processes:
-        process.line.calls.clear()
+        process.connection.calls.clear()
     await fleet.run_for(20 * REFRESH)
     assert fleet.clock.now() - (await fleet.row()).seen_at < 2 * REFRESH
-    assert sum(process.line.calls["put_schedule"] for process in processes) <= 21
+    assert sum(process.connection.calls["put_schedule"] for process in processes) <= 21
 
 
-async def test_tenants_have_their_own(fleet: Fleet) -> None:
+async def test_each_tenant_has_its_own_schedules(fleet: Fleet) -> None:
     process = fleet.process()
     operator = process.client
     acme, other = operator.tenant("acme"), operator.tenant("a/b")
@@ -926,16 +934,16 @@ async def test_an_app_starts_and_stops_its_scheduler(fleet: Fleet) -> None:
     app.schedule("s", every=60, run=count)
     for _ in range(2):
         async with app:
-            await turns()
+            await run_tasks()
             await fleet.advance(60)
-            await turns()
+            await run_tasks()
         before = len(ran)
         await fleet.run_for(30)
         assert len(ran) == before
     assert len(ran) == 2
 
 
-async def test_draining_runs_what_is_scheduled(clock: ManualClock) -> None:
+async def test_drain_fires_due_occurrences(clock: ManualClock) -> None:
     ran: list[int] = []
 
     @work(name="count")
@@ -967,8 +975,8 @@ async def test_two_workers_of_one_process_share_a_scheduler(fleet: Fleet) -> Non
     assert len(process.fired) == 1
 
 
-async def test_on_a_file(clock: ManualClock, tmp_path: Path) -> None:
-    """Three processes with a connection each, a store in another thread: each occurrence once."""
+async def test_each_occurrence_fires_once_on_sqlite(clock: ManualClock, tmp_path: Path) -> None:
+    """Three processes with one connection each. The store answers from another thread."""
     from treadle.backends.sqlite import SqliteBackend
 
     processes = [
@@ -991,22 +999,24 @@ async def test_on_a_file(clock: ManualClock, tmp_path: Path) -> None:
         await process.client.close()
 
 
-async def test_in_real_time_on_every_store(make_app: Callable[..., Treadle]) -> None:
-    """Fired by one of three apps, run by any of them."""
+async def test_each_occurrence_fires_once_in_real_time_on_every_backend(
+    make_app: Callable[..., Treadle],
+) -> None:
+    """One of three apps fires it, and any of them runs it."""
     ran: asyncio.Queue[int] = asyncio.Queue()
     fired: Counter[str] = Counter()
 
-    @work(name="pulse")
-    async def pulse() -> None:
+    @work(name="regular")
+    async def regular() -> None:
         ran.put_nowait(1)
 
     def seen(event: object) -> None:
         if isinstance(event, Queued):
             fired[event.id] += 1
 
-    apps = [make_app(pulse, on_event=seen) for _ in range(3)]
+    apps = [make_app(regular, on_event=seen) for _ in range(3)]
     for app in apps:
-        app.schedule("s", every=0.1, run=pulse)
+        app.schedule("s", every=0.1, run=regular)
         await app.start()
     async with asyncio.timeout(PATIENCE):
         for _ in range(8):
@@ -1017,4 +1027,4 @@ async def test_in_real_time_on_every_store(make_app: Callable[..., Treadle]) -> 
     assert fired == Counter(item.id for item in page.items)
     created = sorted(item.queued_at for item in page.items)
     span = created[-1] - created[0]
-    assert len(created) - 1 <= span / 0.1 + 1.5, "no occurrence fired twice"
+    assert len(created) - 1 <= span / 0.1 + 1.5, "an occurrence fired twice"

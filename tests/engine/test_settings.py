@@ -1,4 +1,4 @@
-"""What an app is set to (SPEC §4): mistakes are refused where they are written."""
+"""The settings of an app (SPEC §4). Mistakes are refused at once."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_a_bad_setting_is_refused(settings: Any, message: str) -> None:
         Treadle(**settings)
 
 
-def test_the_heartbeat_follows_the_lease() -> None:
+def test_the_default_heartbeat_is_a_fifth_of_the_lease() -> None:
     assert Treadle(lease=timedelta(minutes=1))._core.settings.heartbeat == 12
     assert Treadle()._core.settings.heartbeat == 2

@@ -9,26 +9,27 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, until
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, Seen, until
 from treadle import Client, Context, Worker, work
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
 
 
 async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
-    """§10: they are told `stopping`, claim nothing new, and may end within the drain."""
-    gate, seen = Gate(), Seen()
+    """§10: Their interrupt says `stopping`. The worker claims nothing new, and handlers may end within the
+    drain."""
+    barrier, seen = Barrier(), Seen()
     reasons: list[object] = []
 
     @work(name="held")
     async def held(ctx: Context) -> str:
-        gate.started.set()
+        barrier.started.set()
         reasons.append(await ctx.interrupt)
         return "in time"
 
     app = make_app(held, worker_id="w-1", on_event=seen)
     await app.start()
     handle = await app.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     await app.stop(drain=PATIENCE)
     assert reasons == ["stopping"]
     other = make_app(held)
@@ -37,22 +38,22 @@ async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
     assert names == [WorkerStarted, WorkerStopping, WorkerStopped]
 
 
-async def test_stop_releases_what_does_not_end(make_app: MakeApp) -> None:
-    """§10: so that another worker starts at once, with the attempt given back."""
-    gate = Gate()
+async def test_stop_releases_items_that_do_not_end_in_time(make_app: MakeApp) -> None:
+    """§10: Another worker starts them at once. The attempt is not counted."""
+    barrier = Barrier()
     attempts: list[tuple[str, int]] = []
 
     @work(name="held")
     async def held(ctx: Context) -> str:
         attempts.append((ctx.worker_id, ctx.attempt))
         if ctx.worker_id == "first":
-            await gate.passing()
+            await barrier.wait()
         return ctx.worker_id
 
     first = make_app(held, worker_id="first", lease=60)
     await first.start()
     handle = await first.enqueue(held())
-    await gate.reached()
+    await barrier.reached()
     await first.stop(drain=0.05)
     async with make_app(held, worker_id="second") as second:
         assert await second.handle(handle.id).result(PATIENCE) == "second"
@@ -60,14 +61,14 @@ async def test_stop_releases_what_does_not_end(make_app: MakeApp) -> None:
     assert attempts == [("first", 1), ("second", 1)]
 
 
-async def test_a_handler_that_heeds_the_shutdown_is_released(make_app: MakeApp) -> None:
-    """§10: `raise_if_set` on `stopping` is no failure: the attempt is given back."""
-    gate = Gate()
+async def test_a_handler_that_raises_its_interrupt_is_released(make_app: MakeApp) -> None:
+    """§10: `raise_if_set` with `stopping` is not a failure. The attempt is not counted."""
+    barrier = Barrier()
 
     @work(name="polite")
     async def polite(ctx: Context) -> str:
         if ctx.worker_id == "first":
-            gate.started.set()
+            barrier.started.set()
             await ctx.interrupt
             ctx.interrupt.raise_if_set()
         return ctx.worker_id
@@ -75,7 +76,7 @@ async def test_a_handler_that_heeds_the_shutdown_is_released(make_app: MakeApp) 
     first = make_app(polite, worker_id="first")
     await first.start()
     handle = await first.enqueue(polite())
-    await gate.reached()
+    await barrier.reached()
     await first.stop(drain=PATIENCE)
     async with make_app(polite, worker_id="second") as second:
         assert await second.handle(handle.id).result(PATIENCE) == "second"
@@ -83,31 +84,31 @@ async def test_a_handler_that_heeds_the_shutdown_is_released(make_app: MakeApp) 
         assert (state.attempt, state.history) == (1, ())
 
 
-async def test_stop_gives_back_what_has_not_started(make_app: MakeApp) -> None:
-    """§10, §17: items in a doer's line, and collected batches that do not fit in the drain."""
+async def test_stop_gives_back_items_that_have_not_started(make_app: MakeApp) -> None:
+    """§10, §17: Items that wait in a doer."""
     from treadle.doers import priority
 
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(n: int) -> int:
-        await gate.passing()
+        await barrier.wait()
         return n
 
     app = make_app(held, doer=priority(1, buffer=5), lease=60)
     await app.start()
     handles = await app.enqueue_many([held(n) for n in range(4)])
-    await gate.reached()
+    await barrier.reached()
     await until(lambda: len(app.active()) == 4)
     await app.stop(drain=0)
-    gate.go.set()
+    barrier.go.set()
     async with make_app(held) as other:
         assert [await other.handle(handle.id).result(PATIENCE) for handle in handles] == [0, 1, 2, 3]
         assert [(await other.handle(handle.id).state()).attempt for handle in handles] == [1] * 4
 
 
-async def test_a_thread_that_does_not_end_is_released_too(make_app: MakeApp) -> None:
-    """§5, §10: stop does not wait for ever; what the thread gives then is refused."""
+async def test_stop_releases_the_item_of_a_thread_that_does_not_end(make_app: MakeApp) -> None:
+    """§5, §10: Stop does not wait for the thread. The thread's result is refused."""
     release, started = threading.Event(), threading.Event()
 
     @work(name="stuck")
@@ -131,7 +132,7 @@ async def test_a_thread_that_does_not_end_is_released_too(make_app: MakeApp) -> 
 
 
 async def test_start_and_stop_are_idempotent(make_app: MakeApp) -> None:
-    """§17: and an app can be started again."""
+    """§17: An app can be started again."""
 
     @work(name="value")
     async def value(n: int) -> int:
@@ -149,8 +150,8 @@ async def test_start_and_stop_are_idempotent(make_app: MakeApp) -> None:
         assert await app.enqueue(value(2)).result(PATIENCE) == 2
 
 
-async def test_a_stop_comes_after_the_start_that_is_under_way(make_app: MakeApp) -> None:
-    """... and leaves nothing behind, however early it was asked for."""
+async def test_a_stop_waits_for_a_start_under_way(make_app: MakeApp) -> None:
+    """It leaves nothing behind."""
     entered, go = asyncio.Event(), asyncio.Event()
 
     @work(name="idle")
@@ -191,7 +192,7 @@ async def test_stop_leaves_no_task(make_app: MakeApp) -> None:
     assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
 
 
-async def test_run_until(store: MakeBackend) -> None:
+async def test_run_ends_when_its_until_event_is_set(store: MakeBackend) -> None:
     """§17: `await worker.run(until=event)`."""
 
     @work(name="value")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, Gate, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, until
 from tests.support import unprivileged
 from tests.support.sqlite import asked
 from treadle import BackendError, NotFound, StoreFull, StoreUnavailable, Treadle, work
@@ -128,11 +128,11 @@ async def test_a_read_only_file_is_refused(run_directory: Path) -> None:
 
 async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
     """No call reports an item as stored or done. Stopping does not wait for the lost item."""
-    gate, errors, path = Gate(), Errors(), tmp_path / "work.db"
+    barrier, errors, path = Barrier(), Errors(), tmp_path / "work.db"
 
     @work(name="held")
     async def held() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "lost"
 
     app = Treadle(f"sqlite:///{path}", work=[held, echo], on_error=errors, **FAST)
@@ -140,13 +140,13 @@ async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
         await app.start()
         handle = await app.enqueue(held())
         waiting = asyncio.ensure_future(handle.result())
-        await gate.reached()
+        await barrier.reached()
         path.unlink()
         with pytest.raises(StoreUnavailable, match="deleted"):
             await app.enqueue(echo("a"))
         with pytest.raises(StoreUnavailable, match="deleted"):
             await handle.state()
-        gate.go.set()
+        barrier.go.set()
         assert "deleted" in str(await errors.until("settle"))
         assert not waiting.done()
         await app.stop(drain=0.1)
@@ -159,12 +159,12 @@ async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
 
 async def test_running_items_are_settled_after_a_full_disk(tmp_path: Path) -> None:
     """New work is refused. A running item is settled once, when there is room."""
-    gate, errors = Gate(), Errors()
+    barrier, errors = Barrier(), Errors()
     large = "x" * 500_000
 
     @work(name="held")
     async def held() -> str:
-        await gate.passing()
+        await barrier.wait()
         return large
 
     backend = SqliteBackend(tmp_path / "work.db")
@@ -173,20 +173,20 @@ async def test_running_items_are_settled_after_a_full_disk(tmp_path: Path) -> No
         Treadle(backend, work=[held, echo], on_error=errors, **FAST) as app,
     ):
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         pages = await asked(backend, "PRAGMA page_count")
         await asked(backend, f"PRAGMA max_page_count = {pages}")
         refused = echo(large)
         with pytest.raises(StoreFull, match="full"):
             await app.enqueue(refused)
         assert await app.get([refused]) == [None]
-        gate.go.set()
+        barrier.go.set()
         assert "full" in str(await errors.until("settle"))
         assert (await handle.state()).status == "running"
         await asked(backend, "PRAGMA max_page_count = 1000000")
         assert await handle.result(PATIENCE) == large
         assert await app.enqueue(refused).result(PATIENCE) == large
-    assert gate.count == 1
+    assert barrier.count == 1
 
 
 async def test_an_app_recovers_from_a_read_only_file(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_an_app_recovers_from_a_read_only_file(tmp_path: Path) -> None:
     backend = SqliteBackend(tmp_path / "work.db")
     app = Treadle(backend, work=[echo], **FAST)
     async with asyncio.timeout(2 * PATIENCE):
-        before = await app.enqueue(echo("before"))  # no worker yet: it would be the one that meets the error
+        before = await app.enqueue(echo("before"))  # no worker yet: it would get the error
         await asked(backend, "PRAGMA query_only = ON")
         refused = echo("refused")
         with pytest.raises(BackendError, match="cannot be written"):

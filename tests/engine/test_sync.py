@@ -39,7 +39,7 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name == "treadle sync"}
 
 
-def test_enqueue_and_wait(app: Treadle) -> None:
+def test_enqueue_and_wait_without_await(app: Treadle) -> None:
     app.sync.start()
     assert app.sync.enqueue(add(1, 2)).result(timeout=PATIENCE) == 3
     assert app.sync.enqueue(add.name, {"a": 3, "b": 4}).group(timeout=PATIENCE) == 7
@@ -49,8 +49,7 @@ def test_enqueue_and_wait(app: Treadle) -> None:
         app.sync.enqueue(fail(), delay=0, retry=None).result(timeout=PATIENCE)
 
 
-def test_a_client_that_runs_nothing(app: Treadle) -> None:
-    """It is a producer until it is started."""
+def test_an_app_that_is_not_started_only_produces(app: Treadle) -> None:
     handle = app.sync.enqueue(add(1, 2), key="one")
     assert handle.state().status == "ready"
     assert app.sync.enqueue(add(1, 2), key="one").existing
@@ -59,7 +58,7 @@ def test_a_client_that_runs_nothing(app: Treadle) -> None:
     assert state is not None
     assert state.status == "cancelled"
     with pytest.raises(NotFound):
-        app.sync.handle("nobody").state()
+        app.sync.handle("missing").state()
 
 
 def test_stop_ends_the_worker_and_the_loop(app: Treadle) -> None:
@@ -80,28 +79,28 @@ def test_close_stops_the_worker_first(app: Treadle) -> None:
     assert not threads()
 
 
-def test_it_can_be_started_again(app: Treadle) -> None:
+def test_an_app_can_be_started_again(app: Treadle) -> None:
     for n in range(2):
         app.sync.start()
         assert app.sync.enqueue(add(n, n)).result(timeout=PATIENCE) == 2 * n
         app.sync.stop()
 
 
-async def test_from_threads_of_an_app_that_runs_on_a_loop(store: Callable[[], Backend]) -> None:
+async def test_sync_calls_work_from_threads_of_a_running_app(store: Callable[[], Backend]) -> None:
     async with Treadle(store(), work=[add]) as app:
         call = asyncio.to_thread(lambda: app.sync.enqueue(add(1, 2)).result(timeout=PATIENCE))
         assert await call == 3
-        app.sync.close()  # the loop is not its own
+        app.sync.close()  # the loop belongs to the caller and goes on
         assert await app.enqueue(add(2, 2)).result() == 4
 
 
-async def test_on_the_loop_itself_it_refuses(store: Callable[[], Backend]) -> None:
+async def test_sync_calls_on_the_event_loop_are_refused(store: Callable[[], Backend]) -> None:
     async with Treadle(store(), work=[add]) as app:
         with pytest.raises(RuntimeError, match="would block the event loop"):
             app.sync.enqueue(add(1, 2))
 
 
-async def test_from_a_handler_in_a_thread(store: Callable[[], Backend]) -> None:
+async def test_sync_calls_work_from_a_handler_in_a_thread(store: Callable[[], Backend]) -> None:
     @work(name="outer")
     def outer(ctx: Context, n: int) -> int:
         return app.sync.enqueue(add(n, 1)).result(timeout=PATIENCE)
@@ -110,11 +109,11 @@ async def test_from_a_handler_in_a_thread(store: Callable[[], Backend]) -> None:
         assert await app.enqueue(outer(1)).result(timeout=PATIENCE) == 2
 
 
-# -- in a transaction of the caller's ----------------------------------------------------------------------
+# -- in a transaction of the caller ------------------------------------------------------------------------
 
 
-def test_a_transaction_on_sqlite_belongs_to_the_thread_of_the_caller(tmp_path: Path) -> None:
-    """A connection can be used by its own thread only: the submit happens there."""
+def test_a_submit_in_a_sqlite_transaction_runs_in_the_callers_thread(tmp_path: Path) -> None:
+    """A connection can be used only by its own thread."""
     app = Treadle(f"sqlite:///{tmp_path}/work.db", work=[add])
     app.sync.start()
     db = sqlite3.connect(tmp_path / "work.db", isolation_level=None)
@@ -136,7 +135,7 @@ def test_a_transaction_on_sqlite_belongs_to_the_thread_of_the_caller(tmp_path: P
         app.sync.stop()
 
 
-def test_a_transaction_on_postgres_belongs_to_the_thread_of_the_caller(prepared_url: str) -> None:
+def test_a_submit_in_a_postgres_transaction_runs_in_the_callers_thread(prepared_url: str) -> None:
     app = Treadle(prepared_url, work=[add])
     app.sync.start()
     try:
@@ -156,7 +155,7 @@ def test_a_transaction_on_postgres_belongs_to_the_thread_of_the_caller(prepared_
 
 
 class OneThread:
-    """A connection that is another one in another thread, like Django's."""
+    """A connection that only its own thread may use, like Django's."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection

@@ -32,8 +32,8 @@ async def whose(ctx: Context) -> str:
     return ctx.tenant
 
 
-async def test_a_tenants_client_submits_for_it(make_app: MakeApp) -> None:
-    """§12, §17: a tenantless app submits to "default" and operates on all."""
+async def test_a_bound_client_submits_for_its_tenant(make_app: MakeApp) -> None:
+    """§12, §17: An app without a tenant submits to "default" and operates on all tenants."""
     async with make_app(whose) as app:
         acme = app.tenant("acme")
         assert await app.enqueue(whose()).result(PATIENCE) == "default"
@@ -45,8 +45,8 @@ async def test_a_tenants_client_submits_for_it(make_app: MakeApp) -> None:
         assert {item.tenant for item in (await app.list(tenant="acme")).items} == {"acme"}
 
 
-async def test_another_tenants_items_are_not_there(make_app: MakeApp) -> None:
-    """§12: `NotFound` by every verb, never a hint that it exists."""
+async def test_items_of_another_tenant_are_not_found(make_app: MakeApp) -> None:
+    """§12: By every verb, without a hint that they exist."""
     async with make_app(value) as app:
         acme, other = app.tenant("acme"), app.tenant("other")
         done = await acme.enqueue(value(1), workflow="w")
@@ -94,7 +94,7 @@ async def test_dead_letters_are_per_tenant(make_app: MakeApp) -> None:
 
 
 async def test_pausing_is_per_tenant(make_app: MakeApp) -> None:
-    """§12: a tenant pauses its own items only."""
+    """§12: A tenant pauses only its own items."""
     async with make_app(value) as app:
         acme, other = app.tenant("acme"), app.tenant("other")
         await acme.pause("default")
@@ -105,8 +105,8 @@ async def test_pausing_is_per_tenant(make_app: MakeApp) -> None:
         assert await held.result(PATIENCE) == 1
 
 
-async def test_one_id_in_two_tenants(make_app: MakeApp) -> None:
-    """DESIGN §5.8: they never meet."""
+async def test_two_tenants_can_use_the_same_id(make_app: MakeApp) -> None:
+    """DESIGN §5.8: The items are independent."""
     async with make_app(value) as app:
         acme, other = app.tenant("acme"), app.tenant("other")
         one = value(1)
@@ -118,8 +118,8 @@ async def test_one_id_in_two_tenants(make_app: MakeApp) -> None:
             await acme.enqueue(again)
 
 
-async def test_after_means_items_of_the_same_tenant(make_app: MakeApp) -> None:
-    """DESIGN §5.8: another's item is one that does not exist."""
+async def test_after_finds_only_items_of_the_same_tenant(make_app: MakeApp) -> None:
+    """DESIGN §5.8: An item of another tenant does not exist."""
     async with make_app(value) as app:
         first = await app.tenant("acme").enqueue(value(1))
         await first.result(PATIENCE)
@@ -128,7 +128,7 @@ async def test_after_means_items_of_the_same_tenant(make_app: MakeApp) -> None:
         assert (state.status, state.waiting_for) == ("blocked", (first.id,))
 
 
-async def test_a_context_sees_its_own_tenant_only(make_app: MakeApp) -> None:
+async def test_a_context_finds_only_items_of_its_tenant(make_app: MakeApp) -> None:
     """§3, §12."""
 
     @work(name="look")
@@ -142,8 +142,8 @@ async def test_a_context_sees_its_own_tenant_only(make_app: MakeApp) -> None:
         assert not await app.tenant("acme").enqueue(look(handle.id)).result(PATIENCE)
 
 
-async def test_a_worker_of_some_tenants(store: MakeBackend) -> None:
-    """§12: `Worker(tenants=["acme"])`; `Treadle(tenant=)` is bound altogether."""
+async def test_a_worker_can_be_limited_to_tenants(store: MakeBackend) -> None:
+    """§12: `Worker(tenants=["acme"])`. `Treadle(tenant=)` binds client and worker."""
     client = Client(store(), work=[whose], poll_interval=0.05, lease=5)
     async with client, Worker(client, tenants=["acme"]):
         other = await client.tenant("other").enqueue(whose())
@@ -156,7 +156,7 @@ async def test_a_worker_of_some_tenants(store: MakeBackend) -> None:
         assert {item.tenant for item in (await bound.list()).items} == {"other"}
 
 
-async def test_names_of_tenants_are_checked() -> None:
+async def test_bad_tenant_names_are_refused() -> None:
     """§12."""
     for name in ("", "a\x00b", "x" * 300):
         with pytest.raises(InputError, match="tenant"):
@@ -169,14 +169,14 @@ async def test_names_of_tenants_are_checked() -> None:
 
 
 async def test_a_key_answers_with_the_existing_item(make_app: MakeApp) -> None:
-    """§12: while its group is open; `handle.existing` is True; its value is everybody's."""
+    """§12: While its group is open. `handle.existing` is True, and all handles get its value."""
     async with make_app(value) as app:
         first = await app.enqueue(value(1), key="order-42", delay=60)
         second = await app.enqueue(value(2), key="order-42")
         assert (second.existing, second.id) == (True, first.id)
         assert not first.existing
         waiting = asyncio.ensure_future(app.enqueue(value(3), key="order-42").result(PATIENCE))
-        # It waits for the one that there is.
+        # It waits for the existing item.
         await until(lambda: ("default", first.id) in app._core.waiters.items.futures)
         await app.trigger(first)
         assert [await wait for wait in (first.result(PATIENCE), second.result(PATIENCE), waiting)] == [
@@ -205,8 +205,8 @@ async def test_a_key_is_per_tenant_and_type(make_app: MakeApp) -> None:
     assert not any(handle.existing for handle in handles)
 
 
-async def test_key_scopes(make_app: MakeApp) -> None:
-    """§12: `open` (default), `any`, or seconds."""
+async def test_a_key_scope_is_open_any_or_seconds(make_app: MakeApp) -> None:
+    """§12: The default is `open`."""
     async with make_app(value) as app:
         first = await app.enqueue(value(1), key="k")
         await first.group(PATIENCE)
@@ -217,7 +217,7 @@ async def test_key_scopes(make_app: MakeApp) -> None:
 
 
 async def test_a_key_holds_until_the_group_has_ended(make_app: MakeApp) -> None:
-    """§12: not only until the item has."""
+    """§12: Not only until the item has ended."""
     child = value(1)
 
     @work(name="root")
@@ -234,8 +234,8 @@ async def test_a_key_holds_until_the_group_has_ended(make_app: MakeApp) -> None:
         assert not (await app.enqueue(root(), key="k", delay=60)).existing
 
 
-async def test_fifty_submits_of_one_key_store_one(make_app: MakeApp) -> None:
-    """§12: from two processes, concurrently."""
+async def test_fifty_concurrent_submits_of_one_key_store_one_item(make_app: MakeApp) -> None:
+    """§12: From two processes."""
     apps = [make_app(value), make_app(value)]
     for app in apps:
         await app.connect()
@@ -250,8 +250,8 @@ async def submit(call):  # type: ignore[no-untyped-def]
     return await call
 
 
-async def test_a_keyed_child_that_exists_does_not_join_the_group(make_app: MakeApp) -> None:
-    """§17: `.next` waits on the existing item."""
+async def test_a_child_whose_key_exists_does_not_join_the_group(make_app: MakeApp) -> None:
+    """§17: `.next` waits for the existing item."""
     order: list[str] = []
 
     @work(name="step")

@@ -1,4 +1,4 @@
-"""Work whose type the app was not told of: it is enqueued all the same, and said."""
+"""Works whose type is not registered in the app. They are enqueued, and a worker logs a warning."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ async def quote(ctx: Context, cents: int) -> Result[None, Price]:
     return ctx.queue(price(cents))
 
 
-async def test_results_come_back_as_declared(make_app: MakeApp, store: Callable[[], Backend]) -> None:
-    """A producer need not register a type to be given what its checker was promised."""
+async def test_a_producer_gets_typed_results_without_registering_the_type(
+    make_app: MakeApp, store: Callable[[], Backend]
+) -> None:
     await make_app(price, quote).start()
     async with Client(store()) as client:
         assert await client.enqueue(price(5)).result(timeout=PATIENCE) == Price(5)
@@ -42,10 +43,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-async def test_a_worker_that_lacks_the_type_says_so_once(
+async def test_a_worker_without_the_type_warns_once(
     make_app: MakeApp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The likeliest mistake of all: nothing would happen, and nobody would know why."""
+    """Without the warning the item would wait without an explanation."""
     app = make_app(quote)
     await app.start()
     for n in range(3):
@@ -57,14 +58,16 @@ async def test_a_worker_that_lacks_the_type_says_so_once(
     assert len(warnings(caplog)) == 1
 
 
-async def test_a_producer_says_nothing(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
-    """Its workers are elsewhere."""
+async def test_a_producer_without_the_type_does_not_warn(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its workers are other processes."""
     await make_app().enqueue(price(1))
     assert warnings(caplog) == []
 
 
-async def test_a_declaration_says_nothing(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever declares a type knows that the code is elsewhere."""
+async def test_a_declared_type_does_not_warn(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    """The handler of a declared type is in another process."""
 
     def signature(n: int) -> int:
         raise NotImplementedError

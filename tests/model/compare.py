@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.item import Ended, GroupState, Lease
 
-HIDDEN = frozenset(("token", "ref", "rotation", "cursor"))
+HIDDEN = frozenset(("token", "ref", "fairness", "cursor"))
 
 
 def plain(value: Any) -> Any:

@@ -40,7 +40,7 @@ def ack_before_children(patch: Patch) -> None:
     patch(SettlementBuilder, "success", success)
 
 
-@mutant("a settlement whose answer was lost is given up")
+@mutant("a settlement whose answer was lost is not repeated")
 def settle_not_repeated(patch: Patch) -> None:
     async def settle_batch(self: Any, batch: Any) -> Any:
         try:
@@ -66,7 +66,7 @@ def another_decision(patch: Patch) -> None:
     patch(Settler, "settle_batch", settle_batch)
 
 
-@mutant("a fold does not say what it was computed from")
+@mutant("an append does not send the version that it was computed from")
 def fold_without_version(patch: Patch) -> None:
     real = SettlementBuilder.contribution
     patch(
@@ -86,7 +86,7 @@ def interrupt_ignored(patch: Patch) -> None:
     patch(AttemptRunner, "cancel", lambda self, held: None)
 
 
-@mutant("a deadline does not stop what runs")
+@mutant("a deadline does not stop the handler")
 def deadline_ignored(patch: Patch) -> None:
     def start_timers(self: Any, held: Any) -> None:
         timeout = timeout_of(held.stored, held.bound.timeout)
@@ -107,7 +107,7 @@ def shutdown_burns(patch: Patch) -> None:
     patch(SettlementBuilder, "ending", ending)
 
 
-@mutant("stop gives nothing back")
+@mutant("stop does not release its items")
 def stop_keeps(patch: Patch) -> None:
     async def give_back(self: Any) -> None:
         return None
@@ -150,7 +150,7 @@ def announced_early(patch: Patch) -> None:
     patch(Settler, "decided", decided)
 
 
-@mutant("a retry whose answer was lost announces the group that ended since")
+@mutant("a repeated retry settlement announces a group that ended later")
 def announced_again(patch: Patch) -> None:
     def ended_groups(batch: Any, ended: Any) -> Any:
         marked = [replace(pending, decision=Die("aborted", ErrorInfo("x", "y"))) for pending in batch]
@@ -215,7 +215,7 @@ def submitted_twice(patch: Patch) -> None:
     patch(Submitter, "_submit_with_retries", patiently)
 
 
-@mutant("what a lost submit has stored is called a duplicate")
+@mutant("an item stored by a lost submit is reported as a duplicate")
 def own_duplicate(patch: Patch) -> None:
     async def own(self: Any, items: Any, answer: Any) -> Any:
         return answer
@@ -223,7 +223,7 @@ def own_duplicate(patch: Patch) -> None:
     patch(Submitter, "_own_answer", own)
 
 
-@mutant("what a lost submit has leased is not asked for")
+@mutant("an item leased by a lost submit is not asked for")
 def leased_and_lost(patch: Patch) -> None:
     patch(Core, "recover_leases", lambda self: None)
 

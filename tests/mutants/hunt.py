@@ -1,4 +1,4 @@
-"""Look for a mutant: seed after seed, then with the contract suite."""
+"""Look for a mutant, first with seeds of the simulator, then with the contract suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pytest plugin: `-p tests.mutants.planted --mutant no_fencing` runs what is asked for with that bug."""
+"""A pytest plugin: `-p tests.mutants.planted --mutant no_fencing` runs the given tests with that bug."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def token_reuse(patch: Patch) -> None:
     _plant(patch, claim, transitions.lease, lease)
 
 
-@mutant("a settlement repeated by its own token is called stale")
+@mutant("a repeated settlement with its own token is refused as stale")
 def again_is_stale(patch: Patch) -> None:
     real = settle.why_lost
     _plant(patch, settle, real, lambda row, lease: real(row, lease) or "taken")
@@ -71,13 +71,13 @@ def children_before_the_fence(patch: Patch) -> None:
     _plant(patch, settle, real, settle_one)
 
 
-@mutant("an item is freed before its worker's lease is over")
+@mutant("an item is ready again before its worker's lease lapses")
 def freed_early(patch: Patch) -> None:
     real = workers.remove_lapsed
     _plant(patch, claim, real, lambda store, now: real(store, now + 2.5))
 
 
-@mutant("what a dead worker ran is not freed")
+@mutant("the items of a dead worker stay leased")
 def not_freed(patch: Patch) -> None:
     _plant(patch, workers, transitions.free, lambda store, row, now: transitions.unlease(row))
 
@@ -87,7 +87,7 @@ def silent_beat(patch: Patch) -> None:
     _plant(patch, workers, workers.lost_leases, lambda store, held: {})
 
 
-@mutant("unknown_leases are not found")
+@mutant("unknown leases are not found")
 def no_orphans(patch: Patch) -> None:
     _plant(patch, workers, workers.unknown_leases, lambda store, worker, known: [])
 
@@ -116,22 +116,22 @@ def _burn_attempt(patch: Patch, kind: str) -> None:
     _plant(patch, settle, real, give_back)
 
 
-@mutant("a deferral burns its attempt")
+@mutant("a deferral counts its attempt")
 def deferral_burns(patch: Patch) -> None:
     _burn_attempt(patch, "defer")
 
 
-@mutant("a release burns its attempt")
+@mutant("a release counts its attempt")
 def release_burns(patch: Patch) -> None:
     _burn_attempt(patch, "release")
 
 
-@mutant("the budget is not looked at when a worker dies")
+@mutant("spent attempts are not checked when a worker dies")
 def no_budget(patch: Patch) -> None:
     _plant(patch, settlement, settlement.budget_spent, lambda attempt, attempts: False)
 
 
-@mutant("an item whose workers keep dying is not backed off")
+@mutant("an item whose workers keep dying has no backoff")
 def no_backoff(patch: Patch) -> None:
     _plant(patch, settlement, settlement.loss_delay, lambda losses: 0.0)
 
@@ -226,7 +226,7 @@ def failure_counts(patch: Patch) -> None:
     _plant(patch, submission, submission.counts, lambda counting, status: True)
 
 
-@mutant("the version of a fold is not looked at")
+@mutant("the version of an append is not checked")
 def version_ignored(patch: Patch) -> None:
     _plant(patch, settle, settle.refuse_moved, lambda call, row, contribution: None)
 
@@ -239,7 +239,7 @@ def not_final(patch: Patch) -> None:
     _plant(patch, settle, groups.contribute, contribute)
 
 
-@mutant("cancel leaves the descendants alone")
+@mutant("cancel does not cancel descendants")
 def orphaned_children(patch: Patch) -> None:
     _plant(patch, operate, operate.descendants, lambda rows: iter(dict.fromkeys(rows)))
 
@@ -247,7 +247,7 @@ def orphaned_children(patch: Patch) -> None:
 # ---------------------------------------------------------------------------------------------- time and keys
 
 
-@mutant("promotion skips one")
+@mutant("one due item is not made ready")
 def promotion_skips(patch: Patch) -> None:
     real = scheduled.ScheduledItems.take_due
 
@@ -258,7 +258,7 @@ def promotion_skips(patch: Patch) -> None:
     _plant(patch, scheduled.ScheduledItems, real, take_due)
 
 
-@mutant("what is due later is handed out now")
+@mutant("a scheduled item is handed out before it is due")
 def claimed_before_due(patch: Patch) -> None:
     real = transitions.wait_again
 
@@ -271,7 +271,7 @@ def claimed_before_due(patch: Patch) -> None:
     _plant(patch, settle, real, wait_again)
 
 
-@mutant("a deadline that passes while an item waits is not noticed")
+@mutant("an item whose deadline passes while it waits does not expire")
 def no_expiry(patch: Patch) -> None:
     def expire(store: Any, watch: Any) -> None:
         watch.row.deadline_watch = None
@@ -279,7 +279,7 @@ def no_expiry(patch: Patch) -> None:
     _plant(patch, claim, transitions.expire, expire)
 
 
-@mutant("the scope of a key is not looked at")
+@mutant("the scope of a key is not checked")
 def key_scope_ignored(patch: Patch) -> None:
     _plant(patch, submission, submission.key_answers, lambda scope, group_open, age: True)
 
@@ -303,7 +303,7 @@ def key_for_all(patch: Patch) -> None:
     _plant(patch, limits.MemoryLimits, limits.MemoryLimits.claim_key, lambda self, key, owner, ttl, now: True)
 
 
-@mutant("an occurrence fires again")
+@mutant("an occurrence fires twice")
 def fires_again(patch: Patch) -> None:
     def fire(store: Any, fire: Any, now: float) -> Any:
         if fire.name not in store.schedules:
@@ -321,7 +321,7 @@ def pause_ignored(patch: Patch) -> None:
 # ---------------------------------------------------------------------------------------------------- tenants
 
 
-@mutant("get shows what belongs to another tenant")
+@mutant("get returns items of another tenant")
 def get_leaks(patch: Patch) -> None:
     real = backend.MemoryBackend.get
 
@@ -331,13 +331,13 @@ def get_leaks(patch: Patch) -> None:
     _plant(patch, backend.MemoryBackend, real, get)
 
 
-@mutant("cancel reaches another tenant")
+@mutant("cancel cancels items of another tenant")
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
     _plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
 
 
-@mutant("claim hands out what belongs to another tenant")
+@mutant("claim hands out items of another tenant")
 def claim_leaks(patch: Patch) -> None:
     real = claim.claim
     _plant(patch, claim, real, lambda store, demand, now: real(store, replace(demand, tenants=None), now))

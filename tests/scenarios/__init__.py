@@ -30,7 +30,7 @@ SCENARIOS: dict[int, Scenario] = {
         "a commit sends one wake-up, and handlers see the user's row",
         "test_q02_a_committed_transaction_wakes_workers_once",
         "test_it_exists_if_the_transaction_commits",
-        "test_the_wake_comes_with_the_commit",
+        "test_the_wake_up_is_sent_with_the_commit",
     ),
     3: _scenario("savepoints", "test_q03_a_rolled_back_savepoint_submits_nothing", "test_savepoints"),
     4: _scenario(
@@ -41,15 +41,15 @@ SCENARIOS: dict[int, Scenario] = {
     5: _scenario(
         "an exception after the block of a handler's transaction",
         "test_q05_an_exception_after_the_block_undoes_everything",
-        "test_a_raise_undoes_all_of_it",
+        "test_an_exception_rolls_everything_back",
     ),
     6: _scenario(
         "an error in the user's SQL in the block", "test_q06_an_error_in_the_users_sql_fails_the_attempt"
     ),
     7: _scenario(
         "a handler that does not return its Result",
-        "test_strict_return",
-        "test_returning_a_bare_work",
+        "test_a_result_that_is_not_returned_makes_the_item_dead",
+        "test_a_handler_that_returns_a_work_is_dead_at_once",
         differs="a mistake in the code: dead at once with a hint, not retried; returning nothing is void",
     ),
     # Claiming
@@ -61,8 +61,8 @@ SCENARIOS: dict[int, Scenario] = {
     9: _scenario("a locked row is skipped", "test_claims_do_not_wait_for_each_other"),
     10: _scenario(
         "the cost of a claim does not grow with the backlog",
-        "test_a_claim_does_not_depend_on_what_waits",
-        "test_no_table_is_read_from_end_to_end",
+        "test_a_claim_costs_the_same_with_more_ready_items",
+        "test_no_verb_scans_a_table",
         differs="pages are counted in tests; times are measured by `make bench BENCH_ARGS=depth`",
     ),
     11: _scenario("a run_at in the past means now", "test_a_run_at_in_the_past_gives_no_precedence"),
@@ -72,10 +72,10 @@ SCENARIOS: dict[int, Scenario] = {
         "test_an_item_released_before_it_is_due_is_scheduled",
     ),
     # Leases
-    13: _scenario("a handler longer than three leases", "test_a_handler_may_be_longer_than_many_leases"),
+    13: _scenario("a handler longer than three leases", "test_a_handler_may_run_longer_than_its_lease"),
     14: _scenario(
         "a worker frozen past its lease",
-        "test_a_paused_workers_late_settlement_is_refused",
+        "test_the_late_settlement_of_a_stopped_worker_is_refused",
         "test_a_lost_lease_is_found_at_the_next_heartbeat",
     ),
     15: _scenario("an older token of the same worker", "test_an_older_token_of_the_same_worker_is_stale"),
@@ -89,25 +89,40 @@ SCENARIOS: dict[int, Scenario] = {
         "test_a_thousand_items_of_a_lapsed_worker_are_freed",
         "test_a_lapsed_worker_that_beats_before_removal_keeps_its_leases",
     ),
-    18: _scenario("the store is unavailable during heartbeats", "test_an_outage_longer_than_the_lease"),
-    19: _scenario("a graceful stop", "test_stop_waits_for_handlers", "test_stop_releases_what_does_not_end"),
+    18: _scenario(
+        "the store is unavailable during heartbeats",
+        "test_an_outage_longer_than_the_lease_interrupts_handlers",
+    ),
+    19: _scenario(
+        "a graceful stop", "test_stop_waits_for_handlers", "test_stop_releases_items_that_do_not_end_in_time"
+    ),
     # Retries
     20: _scenario(
-        "delays grow up to a limit", "test_delays_grow_up_to_a_limit", "test_every_failed_attempt_is_kept"
+        "delays grow up to a limit",
+        "test_delays_grow_up_to_a_maximum",
+        "test_the_last_ten_failed_attempts_are_kept",
     ),
     21: _scenario(
-        "compensation for every kind of death", "test_by_any_route_into_death", "test_by_lost_leases"
+        "compensation for every kind of death",
+        "test_an_item_that_dies_in_an_attempt_is_compensated",
+        "test_an_item_whose_leases_were_lost_is_compensated",
     ),
-    22: _scenario("requeue", "test_a_requeued_item_is_ready_with_attempt_0", "test_requeue_a_dead_one"),
+    22: _scenario(
+        "requeue",
+        "test_a_requeued_item_is_ready_with_attempt_0",
+        "test_requeue_resets_the_attempt_and_opens_the_group",
+    ),
     23: _scenario(
         "a deferral spends no attempt",
         "test_a_deferred_item_gets_its_attempt_back",
-        "test_defer_to_an_instant",
+        "test_defer_to_a_run_at",
     ),
     24: _scenario(
-        "errors are kept, bounded", "test_every_failed_attempt_is_kept", "test_any_error_can_be_kept"
+        "errors are kept, bounded", "test_the_last_ten_failed_attempts_are_kept", "test_any_error_can_be_kept"
     ),
-    25: _scenario("an item that kills its workers", "test_a6_a_job_that_kills_its_workers"),
+    25: _scenario(
+        "an item that kills its workers", "test_a6_an_item_whose_workers_die_ends_when_its_attempts_are_spent"
+    ),
     # Flows
     26: _scenario(
         "steps, loops, branches",
@@ -132,7 +147,7 @@ SCENARIOS: dict[int, Scenario] = {
         "test_ended_prerequisites_count_at_once",
         "test_a_dead_prerequisite_dooms_at_once",
         "test_at_least_releases_once_at_the_threshold",
-        "test_conditions",
+        "test_when_decides_after_two_successes_and_a_death",
     ),
     31: _scenario("a thousand children with an exact sum", "test_q31_a_thousand_children_are_added_up"),
     # Keys
@@ -178,22 +193,22 @@ SCENARIOS: dict[int, Scenario] = {
     # Notifications
     39: _scenario(
         "wake-ups that fail",
-        "test_signals_are_not_needed",
+        "test_everything_runs_once_without_reliable_wakeups",
         "test_without_notifications_everything_works",
         "test_the_listener_comes_back",
     ),
     40: _scenario(
         "idle workers and few items",
         "test_q40_a_wake_up_costs_each_worker_few_claims",
-        "test_an_idle_worker_asks_once_per_interval",
+        "test_an_idle_worker_makes_at_most_one_call_per_interval",
         differs="a wake-up is not limited to some workers: each worker claims once",
     ),
     # Tenants, waiting
     41: _scenario(
         "tenants are separate and take turns",
-        "test_another_tenants_items_are_not_there",
+        "test_items_of_another_tenant_are_not_found",
         "test_keys_of_two_tenants_are_separate",
-        "test_one_claim_takes_turns",
+        "test_one_claim_is_fair",
         "test_a_long_backlog_does_not_delay_others",
     ),
     42: _scenario(

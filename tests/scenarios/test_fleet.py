@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, Seen, no_new_tasks
+from tests.engine.kit import PATIENCE, Barrier, Seen, no_new_tasks
 from treadle import Context, NotFound, Result, Treadle, WaitTimeout, work
 from treadle.backends.postgres import PostgresBackend
 from treadle.events import GroupDone
@@ -114,19 +114,19 @@ async def test_q40_a_wake_up_costs_each_worker_few_claims(prepared_url: str) -> 
 class TestQ42Waiting:
     async def test_a_wait_timeout_leaves_no_task(self, prepared_url: str) -> None:
         """The item keeps running."""
-        gate = Gate()
+        barrier = Barrier()
 
         @work(name="wait")
         async def wait() -> str:
-            await gate.passing()
+            await barrier.wait()
             return "done"
 
         async with Treadle(prepared_url, work=[wait]) as app:
             handle = await app.enqueue(wait())
-            await gate.reached()
+            await barrier.reached()
             with no_new_tasks(), pytest.raises(WaitTimeout):
                 await handle.result(0.05)
-            gate.go.set()
+            barrier.go.set()
             assert await handle.result(PATIENCE) == "done"
 
     async def test_waiting_for_a_deleted_item_raises_not_found(self, prepared_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Fresh databases on a PostgreSQL server, whoever started it."""
+"""New databases on any PostgreSQL server."""
 
 import uuid
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from psycopg import sql
 
 
 class Postgres:
-    """A server, and fresh databases on it."""
+    """A server, and new databases on it."""
 
     def __init__(self, url: str, *, strategy: str = "WAL_LOG") -> None:
         self.url = url
@@ -20,7 +20,7 @@ class Postgres:
 
     @classmethod
     def throwaway(cls, url: str) -> "Postgres":
-        """A server without fsync, where copying the files is the faster way to a new database."""
+        """A server without fsync, where copying files is the faster way to make a database."""
         return cls(url, strategy="FILE_COPY")
 
     def __enter__(self) -> "Postgres":
@@ -36,7 +36,7 @@ class Postgres:
 
     @contextmanager
     def database(self, template: str = "template0") -> Generator[str]:
-        """The URL of a new database, dropped at the end, whoever is still connected to it."""
+        """The URL of a new database. It is dropped at the end, even if clients are connected."""
         name = f"treadle_{uuid.uuid4().hex[:16]}"
         self._create(name, template)
         try:
@@ -55,12 +55,12 @@ class Postgres:
 
 
 WORN = 500
-"""So many rows leave too much behind in the files of a database, though they are deleted."""
+"""A database that had this many rows is not reused. Deleted rows still fill its files."""
 TIMES = 30
-"""How often a database is used."""
+"""How often a database is reused."""
 
-# What is not a row: whoever changes it has changed the row of the catalogue that describes it. And what would
-# stay though all rows go.
+# The schema: a change of it changes the row of the catalogue that describes it. And everything that
+# stays when all rows are deleted.
 SHAPE = """
 select md5(string_agg(seen, ',' order by seen)) from (
   select 'class ' || oid || ' ' || xmin as seen from pg_class where oid >= 16384
@@ -95,7 +95,7 @@ end $$
 
 
 class Copy:
-    """A database, and a connection that stays: what it takes to look and to empty is mostly to connect."""
+    """A database and an open connection to it. Connecting is the slowest part of checking and emptying it."""
 
     def __init__(self, postgres: Postgres, template: str) -> None:
         self.times = 0
@@ -105,7 +105,7 @@ class Copy:
             self.drop = stack.pop_all().close
 
     def empty(self) -> int:
-        """Delete all rows. How many there were."""
+        """Delete all rows, and return how many there were."""
         self._connection.execute(EMPTY)
         (gone,) = self._connection.execute("select current_setting('treadle.gone')::int").fetchone() or (0,)
         return gone
@@ -115,9 +115,9 @@ class Copy:
 
 
 class Prepared:
-    """Databases that have the tables already, and nothing in them: copies of one, `template`.
+    """Databases with empty tables: copies of `template`.
 
-    Whoever leaves nothing behind but rows leaves one for the next: to empty it costs a sixth of a copy.
+    A database in which only rows changed is emptied and reused. That takes a sixth of the time of a copy.
     """
 
     def __init__(self, postgres: Postgres, template: str) -> None:
@@ -132,7 +132,7 @@ class Prepared:
 
     @contextmanager
     def database(self) -> Generator[str]:
-        """The URL of one."""
+        """The URL of one of them."""
         copy = self._idle.pop() if self._idle else self._copied()
         copy.times += 1
         try:
@@ -149,5 +149,5 @@ class Prepared:
     def _as_new(self, copy: Copy) -> bool:
         try:
             return copy.shape() == self._shape and copy.empty() < WORN
-        except psycopg.Error:  # whatever was done to it, it is not as new
+        except psycopg.Error:  # it cannot be checked, so it is not reused
             return False

@@ -1,4 +1,4 @@
-"""Django's own connections, to databases that tests make: no project, no settings module."""
+"""Django's own connections to the databases of tests, without a project and a settings module."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from django.db import connections
 
 @contextmanager
 def django_connection(url: str) -> "Generator[Any]":
-    """A connection of Django's to the database at `url`, for `transaction.atomic(using=connection.alias)`."""
+    """A Django connection to the database at `url`, for `transaction.atomic(using=connection.alias)`."""
     if not settings.configured:
         settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.dummy"}})
         django.setup()

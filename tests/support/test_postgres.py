@@ -1,4 +1,4 @@
-"""The server that the other tests stand on."""
+"""The PostgreSQL server that the other tests use."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from tests.support.databases import Postgres, Prepared
 from tests.support.keeper import PROJECT
 from tests.support.process import ended, wait_until_ended
 
-# A run of its own, in a process that can be killed: prints its directory, then waits.
+# A separate run, in a process that can be killed: it prints its directory, then waits.
 OTHER_RUN = """
 import sys
 from tests.support.keeper import start_postgres
@@ -34,7 +34,7 @@ run.end()
 
 
 class OtherRun:
-    """The run above, in a place of its own: no other run may sweep it."""
+    """The run above, in its own directory, so that no other run removes it."""
 
     def __init__(self, home: Path, *servers: str) -> None:
         self.process = subprocess.Popen(
@@ -62,13 +62,13 @@ class OtherRun:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Unlike `tmp_path`, a directory that the server can reach, and a short name for its socket."""
+    """A directory that the server can reach, with a short name for its socket. `tmp_path` is neither."""
     with tempfile.TemporaryDirectory(prefix="treadle-home-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
 
-async def test_a_database_is_empty_and_real(postgres_url: str) -> None:
+async def test_a_database_is_empty_and_usable(postgres_url: str) -> None:
     connection = await asyncpg.connect(postgres_url)
     try:
         assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
@@ -77,20 +77,20 @@ async def test_a_database_is_empty_and_real(postgres_url: str) -> None:
         await connection.close()
 
 
-@pytest.mark.parametrize("turn", [1, 2])
-def test_no_test_sees_the_database_of_another(postgres_url: str, turn: int) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_no_test_sees_the_database_of_another(postgres_url: str, number: int) -> None:
     with psycopg.connect(postgres_url) as connection:
-        connection.execute("CREATE TABLE mark AS SELECT %s AS turn", [turn])
+        connection.execute("CREATE TABLE mark AS SELECT %s AS number", [number])
 
 
-def test_two_databases_are_two(postgres: Postgres, postgres_url: str) -> None:
+def test_two_databases_are_different(postgres: Postgres, postgres_url: str) -> None:
     with postgres.database() as other, psycopg.connect(other) as connection:
         assert other != postgres_url
         found = connection.execute("SELECT current_database()").fetchone()
         assert found == (urlsplit(other).path[1:],)
 
 
-def test_a_database_goes_though_someone_is_connected(postgres: Postgres) -> None:
+def test_a_database_is_dropped_although_a_client_is_connected(postgres: Postgres) -> None:
     with postgres.database() as url:
         connection = psycopg.connect(url)
     with pytest.raises(psycopg.OperationalError):
@@ -110,7 +110,7 @@ def test_a_database_can_be_copied(postgres: Postgres, postgres_url: str) -> None
         assert connection.execute("SELECT value FROM mark").fetchone() == (7,)
 
 
-def test_a_prepared_database_is_emptied_and_used_again(prepared: Prepared) -> None:
+def test_a_prepared_database_is_emptied_and_reused(prepared: Prepared) -> None:
     with prepared.database() as first:
         connection = psycopg.connect(first, autocommit=True)
         connection.execute("INSERT INTO treadle.pause VALUES ('queue', '')")
@@ -135,14 +135,14 @@ def test_a_prepared_database_is_emptied_and_used_again(prepared: Prepared) -> No
         "ALTER DATABASE {database} SET jit = off",
     ],
 )
-def test_a_prepared_database_that_was_changed_is_not(prepared: Prepared, change: str) -> None:
+def test_a_prepared_database_whose_tables_changed_is_not_reused(prepared: Prepared, change: str) -> None:
     with prepared.database() as first, psycopg.connect(first, autocommit=True) as connection:
         connection.execute(change.format(database=urlsplit(first).path[1:]))
     with prepared.database() as second:
         assert second != first
 
 
-def test_sqlalchemy_takes_the_url(postgres_url: str) -> None:
+def test_sqlalchemy_accepts_the_url(postgres_url: str) -> None:
     engine = sqlalchemy.create_engine(postgres_url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         assert connection.execute(sqlalchemy.text("SELECT 1")).scalar() == 1
@@ -174,7 +174,7 @@ def test_a_run_that_is_killed_leaves_nothing_behind(home: Path) -> None:
     assert not run.directory.exists()
 
 
-def test_a_run_killed_with_its_keeper_is_swept_by_the_next(home: Path) -> None:
+def test_a_run_killed_with_its_keeper_is_removed_by_the_next_run(home: Path) -> None:
     run, living = OtherRun(home, "postgres"), OtherRun(home)
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
     psutil.Process(run.pid("keeper.pid")).kill()

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root, so root runs it as somebody else."""
+"""PostgreSQL refuses to run as root, so root runs it as another user."""
 
 import os
 import pwd
@@ -8,18 +8,18 @@ from typing import Any
 
 
 def account() -> pwd.struct_passwd | None:
-    """Whom to run servers as, or None for whoever we are."""
+    """The user to run servers as. None means the current user."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def identity() -> dict[str, Any]:
-    """Arguments of `subprocess.run` that make a child of root run as `account`."""
+    """The arguments of `subprocess.run` that make a child of root run as `account`."""
     who = account()
     return {} if who is None else {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
 
 
 def give(path: Path) -> None:
-    """Hand a directory to `account`."""
+    """Make `account` the owner of a directory."""
     who = account()
     if who is not None:
         os.chown(path, who.pw_uid, who.pw_gid)

@@ -74,7 +74,7 @@ class BackendProgram:
         self.leases: list[Lease] = []
         self._random = random.Random(f"{seed} {tenant}")
         self._workers = tuple(f"{tenant}-{n}" for n in (1, 2))
-        self._rotations: dict[str, object] = {}
+        self._fairness: dict[str, object] = {}
 
     async def step(self) -> None:
         verb = self._random.choices(list(VERBS), weights=list(VERBS.values()))[0]
@@ -153,12 +153,12 @@ class BackendProgram:
             types=self._random.choice((None, dict.fromkeys(TYPES, 1000), {"a": 1000, "b": 0})),
             queues=None if queue is None else (queue,),
             tenants=(self.tenant,),
-            rotation=self._rotations.get(worker),
+            fairness=self._fairness.get(worker),
         )
         asked = f"claim {demand.limit} of {queue} {demand.types} by {worker}"
         found = await self.call(asked, self.backend.claim(demand), claimed if queue else claimed_in_any_order)
         if found is not None:
-            self._rotations[worker] = found.rotation
+            self._fairness[worker] = found.fairness
             self.leases += by_id(found.leases)
 
     async def _alive(self, worker: str, lease: float = 30.0, held: Sequence[Lease] = ()) -> None:
@@ -296,7 +296,7 @@ class BackendProgram:
 
 # -- comparable answers ----------------------------------------------------------------------------------
 
-_OPAQUE = frozenset({"token", "ref", "rotation", "cursor"})
+_OPAQUE = frozenset({"token", "ref", "fairness", "cursor"})
 
 
 def comparable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a type checker makes of the public names. Checked by pyright and mypy, never run."""
+"""How a type checker sees the public names. Checked by pyright and mypy, never run."""
 
 from typing import assert_type
 

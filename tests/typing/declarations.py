@@ -1,4 +1,4 @@
-"""Declarations apart from handlers, and batches."""
+"""Declarations without handlers, and batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

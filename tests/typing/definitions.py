@@ -1,4 +1,4 @@
-"""What `@work` makes of the forms a handler may have: P, S and G, and the calls that follow."""
+"""The types that `@work` gives to each form of handler: P, S and G, and the calls that follow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

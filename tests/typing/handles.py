@@ -1,4 +1,4 @@
-"""What enqueuing gives: S from `.result()`, G from `.group()` and from awaiting the handle."""
+"""The types of enqueuing: S from `.result()`, G from `.group()` and from awaiting the handle."""
 
 from typing import Any, assert_type
 
@@ -42,5 +42,5 @@ async def many(client: Client) -> None:
 
 
 def wider(handle: Handle[int, int | Receipt]) -> Handle[int | None, object]:
-    """A handle only gives: one of less stands in for one of more."""
+    """A handle is covariant: a handle of fewer types can be used as one of more."""
     return handle

@@ -1,4 +1,4 @@
-"""The algebra of Results: exact unions of what the group may end up with."""
+"""The types of Results: exact unions of the values that the group may have."""
 
 from typing import assert_type
 
@@ -69,7 +69,7 @@ def links(ctx: Context, works: list[Work[int, int]]) -> None:
     assert_type(ctx.void().next(add(1, 2)), Result[None, int | None])
 
 
-# A list of different works: pyright infers the union, mypy only from what the handler declares.
+# A list of different works: pyright infers the union, mypy needs the declaration of the handler.
 
 
 def mixed_sequence(
@@ -84,7 +84,7 @@ def mixed_link(
     return ctx.queue(add(1, 2)).next(*works)
 
 
-# A Result of fewer types stands in for one of more.
+# A Result of fewer types can be used as one of more.
 
 
 def narrower(ctx: Context) -> Result[None, int | str | bytes]:

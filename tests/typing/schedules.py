@@ -1,4 +1,4 @@
-"""What scheduling gives, and what `run` and `next` may be."""
+"""The types of schedules, and what `run` and `next` may be."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type

@@ -1,7 +1,7 @@
-"""Both checkers find every mistake in the wrong programs, on the line where it is, and nothing else.
+"""Both type checkers find every mistake in the wrong programs, on its line, and nothing else.
 
-The right programs stand beside this file: `make check` has both checkers read them. Here they are
-also imported, so that what the checkers believe of the definitions is what Python does.
+The correct programs are in this directory. `make check` runs both checkers on them. Here they are also
+imported, so that Python agrees with the checkers about the definitions.
 """
 
 import importlib
@@ -35,7 +35,7 @@ def marked() -> Lines:
 
 
 def found_by_pyright() -> Lines:
-    # It has a configuration there: what the main one excludes it does not look at, even if it is named.
+    # It has its own configuration there: pyright skips files that the main one excludes, even if named.
     place = ("--project", str(HERE / "wrong"), "--pythonpath", sys.executable)
     answer = json.loads(_run("pyright", "--outputjson", *place))
     return {
@@ -57,18 +57,18 @@ def _run(checker: str, *options: str) -> str:
     return done.stdout
 
 
-def test_there_are_wrong_programs() -> None:
+def test_the_wrong_programs_contain_mistakes() -> None:
     assert len(marked()) > 30
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("found", [found_by_pyright, found_by_mypy])
-def test_every_mistake_is_found_where_it_is(found: Callable[[], Lines]) -> None:
+def test_every_mistake_is_found_on_its_line(found: Callable[[], Lines]) -> None:
     lines = found()
     assert sorted(marked() - lines) == [], "marked, but not found"
     assert sorted(lines - marked()) == [], "found, but not marked"
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_programs_run(name: str) -> None:
+def test_correct_programs_run(name: str) -> None:
     importlib.import_module(f"tests.typing.{name}")

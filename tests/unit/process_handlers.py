@@ -1,4 +1,4 @@
-"""What the process pool's tests run in other processes: it has to be importable there."""
+"""Handlers that the tests of the process pool run in other processes, so this module must be importable."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from treadle.errors import Abort
 
 
 class Wrapped:
-    """Stands for a work type: what the decorated name means."""
+    """Stands for a work type: the value that the decorated name has."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
@@ -77,15 +77,15 @@ def exit_hard() -> None:
 
 
 def hang(started: str) -> None:
-    """Say that it runs, by writing its pid, and never end."""
-    _say_pid(started)
+    """Report the start by writing the pid, and never end."""
+    _write_pid(started)
     while True:
         time.sleep(60)
 
 
 def hold_the_interpreter(started: str) -> None:
-    """The same in a C call that lets no other thread of the process run."""
-    _say_pid(started)
+    """Report the start, and hang in a C call that lets no other thread of the process run."""
+    _write_pid(started)
     ctypes.PyDLL(None).sleep(300)
 
 
@@ -96,7 +96,7 @@ def interrupt_and_go_on() -> str:
 
 
 def signals_of_a_program() -> str:
-    """How a program that a handler starts takes SIGTERM and SIGINT."""
+    """How a program that a handler starts handles SIGTERM and SIGINT."""
     script = (
         "import signal; print(signal.getsignal(15) == signal.SIG_IGN, signal.getsignal(2) == signal.SIG_IGN)"
     )
@@ -115,5 +115,5 @@ def length(data: bytes) -> bytes:
     return data * 2
 
 
-def _say_pid(path: str) -> None:
+def _write_pid(path: str) -> None:
     Path(path).write_text(str(os.getpid()))

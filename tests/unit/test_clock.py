@@ -10,7 +10,7 @@ from treadle.testing import ManualClock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
-def test_both_are_clocks(clock: Clock) -> None:
+def test_both_clocks_satisfy_the_protocol(clock: Clock) -> None:
     assert isinstance(clock, Clock)
 
 
@@ -79,7 +79,7 @@ async def test_a_long_jump_wakes_a_repeating_sleeper_once() -> None:
     task.cancel()
 
 
-async def test_what_sleeps_and_when_it_wakes_can_be_asked() -> None:
+async def test_a_manual_clock_shows_its_sleepers_and_the_next_wake() -> None:
     clock = ManualClock()
     assert (clock.sleepers, clock.next_wake) == (0, None)
     first, second = (asyncio.create_task(clock.sleep(length)) for length in (3, 5))
@@ -96,11 +96,11 @@ async def test_what_sleeps_and_when_it_wakes_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1])
-async def test_no_sleep_gives_others_a_turn(length: float) -> None:
-    turns: list[str] = []
-    asyncio.get_running_loop().call_soon(turns.append, "other")
+async def test_a_sleep_of_zero_lets_other_tasks_run(length: float) -> None:
+    ran: list[str] = []
+    asyncio.get_running_loop().call_soon(ran.append, "other")
     await ManualClock().sleep(length)
-    assert turns == ["other"]
+    assert ran == ["other"]
 
 
 async def test_another_thread_may_move_the_clock() -> None:
@@ -111,7 +111,7 @@ async def test_another_thread_may_move_the_clock() -> None:
     await asyncio.wait_for(sleeper, 10)
 
 
-async def test_a_cancelled_watcher_is_no_trouble() -> None:
+async def test_a_cancelled_wait_for_sleepers_is_dropped() -> None:
     clock = ManualClock()
     watcher = asyncio.create_task(clock.wait_for_sleepers())
     await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_a_cancelled_watcher_is_no_trouble() -> None:
     assert sleeper.done()
 
 
-def test_a_sleeper_of_a_closed_loop_is_forgotten() -> None:
+def test_a_sleeper_of_a_closed_loop_is_dropped() -> None:
     clock = ManualClock()
     loop = asyncio.new_event_loop()
     task = loop.create_task(clock.sleep(1))

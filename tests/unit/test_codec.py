@@ -1,4 +1,5 @@
-"""The default codec: what comes back equals what went in, or EncodeError says what could not."""
+"""The default codec: a decoded value equals the encoded one, or EncodeError names what could not be
+encoded."""
 
 import contextlib
 import math
@@ -29,7 +30,7 @@ encode, decode = default_codec.encode, default_codec.decode
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal, of the same types all the way down, NaN equal to itself and -0.0 not to 0.0."""
+    """Equal and of the same types at every level. NaN equals itself, and -0.0 does not equal 0.0."""
     if type(left) is not type(right):
         return False
     match left:
@@ -62,7 +63,7 @@ class Size(Enum):
     SMALL = "s"
 
 
-class MixedIn(str, Enum):  # noqa: UP042  the older way, whose str() is another
+class MixedIn(str, Enum):  # noqa: UP042  the older form, whose str() differs
     ONE = "one"
 
 
@@ -120,7 +121,7 @@ def test_plain_json_is_written_plainly(value: Any, wire: bytes) -> None:
         ({"$treadle": 1}, "dict", [["$treadle", 1]]),
     ],
 )
-def test_the_rest_is_tagged(value: Any, kind: str, wire: Any) -> None:
+def test_other_types_are_tagged(value: Any, kind: str, wire: Any) -> None:
     assert msgspec.json.decode(encode(value)) == {"$treadle": kind, "value": wire}
     assert same(decode(encode(value)), value)
 
@@ -162,17 +163,17 @@ def test_user_data_that_looks_like_a_tag_is_data(value: Any) -> None:
         "\x00\x1f\x7f\u0085\ufeff\U0010ffff",
     ],
 )
-def test_round_trips(value: Any) -> None:
+def test_nested_and_extreme_values_round_trip(value: Any) -> None:
     assert same(decode(encode(value)), value)
 
 
 @pytest.mark.parametrize("digits", [4_299, 4_301, 5_000, 50_000])
-def test_integers_of_any_length(digits: int) -> None:
+def test_integers_of_any_length_round_trip(digits: int) -> None:
     for value in (10**digits, -(10**digits)):
         assert decode(encode([value])) == [value]
 
 
-def test_an_aware_datetime_keeps_its_instant_and_offset_not_the_name_of_its_zone() -> None:
+def test_an_aware_datetime_keeps_its_instant_and_offset_but_not_its_zone_name() -> None:
     value = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Paris"))
     back = decode(encode(value))
     assert (back, back.utcoffset()) == (value, timedelta(hours=2))
@@ -194,7 +195,7 @@ def test_an_aware_datetime_keeps_its_instant_and_offset_not_the_name_of_its_zone
         ({Colour.RED: (1,)}, {"red": (1,)}),
     ],
 )
-def test_subclasses_come_back_equal_as_what_they_extend(value: Any, back: Any) -> None:
+def test_subclasses_come_back_as_their_base_class(value: Any, back: Any) -> None:
     result = decode(encode(value))
     assert result == value
     assert same(result, back)
@@ -215,14 +216,14 @@ class Unprintable(Exception):
         ExceptionGroup("g", [ValueError("x")]),
     ],
 )
-def test_builtin_exceptions_come_back(error: Exception) -> None:
+def test_builtin_exceptions_round_trip(error: Exception) -> None:
     back = decode(encode({"error": error}))["error"]
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert repr(back.args) == repr(error.args)
 
 
-def test_other_exceptions_come_back_by_name() -> None:
+def test_other_exceptions_come_back_as_remote_error() -> None:
     back = decode(encode(msgspec.ValidationError("no")))
     assert isinstance(back, RemoteError)
     assert (back.error_type, back.error) == ("msgspec.ValidationError", "no")
@@ -239,7 +240,7 @@ def test_other_exceptions_come_back_by_name() -> None:
         (Unprintable(), f"{__name__}.Unprintable"),
     ],
 )
-def test_no_exception_is_refused(error: BaseException, error_type: str) -> None:
+def test_every_exception_can_be_encoded(error: BaseException, error_type: str) -> None:
     back = decode(encode(error))
     assert isinstance(back, RemoteError)
     assert back.error_type == error_type
@@ -264,7 +265,7 @@ def test_no_exception_is_refused(error: BaseException, error_type: str) -> None:
         ([range(3)], "$[0]", "no form"),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_path(value: Any, path: str, hint: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_by_path(value: Any, path: str, hint: str) -> None:
     with pytest.raises(EncodeError, match=hint) as caught:
         encode(value)
     assert caught.value.path.startswith(path)
@@ -294,12 +295,12 @@ def test_the_depth_limit_is_the_same_for_every_container(wrap: Any) -> None:
 
 @pytest.mark.parametrize("wrap", [WRAPS["list"], WRAPS["dict"], WRAPS["tuple"], WRAPS["pairs"]])
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 500, 900, 10_000])
-def test_deeper_is_refused(wrap: Any, depth: int) -> None:
+def test_values_over_the_depth_limit_are_refused(wrap: Any, depth: int) -> None:
     with pytest.raises(EncodeError, match="nested"):
         encode(nested(depth, wrap, 1))
 
 
-def test_many_containers_are_not_deep() -> None:
+def test_many_flat_containers_are_not_over_the_depth_limit() -> None:
     value = [{"a": [[{}], "]]]", "[[["]} for _ in range(1_000)]
     assert decode(encode(value)) == value
 
@@ -314,7 +315,7 @@ def test_a_value_inside_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     "data", [b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 5_000 + b"1" + b"}" * 5_000]
 )
-def test_deep_bytes_are_a_decode_error(data: bytes) -> None:
+def test_deep_bytes_raise_only_decode_error(data: bytes) -> None:
     with contextlib.suppress(DecodeError):  # an interpreter with a larger stack may read them
         decode(data)
 
@@ -349,12 +350,12 @@ def test_deep_bytes_are_a_decode_error(data: bytes) -> None:
         b'{"$treadle":"exception","value":null}',
     ],
 )
-def test_bad_bytes_are_a_decode_error(data: bytes) -> None:
+def test_bad_bytes_raise_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode(data)
 
 
-def test_a_bad_tag_is_found_by_path() -> None:
+def test_the_decode_error_of_a_bad_tag_names_its_path() -> None:
     with pytest.raises(DecodeError, match="not a date") as caught:
         decode(b'{"a":[0,{"$treadle":"date","value":"x"}]}')
     assert caught.value.path == "$.a[1]"
@@ -370,11 +371,11 @@ def test_a_bad_tag_is_found_by_path() -> None:
         b'{"$treadle":["set"],"value":[]}',
     ],
 )
-def test_foreign_json_passes_through_untouched(data: bytes) -> None:
+def test_json_with_unknown_tags_is_left_unchanged(data: bytes) -> None:
     assert decode(data) == msgspec.json.decode(data)
 
 
-def test_an_exception_of_foreign_bytes_imports_and_calls_nothing() -> None:
+def test_decoding_an_exception_imports_and_calls_nothing() -> None:
     for name in ("os.system", "print", "eval", "BaseException", "SystemExit", "__import__", "type"):
         data = msgspec.json.encode(
             {"$treadle": "exception", "value": {"type": name, "message": "m", "args": ["x"]}}
@@ -472,7 +473,7 @@ JSON = st.recursive(
 @given(VALUES)
 @example(datetime(2000, 1, 1, tzinfo=timezone(timedelta(microseconds=1))))
 @example(time(1, tzinfo=timezone(timedelta(microseconds=-999_999))))
-def test_every_value_comes_back(value: Any) -> None:
+def test_every_value_round_trips(value: Any) -> None:
     assert same(decode(encode(value)), value)
 
 
@@ -499,12 +500,12 @@ def test_arbitrary_tags_raise_nothing_but_decode_error(value: Any) -> None:
         str(error).encode()
 
 
-def test_it_is_a_codec() -> None:
+def test_the_default_codec_satisfies_the_protocol() -> None:
     assert isinstance(default_codec, Codec)
     assert isinstance(JsonCodec(), Codec)
 
 
-def test_check_size() -> None:
+def test_check_size_refuses_more_than_the_limit() -> None:
     assert check_size(b"12345", 5, "the result") == b"12345"
     assert check_size(b"12345", None, "the result") == b"12345"
     with pytest.raises(PayloadTooLarge, match="the result takes 6 bytes, the limit is 5") as caught:

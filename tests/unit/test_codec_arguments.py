@@ -1,4 +1,4 @@
-"""Calls: bound like Python binds them, validated by the annotations, stored and read back."""
+"""Calls are bound as Python binds them, validated by the annotations, encoded and decoded."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_a_stored_call_is_the_call(
+def test_a_decoded_call_equals_the_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     arguments = arguments_of(fn)
@@ -136,14 +136,14 @@ def test_a_stored_call_is_the_call(
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_binding_is_pythons_own(
+def test_binding_gives_the_same_arguments_as_python(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     assert arguments_of(fn).bind(args, kwargs) == inspect.signature(fn).bind(*args, **kwargs).arguments
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)
-def test_what_was_bound_can_be_bound_again_by_name(
+def test_bound_arguments_can_be_bound_again_by_name(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     arguments = arguments_of(fn)
@@ -261,7 +261,7 @@ def test_parameters_may_be_written_out() -> None:
         b"\xff",
     ],
 )
-def test_bytes_that_are_no_such_call_are_a_decode_error(data: bytes) -> None:
+def test_bytes_of_another_call_raise_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         arguments_of(add).decode(data)
 
@@ -284,7 +284,7 @@ def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
         (greet, ("\ud800",), "$.name"),
     ],
 )
-def test_what_has_no_form_is_refused_by_path(
+def test_an_argument_that_cannot_be_encoded_is_refused_by_path(
     fn: Callable[..., Any], args: tuple[Any, ...], path: str
 ) -> None:
     arguments = arguments_of(fn)
@@ -293,7 +293,7 @@ def test_what_has_no_form_is_refused_by_path(
     assert caught.value.path == path
 
 
-def test_what_was_not_bound_is_refused_when_written() -> None:
+def test_arguments_that_were_not_validated_are_refused_at_encode() -> None:
     with pytest.raises(EncodeError, match=r"Expected one of `str \| UUID`") as caught:
         arguments_of(draw).encode({"line": Line(Point(1), Point(2)), "label": 5})
     assert caught.value.path == "$.label"
@@ -333,7 +333,7 @@ def test_a_codec_of_ones_own(fn: Callable[..., Any], args: tuple[Any, ...], kwar
 # Resolving annotations
 
 
-def test_names_of_the_surroundings_can_be_given() -> None:
+def test_local_names_of_annotations_can_be_given() -> None:
     @dataclass
     class Local:
         x: int
@@ -346,7 +346,7 @@ def test_names_of_the_surroundings_can_be_given() -> None:
     assert arguments.decode(arguments.encode(arguments.bind((Local(1),), {}))) == {"a": Local(1)}
 
 
-def test_a_hidden_name_is_refused_only_where_it_is_needed() -> None:
+def test_an_unresolvable_annotation_is_refused_only_when_it_is_needed() -> None:
     def fn(a: int, b: Hidden) -> None: ...
 
     assert resolve_annotation(fn, "a") is int

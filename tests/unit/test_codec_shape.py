@@ -1,4 +1,4 @@
-"""Declared types: what is read back is of that very type, and what is not of it is refused."""
+"""Declared types: a decoded value has exactly that type, and a value of another type is refused."""
 
 import math
 import sys
@@ -279,7 +279,7 @@ def test_values_come_back_as_declared(tp: Any, value: Any) -> None:
     assert shape.validate(value) == value
 
 
-def test_nan_comes_back_where_a_float_may_also_be_missing() -> None:
+def test_nan_and_none_round_trip_as_optional_float() -> None:
     shape = Shape.for_type(list[float | None])
     first, second = shape.decode(shape.encode([math.nan, None]))
     assert math.isnan(first)
@@ -302,7 +302,7 @@ class Subclassed:
     share: float
 
 
-def test_subclasses_of_scalars_are_written_as_what_they_extend() -> None:
+def test_subclasses_of_scalars_are_encoded_as_their_base_class() -> None:
     shape = Shape.for_type(Subclassed)
     back = shape.decode(shape.encode(Subclassed(Word("a"), Count(2), Share(1.5))))
     assert [type(each) for each in vars(back).values()] == [str, int, float]
@@ -314,7 +314,7 @@ def test_an_exception_may_be_declared() -> None:
     assert str(shape.decode(shape.encode(ValueError("x")))) == "x"
 
 
-def test_what_is_declared_is_plain_json() -> None:
+def test_declared_types_are_encoded_as_plain_json() -> None:
     shape = Shape.for_type(Strict)
     assert shape.encode(Strict(b"x", MOMENT)) == b'{"data":"eA==","when":"2026-03-01T12:30:00.000005Z"}'
     assert Shape.for_type(list[Point]).encode([Point(1)]) == b'[{"x":1,"y":0.0}]'
@@ -383,7 +383,7 @@ def test_a_value_of_another_type_is_refused(tp: Any, value: Any, path: str, prob
     assert str(refused.value).startswith(not_encoded.value.path)
 
 
-def test_integers_are_taken_for_floats_and_dicts_for_classes() -> None:
+def test_integers_are_accepted_as_floats_and_dicts_as_classes() -> None:
     assert repr(Shape.for_type(float).validate(1)) == "1.0"
     assert Shape.for_type(Point).validate({"x": 1}) == Point(1)
     assert Shape.for_type(User).validate({"name": "a", "born": "2000-01-01"}).born == date(2000, 1, 1)
@@ -413,7 +413,7 @@ def test_integers_are_taken_for_floats_and_dicts_for_classes() -> None:
         (float, b'{"$treadle":"float","value":"abc"}', "$"),
     ],
 )
-def test_other_bytes_are_a_decode_error(tp: Any, data: bytes, path: str) -> None:
+def test_bytes_of_another_type_raise_decode_error(tp: Any, data: bytes, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         Shape.for_type(tp).decode(data)
     assert caught.value.path.startswith(path)
@@ -428,7 +428,7 @@ class Touchy:
             raise LookupError("no such x")
 
 
-def test_a_constructor_that_raises_is_a_decode_error() -> None:
+def test_a_constructor_that_raises_gives_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="no such x"):
         Shape.for_type(Touchy).decode(b'{"x":-1}')
 
@@ -457,7 +457,7 @@ def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes, tp: Any) ->
         (Tree, Tree(1, [Tree(object())]), "$.children[0].value"),
     ],
 )
-def test_what_has_no_form_is_refused_by_path(tp: Any, value: Any, path: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_by_path(tp: Any, value: Any, path: str) -> None:
     with pytest.raises(EncodeError) as caught:
         Shape.for_type(tp).encode(value)
     assert caught.value.path == path
@@ -493,7 +493,7 @@ def test_shapes_are_built_once() -> None:
 
 
 class Reversed:
-    """A codec of one's own, around the default one."""
+    """A codec of the user, around the default one."""
 
     def encode(self, value: Any) -> bytes:
         return default_codec.encode(value)[::-1]
@@ -503,7 +503,7 @@ class Reversed:
 
 
 @pytest.mark.parametrize(("tp", "value"), EXAMPLES, ids=label)
-def test_a_codec_of_ones_own_reads_back_declared_types_too(tp: Any, value: Any) -> None:
+def test_declared_types_round_trip_with_a_codec_of_the_user(tp: Any, value: Any) -> None:
     shape = Shape.for_type(tp)
     data = shape.encode(value, Reversed())
     back = shape.decode(data, Reversed())
@@ -511,7 +511,7 @@ def test_a_codec_of_ones_own_reads_back_declared_types_too(tp: Any, value: Any) 
 
 
 class Watching:
-    """Keeps what it was given."""
+    """A codec that keeps the value that it gets."""
 
     def __init__(self) -> None:
         self.seen: Any = None
@@ -524,7 +524,7 @@ class Watching:
         return self.seen
 
 
-def test_a_codec_of_ones_own_is_given_json_native_values_where_types_are_declared() -> None:
+def test_a_codec_of_the_user_gets_plain_json_values_for_declared_types() -> None:
     codec = Watching()
     Shape.for_type(Strict).encode(Strict(b"x", MOMENT), codec)
     assert codec.seen == {"data": "eA==", "when": "2026-03-01T12:30:00.000005Z"}
@@ -532,7 +532,7 @@ def test_a_codec_of_ones_own_is_given_json_native_values_where_types_are_declare
     assert codec.seen == {"name": "n", "meta": {"t": MOMENT}, "anything": (1,)}
 
 
-def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
+def test_pydantic_is_imported_only_if_it_is_used() -> None:
     import subprocess
 
     code = (
@@ -544,7 +544,7 @@ def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
 
 
-def test_namesakes_in_a_union_are_told_apart() -> None:
+def test_types_of_the_same_name_in_a_union_are_distinguished() -> None:
     namesake = msgspec.defstruct("Point", [("x", int)], module="elsewhere")
     shape = Shape.for_type(Point | namesake)
     assert type(shape.decode(shape.encode(namesake(1)))) is namesake

@@ -65,22 +65,22 @@ def test_states_may_be_objects_or_enums() -> None:
         (at_least(2), 0, (0, "success")),
     ],
 )
-def test_need(when: When, count: int, expected: tuple[int, str]) -> None:
+def test_need_gives_the_count_and_what_counts(when: When, count: int, expected: tuple[int, str]) -> None:
     assert need(when, count) == expected
 
 
-def test_asking_for_more_than_there_are_is_a_mistake() -> None:
+def test_at_least_more_than_the_dependencies_is_refused() -> None:
     with pytest.raises(ValueError, match=r"at_least\(3\) of 2"):
         need(at_least(3), 2)
 
 
 @pytest.mark.parametrize("n", [0, -1, True, 1.5, "2", None])
-def test_at_least_wants_a_count(n: Any) -> None:
+def test_at_least_refuses_a_bad_count(n: Any) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         at_least(n)
 
 
-def test_at_least_knows_two_ways_to_count() -> None:
+def test_at_least_refuses_a_bad_of() -> None:
     of: Any = "failed"
     with pytest.raises(ValueError, match="'success' or 'done'"):
         at_least(1, of=of)
@@ -98,15 +98,17 @@ def test_an_unknown_condition_is_refused(when: Any) -> None:
     ("counters", "expected"),
     [((2, 0, 2), False), ((2, 0, 1), True), ((2, 1, 1), False), ((2, 2, 0), False), ((1, 0, 0), True)],
 )
-def test_doomed(counters: tuple[int, int, int], expected: bool) -> None:
+def test_doomed_if_the_open_dependencies_cannot_meet_the_need(
+    counters: tuple[int, int, int], expected: bool
+) -> None:
     assert doomed(*counters) is expected
 
 
 @pytest.mark.parametrize(
     "when", ["all_success", "all_done", at_least(1), at_least(2), at_least(2, of="done")]
 )
-def test_the_counters_agree_with_the_rule(when: When) -> None:
-    """For every mix of three dependencies, counting gives what the rule gives."""
+def test_the_counters_agree_with_condition_met(when: When) -> None:
+    """For every combination of three dependencies."""
     for states in product(["success", "dead", "cancelled", "running", None], repeat=3):
         required, counts = need(when, 3)
         met = sum(state == "success" if counts == "success" else state in DONE for state in states)

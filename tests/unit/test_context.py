@@ -1,4 +1,4 @@
-"""Context: the facts of the lease, and the questions that the engine answers."""
+"""Context: the fields of the lease, and the calls that go to the engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.item import ItemState, Lease
 
 
 class Services:
-    """Answers like an engine that knows one item."""
+    """An engine that knows one item."""
 
     worker_id = "worker-1"
     resources = "pool"
@@ -50,7 +50,7 @@ def lease(**facts: Any) -> Lease:
     return Lease(**{**known, "group_id": "root", **facts})
 
 
-def test_facts() -> None:
+def test_the_context_shows_the_fields_of_the_lease() -> None:
     ctx = make_context(
         attempt=3, parent="p", after=("a", "b"), tenant="acme", workflow="w", workflow_type="wt", deadline=1e9
     )
@@ -62,7 +62,7 @@ def test_facts() -> None:
     assert repr(ctx) == "<Context of test.flow self, attempt 3>"
 
 
-def test_facts_cannot_be_changed() -> None:
+def test_the_fields_of_a_context_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         make_context().attempt = 1  # type: ignore[misc]
 
@@ -75,7 +75,7 @@ def test_extra_and_interrupt_are_the_same_each_time() -> None:
     assert ctx.interrupt.reason == "stopping"
 
 
-async def test_questions_go_to_the_engine() -> None:
+async def test_states_results_and_transaction_go_to_the_engine() -> None:
     services: ContextServices = Services()
     ctx = Context(lease(), services)
     assert (ctx.worker_id, ctx.resources) == ("worker-1", "pool")
@@ -87,7 +87,7 @@ async def test_questions_go_to_the_engine() -> None:
         assert tx == "transaction of self"
 
 
-async def test_claims_are_held_for_keep_unless_told() -> None:
+async def test_a_claim_lasts_for_keep_by_default() -> None:
     services = Services()
     ctx = Context(lease(), services)
     assert await ctx.claim("once")
@@ -99,7 +99,7 @@ async def test_claims_are_held_for_keep_unless_told() -> None:
     ("key", "ttl", "message"),
     [("", None, "key='' must not be empty"), ("k", -1, "ttl=-1 must not be negative")],
 )
-async def test_bad_claims(key: str, ttl: Any, message: str) -> None:
+async def test_bad_arguments_of_claim_are_refused(key: str, ttl: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         await Context(lease(), Services()).claim(key, ttl)
 
@@ -116,7 +116,7 @@ def test_log_records_carry_the_attempt(caplog: pytest.LogCaptureFixture) -> None
     assert second.__dict__["order"] == 43
 
 
-def test_log_fields_are_asked_for_once_and_late() -> None:
+def test_log_fields_are_computed_once_at_the_first_use() -> None:
     asked: list[int] = []
     ctx = Context(lease(), Services(), lambda: asked.append(1) or {})
     assert asked == []

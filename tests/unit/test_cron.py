@@ -42,7 +42,7 @@ def utc(text: str) -> datetime:
         ("  0   3  * * * ", "2026-05-04T10:00:00", "2026-05-05T03:00:00"),
     ],
 )
-def test_next_after(expression: str, after: str, due: str) -> None:
+def test_next_after_gives_the_next_instant(expression: str, after: str, due: str) -> None:
     assert next_after(expression, utc(after)) == utc(due)
 
 
@@ -72,8 +72,8 @@ def test_next_after(expression: str, after: str, due: str) -> None:
         ("0 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00", "2026-10-03T15:30:00"),
     ],
 )
-def test_daylight_saving(expression: str, tz: str, after: str, due: str) -> None:
-    # By timestamps: Python calls a time that occurs twice unequal to any time of another zone.
+def test_next_after_through_daylight_saving_changes(expression: str, tz: str, after: str, due: str) -> None:
+    # Compare timestamps: to Python a time that occurs twice is unequal to any time of another zone.
     assert next_after(expression, utc(after).timestamp(), tz) == utc(due).timestamp()
 
 
@@ -82,7 +82,7 @@ def test_daylight_saving(expression: str, tz: str, after: str, due: str) -> None
 @pytest.mark.parametrize(
     "expression", ["30 2 * * *", "30 1 * * *", "*/30 * * * *", "0 */2 * * *", "15 1-3 * * *"]
 )
-def test_instants_only_go_forward_through_every_change(
+def test_instants_only_go_forward_through_daylight_saving_changes(
     tz: str, expression: str, window: tuple[str, str]
 ) -> None:
     schedule = CronSchedule(expression, tz)
@@ -105,7 +105,7 @@ def test_a_daily_expression_is_due_once_a_day_the_whole_year() -> None:
     assert len(days) == 365
 
 
-def test_the_answer_is_of_the_same_kind() -> None:
+def test_next_after_returns_the_type_that_it_got() -> None:
     moment = utc("2026-05-04T10:00:00")
     due = next_after("0 3 * * *", moment, PARIS)
     assert due == utc("2026-05-05T01:00:00")
@@ -115,19 +115,19 @@ def test_the_answer_is_of_the_same_kind() -> None:
     assert next_after("0 3 * * *", int(moment.timestamp()), PARIS) == due.timestamp()
 
 
-def test_the_zone_of_the_question_does_not_matter() -> None:
+def test_the_zone_of_the_given_datetime_does_not_matter() -> None:
     moment = utc("2026-05-04T10:07:00")
     elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert next_after("0 12 * * *", elsewhere) == next_after("0 12 * * *", moment)
 
 
-def test_a_question_without_a_zone_is_refused() -> None:
+def test_a_datetime_without_a_zone_is_refused() -> None:
     with pytest.raises(InputError, match="no time zone"):
-        next_after("0 3 * * *", datetime(2026, 5, 4))  # noqa: DTZ001  naive is the point
+        next_after("0 3 * * *", datetime(2026, 5, 4))  # noqa: DTZ001  the test needs a naive datetime
 
 
 @pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC, microsecond=0), 253_402_300_000.0])
-def test_the_end_of_time_is_none(moment: datetime | float) -> None:
+def test_next_after_returns_none_at_the_end_of_the_calendar(moment: datetime | float) -> None:
     assert next_after("0 0 1 1 *", moment) is None
     assert next_after("0 0 1 1 *", moment, PARIS) is None
 
@@ -179,7 +179,7 @@ def test_a_bad_zone_is_refused(tz: str) -> None:
     assert caught.value.field == "tz"
 
 
-def test_schedules_are_values() -> None:
+def test_cron_schedules_compare_by_value() -> None:
     assert CronSchedule("0 3 * * *", PARIS) == CronSchedule("0 3 * * *", PARIS)
     assert CronSchedule("0 3 * * *", PARIS) != CronSchedule("0 3 * * *")
     assert repr(CronSchedule("0 3 * * *")) == "CronSchedule(expression='0 3 * * *', tz='UTC')"

@@ -74,7 +74,7 @@ class Store:
 
 
 class Crowd:
-    """Tasks named by their lane and a number (`a1`), which run until they are told to end."""
+    """Tasks named by their lane and a number (`a1`). They run until the test ends them."""
 
     def __init__(self, doer: BaseDoer) -> None:
         self.doer = doer
@@ -97,7 +97,7 @@ class Crowd:
     async def end(self, *names: str) -> None:
         for name in names or list(self.running):
             self._ends.setdefault(name, asyncio.Event()).set()
-        await turns()
+        await run_tasks()
 
     def _task(self, name: str) -> Task:
         async def run() -> None:
@@ -109,7 +109,8 @@ class Crowd:
         return run
 
 
-async def turns(count: int = 12) -> None:
+async def run_tasks(count: int = 12) -> None:
+    """Let other tasks run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -125,7 +126,7 @@ def store(clock: ManualClock) -> Store:
 
 
 class Bench:
-    """Makes doers on the store, and sees that each one comes to its end."""
+    """Makes doers on the store, and closes each of them."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -153,33 +154,33 @@ async def bench(store: Store, clock: ManualClock) -> AsyncIterator[Bench]:
 # ------------------------------------------------------------------------------------------------------ rates
 
 
-async def test_no_more_than_the_limit_start_in_a_window(bench: Bench, clock: ManualClock) -> None:
+async def test_a_rate_limit_bounds_the_starts_in_a_window(bench: Bench, clock: ManualClock) -> None:
     crowd = bench(rate_limited(2, 10, "fixed_window"))
     crowd.submit("a1", "a2", "a3", "a4", "a5")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "a2"]
     assert crowd.doer.available() == 0
     await clock.advance(9)
     assert crowd.started == ["a1", "a2"]
     await clock.advance(1)
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "a2", "a3", "a4"]
     await clock.advance(10)
-    await turns()
+    await run_tasks()
     assert len(crowd.started) == 5
     await crowd.end()
     await crowd.doer.idle()
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window"])
-async def test_every_algorithm_lets_all_through_in_time_and_in_order(
+async def test_every_algorithm_starts_all_tasks_in_order(
     bench: Bench, clock: ManualClock, algorithm: str
 ) -> None:
     crowd = bench(rate_limited(2, 10, algorithm))  # type: ignore[arg-type]
     names = [f"a{n}" for n in range(6)]
     crowd.submit(*names)
     for _ in range(30):
-        await turns()
+        await run_tasks()
         await clock.advance(2)
     assert crowd.started == names
     assert bench.store.take_calls < 30, "asked again when something can be had, not all the time"
@@ -188,13 +189,13 @@ async def test_every_algorithm_lets_all_through_in_time_and_in_order(
 async def test_permits_go_by_priority_then_age(bench: Bench, clock: ManualClock) -> None:
     crowd = bench(rate_limited(1, 10))
     crowd.submit("a1")
-    await turns()
+    await run_tasks()
     crowd.submit("a2")
     crowd.submit("a3", priority=5)
     for _ in range(2):
-        await turns()
+        await run_tasks()
         await clock.advance(10)
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "a3", "a2"]
 
 
@@ -202,33 +203,33 @@ async def test_all_waiting_tasks_share_one_timer(bench: Bench, clock: ManualCloc
     crowd = bench(rate_limited(1, 10, per="lane"))
     for lane in "abcdef":
         crowd.submit(f"{lane}1", f"{lane}2")
-        await turns()
+        await run_tasks()
     assert clock.sleepers == 1
 
 
-async def test_each_lane_has_its_own_limit_and_the_limited_ones_are_to_be_avoided(
+async def test_a_limit_per_lane_avoids_only_the_lanes_that_reached_it(
     bench: Bench, clock: ManualClock
 ) -> None:
     crowd = bench(rate_limited(1, 10, per="lane"))
     crowd.submit("a1", "a2", "b1")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "b1"]
     assert crowd.doer.avoid() == {("t", "a")}
     assert crowd.doer.available() > 0, "other lanes have room"
     crowd.submit("a1 of u", tenant="u")
-    await turns()
+    await run_tasks()
     assert crowd.started[-1] == "a1 of u"
     await clock.advance(10)
-    await turns()
+    await run_tasks()
     assert crowd.started[-1] == "a2"
     assert crowd.doer.avoid() == set()
 
 
-async def test_each_tenant_has_its_own_limit(bench: Bench) -> None:
+async def test_a_limit_per_tenant_counts_each_tenant(bench: Bench) -> None:
     crowd = bench(rate_limited(1, 10, per="tenant"))
     crowd.submit("a1", "b1")
     crowd.submit("c1", tenant="u")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "c1"]
     assert crowd.doer.avoid() == {("t", "b")}
 
@@ -236,13 +237,13 @@ async def test_each_tenant_has_its_own_limit(bench: Bench) -> None:
 async def test_two_workers_share_the_limit(bench: Bench) -> None:
     one, two = bench(rate_limited(3, 10), "one"), bench(rate_limited(3, 10), "two")
     one.submit("a1", "a2")
-    await turns()
+    await run_tasks()
     two.submit("a3", "a4")
-    await turns()
+    await run_tasks()
     assert (one.started, two.started) == (["a1", "a2"], ["a3"])
 
 
-async def test_doers_of_different_types_count_apart_unless_they_share_a_name(store: Store) -> None:
+async def test_doers_of_different_types_share_a_limit_only_by_name(store: Store) -> None:
     for name, together in ((None, 2), ("api", 1)):
         started = 0
         for type in ("mail", "text"):
@@ -250,7 +251,7 @@ async def test_doers_of_different_types_count_apart_unless_they_share_a_name(sto
             doer.bind(store, ManualClock(), "w", type)
             crowd = Crowd(doer)
             crowd.submit("a1")
-            await turns()
+            await run_tasks()
             started += len(crowd.started)
             doer.cancel_pending()
             await crowd.end()
@@ -258,39 +259,40 @@ async def test_doers_of_different_types_count_apart_unless_they_share_a_name(sto
         assert started == together
 
 
-# --------------------------------------------------------------------------------------------------- together
+# -------------------------------------------------------------------------------------------- several limits
 
 
-async def test_a_lane_is_not_charged_for_what_the_common_limit_denies(
+async def test_a_lane_is_not_charged_for_permits_that_the_common_limit_denies(
     bench: Bench, clock: ManualClock
 ) -> None:
-    """Three a minute for the lane, one a second for all: the lane gets its three in three seconds."""
+    """The lane may start three a minute, and all lanes together one a second. The lane starts three in
+    three seconds."""
     crowd = bench(rate_limited(1, 1, inner=rate_limited(3, 60, "fixed_window", per="lane")))
     crowd.submit("a1", "a2", "a3", "a4")
     for _ in range(10):
-        await turns()
+        await run_tasks()
         await clock.advance(0.5)
     assert crowd.started == ["a1", "a2", "a3"]
 
 
-async def test_a_denied_lane_does_not_hold_up_the_others(bench: Bench) -> None:
+async def test_a_lane_at_its_limit_does_not_delay_other_lanes(bench: Bench) -> None:
     crowd = bench(rate_limited(10, 60, inner=rate_limited(1, 60, per="lane")))
     crowd.submit("a1", "a2", "b1")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "b1"]
 
 
 async def test_a_common_limit_serves_tasks_in_order_across_lanes(bench: Bench) -> None:
     crowd = bench(rate_limited(3, 60, inner=rate_limited(3, 60, per="lane")))
     crowd.submit("a1", "b1", "a2", "b2")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "b1", "a2"]
 
 
-async def test_a_bounded_doer_inside_runs_what_was_let_through(bench: Bench) -> None:
+async def test_an_inner_doer_bounds_the_tasks_that_got_a_permit(bench: Bench) -> None:
     crowd = bench(rate_limited(10, 60, inner=balanced(2)))
     crowd.submit("a1", "a2", "a3")
-    await turns()
+    await run_tasks()
     assert (crowd.started, crowd.doer.available()) == (["a1", "a2"], 0)
     await crowd.end("a1")
     assert crowd.started == ["a1", "a2", "a3"]
@@ -306,17 +308,17 @@ async def test_two_limits_of_one_kind_are_refused() -> None:
 # ------------------------------------------------------------------------------------------ concurrency
 
 
-async def test_no_more_than_the_limit_run_at_once(bench: Bench, store: Store) -> None:
+async def test_a_concurrency_limit_bounds_the_running_tasks(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(2))
-    told: list[int] = []
-    crowd.doer.on_free(lambda: told.append(crowd.doer.available()))
+    freed: list[int] = []
+    crowd.doer.on_free(lambda: freed.append(crowd.doer.available()))
     crowd.submit("a1", "a2", "a3")
-    await turns()
+    await run_tasks()
     assert (crowd.started, crowd.doer.available(), store.in_use()) == (["a1", "a2"], 0, 2)
     await crowd.end("a1")
     assert crowd.started == ["a1", "a2", "a3"]
     await crowd.end("a2")
-    assert told[-1] > 0
+    assert freed[-1] > 0
     await crowd.end("a3")
     await crowd.doer.idle()
     assert (store.in_use(), store.peak) == (0, 2)
@@ -325,7 +327,7 @@ async def test_no_more_than_the_limit_run_at_once(bench: Bench, store: Store) ->
 async def test_one_at_a_time_per_lane(bench: Bench) -> None:
     crowd = bench(concurrency(1, per="lane"))
     crowd.submit("a1", "a2", "b1", "a3")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "b1"]
     assert crowd.doer.avoid() == {("t", "a"), ("t", "b")}
     await crowd.end("b1")
@@ -338,21 +340,21 @@ async def test_one_at_a_time_per_lane(bench: Bench) -> None:
 async def test_permits_held_elsewhere_are_asked_for_again(bench: Bench, clock: ManualClock) -> None:
     one, two = bench(concurrency(1), "one"), bench(concurrency(1), "two")
     one.submit("a1")
-    await turns()
+    await run_tasks()
     two.submit("a2")
-    await turns()
+    await run_tasks()
     assert two.started == []
     await one.end("a1")
     assert two.started == []
     await clock.advance(1)
-    await turns()
+    await run_tasks()
     assert two.started == ["a2"]
 
 
 async def test_a_permit_returned_by_one_lane_serves_another_of_its_tenant(bench: Bench) -> None:
     crowd = bench(concurrency(1, per="tenant", inner=concurrency(5, per="lane")))
     crowd.submit("a1", "b1")
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1"]
     await crowd.end("a1")
     assert crowd.started == ["a1", "b1"]
@@ -370,13 +372,13 @@ async def test_a_task_that_fails_returns_its_permit(bench: Bench, store: Store) 
     assert store.in_use() == 0
 
 
-async def test_many_short_tasks_keep_to_the_limit_and_all_run(bench: Bench, store: Store) -> None:
+async def test_many_short_tasks_all_run_within_the_limit(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(3, per="lane"))
     ran: list[int] = []
 
     def task(n: int) -> Task:
         async def run() -> None:
-            await turns(n % 4)
+            await run_tasks(n % 4)
             ran.append(n)
 
         return run
@@ -396,36 +398,36 @@ async def test_the_room_grows_while_all_get_permits_and_shrinks_when_one_is_deni
     crowd = bench(rate_limited(40, 1000, per="lane"))
     rooms = [crowd.doer.available()]
     crowd.submit(*(f"a{n}" for n in range(rooms[0])))
-    await turns()
+    await run_tasks()
     rooms.append(crowd.doer.available())
     crowd.submit(*(f"a{n}" for n in range(100, 100 + rooms[1])))
-    await turns()
+    await run_tasks()
     rooms.append(crowd.doer.available())
     assert rooms == [16, 32, 16]
 
 
-async def test_nothing_is_claimed_for_a_common_limit_that_is_reached(
+async def test_nothing_is_available_while_the_common_limit_is_reached(
     bench: Bench, clock: ManualClock
 ) -> None:
     crowd = bench(rate_limited(1, 10))
     crowd.submit("a1", "a2")
-    await turns()
-    told: list[int] = []
-    crowd.doer.on_free(lambda: told.append(crowd.doer.available()))
+    await run_tasks()
+    freed: list[int] = []
+    crowd.doer.on_free(lambda: freed.append(crowd.doer.available()))
     assert crowd.doer.available() == 0
     await clock.advance(10)
-    await turns()
-    assert told
+    await run_tasks()
+    assert freed
     assert crowd.doer.available() > 0
 
 
-# ------------------------------------------------------------------------------------------------ taking back
+# --------------------------------------------------------------------------------------------- cancel_pending
 
 
 async def test_waiting_tasks_can_be_cancelled(bench: Bench, store: Store) -> None:
     crowd = bench(concurrency(1))
     crowd.submit("a1", "a2", "a3")
-    await turns()
+    await run_tasks()
     assert crowd.doer.cancel_pending() == [crowd.tasks["a2"], crowd.tasks["a3"]]
     await crowd.end("a1")
     await asyncio.wait_for(crowd.doer.idle(), 5)
@@ -436,7 +438,7 @@ async def test_a_task_cancelled_during_the_request_returns_its_permit(bench: Ben
     crowd = bench(concurrency(2))
     store.answering.clear()
     crowd.submit("a1")
-    await turns()
+    await run_tasks()
     assert crowd.doer.available() > 0
     assert crowd.doer.cancel_pending() == [crowd.tasks["a1"]]
     store.answering.set()
@@ -449,26 +451,26 @@ async def test_a_permitted_task_that_waits_in_the_inner_doer_can_be_cancelled(
 ) -> None:
     crowd = bench(concurrency(3, inner=balanced(1, buffer=5)))
     crowd.submit("a1", "a2", "a3", "a4")
-    await turns()
+    await run_tasks()
     assert set(crowd.doer.cancel_pending()) == {crowd.tasks[name] for name in ("a2", "a3", "a4")}
     await crowd.end("a1")
     await crowd.doer.idle()
     assert (crowd.started, store.in_use()) == (["a1"], 0)
 
 
-async def test_tasks_that_come_while_others_are_asked_for_join_their_line(bench: Bench, store: Store) -> None:
+async def test_tasks_submitted_during_a_permit_request_wait_behind_it(bench: Bench, store: Store) -> None:
     crowd = bench(rate_limited(2, 10, per="lane"))
     store.answering.clear()
     crowd.submit("a1", "a2")
-    await turns()
+    await run_tasks()
     crowd.submit("a3")
     store.answering.set()
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1", "a2"]
     assert crowd.doer.cancel_pending() == [crowd.tasks["a3"]]
 
 
-# ---------------------------------------------------------------------------------------------------- trouble
+# ---------------------------------------------------------------------------------------- a store that fails
 
 
 async def test_a_failing_store_is_reported_and_asked_again_less_and_less_often(
@@ -478,13 +480,13 @@ async def test_a_failing_store_is_reported_and_asked_again_less_and_less_often(
     store.broken = True
     crowd.submit("a1")
     for _ in range(100):
-        await turns()
+        await run_tasks()
         await clock.advance(0.1)
     assert {str(error) for error in bench.errors} == {"down"}
     assert 5 <= store.take_calls <= 10, "0.1 s, then twice as long each time"
     store.broken = False
     await clock.advance(5)
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1"]
 
 
@@ -494,11 +496,11 @@ async def test_permits_of_a_call_without_an_answer_are_returned(
     crowd = bench(concurrency(2))
     store.answers_lost = True
     crowd.submit("a1", "a2")
-    await turns()
+    await run_tasks()
     assert (crowd.started, store.in_use()) == ([], 2)
     store.answers_lost = False
     await clock.advance(1)
-    await turns()
+    await run_tasks()
     assert (crowd.started, store.in_use()) == (["a1", "a2"], 2)
     await crowd.end()
     await crowd.doer.idle()
@@ -511,23 +513,23 @@ async def test_a_return_without_an_answer_never_frees_a_permit_in_use(
 ) -> None:
     crowd = bench(concurrency(2))
     crowd.submit("a1", "a2")
-    await turns()
+    await run_tasks()
     setattr(store, trouble, True)
     await crowd.end("a1")
     setattr(store, trouble, False)
     for _ in range(20):
         await clock.advance(1)
-        await turns()
+        await run_tasks()
     assert store.in_use() >= 1, "a2 still runs"
     crowd.submit("a3", "a4")
     for _ in range(5):
         await clock.advance(1)
-        await turns()
+        await run_tasks()
     assert len(crowd.running) <= 2
     await crowd.end()
     for _ in range(5):
         await clock.advance(1)
-        await turns()
+        await run_tasks()
     await crowd.end()
     await crowd.doer.idle()
     assert set(crowd.started) == {"a1", "a2", "a3", "a4"}
@@ -554,7 +556,7 @@ async def test_limits_hold_and_every_task_runs_despite_errors(
             running[lane] += 1
             assert running[lane] <= 2
             assert running.total() <= 4
-            await turns(draw.randrange(30))
+            await run_tasks(draw.randrange(30))
             running[lane] -= 1
             ran.append(n)
 
@@ -564,12 +566,12 @@ async def test_limits_hold_and_every_task_runs_despite_errors(
         lane = draw.choice("abc")
         draw.choice(doers).submit(task(n, lane), lane=lane, tenant="t", priority=draw.randrange(3))
         store.broken, store.answers_lost = draw.random() < 0.2, draw.random() < 0.2
-        await turns(draw.randrange(5))
+        await run_tasks(draw.randrange(5))
         await clock.advance(draw.random() * 0.3)
     store.broken = store.answers_lost = False
     async with asyncio.timeout(30):
         while len(ran) < 120 or store.in_use():
-            await turns()
+            await run_tasks()
             await clock.advance(1)
     assert sorted(ran) == list(range(120))
     assert {type(error) for error in errors} == {StoreUnavailable}
@@ -579,7 +581,9 @@ async def test_limits_hold_and_every_task_runs_despite_errors(
         await doer.close()
 
 
-async def test_an_inner_doer_that_refuses_gets_the_task_again(bench: Bench, clock: ManualClock) -> None:
+async def test_a_task_that_the_inner_doer_refuses_is_submitted_again(
+    bench: Bench, clock: ManualClock
+) -> None:
     class Moody:
         def __init__(self) -> None:
             self.refused = 0
@@ -600,17 +604,17 @@ async def test_an_inner_doer_that_refuses_gets_the_task_again(bench: Bench, cloc
 
     crowd = bench(concurrency(1, inner=Moody()))
     crowd.submit("a1")
-    await turns()
+    await run_tasks()
     assert (crowd.started, [str(error) for error in bench.errors]) == ([], ["not now"])
     await clock.advance(5)
-    await turns()
+    await run_tasks()
     assert crowd.started == ["a1"]
 
 
-# ------------------------------------------------------------------------------------------------------- life
+# -------------------------------------------------------------------------------------------------- lifecycle
 
 
-async def test_it_is_bound_before_it_is_used_and_to_one_worker(store: Store, clock: ManualClock) -> None:
+async def test_a_doer_must_be_bound_to_one_worker(store: Store, clock: ManualClock) -> None:
     doer = concurrency(1)
     with pytest.raises(NotStarted):
         Crowd(doer).submit("a1")
@@ -623,12 +627,12 @@ async def test_it_is_bound_before_it_is_used_and_to_one_worker(store: Store, clo
     await doer.close()
 
 
-async def test_close_stops_what_is_under_way_with_the_store(
+async def test_close_cancels_permit_requests_under_way(
     bench: Bench, store: Store, clock: ManualClock
 ) -> None:
     crowd = bench(rate_limited(1, 10))
     crowd.submit("a1", "a2")
-    await turns()
+    await run_tasks()
     assert clock.sleepers == 1
     store.answering.clear()
     await clock.advance(10)
@@ -643,17 +647,17 @@ async def test_tasks_of_an_earlier_binding_do_not_disturb_the_next(store: Store,
     doer.bind(store, clock, "first")
     old = Crowd(doer)
     old.submit("a1")
-    await turns()
+    await run_tasks()
     await doer.close()
     store.held.clear()
     store.states.clear()
     doer.bind(store, clock, "second")
     new = Crowd(doer)
     new.submit("a2")
-    await turns()
+    await run_tasks()
     await old.end("a1")
     new.submit("a3")
-    await turns()
+    await run_tasks()
     assert (new.started, store.in_use()) == (["a2"], 1)
     await new.end("a2")
     await new.end("a3")
@@ -692,7 +696,7 @@ def test_limit_names_fit_and_are_distinct() -> None:
         (lambda: concurrency(1, name=""), "name"),
     ],
 )
-def test_arguments_are_checked(make: object, field: str) -> None:
+def test_bad_arguments_of_limits_are_refused(make: object, field: str) -> None:
     with pytest.raises(InputError) as caught:
         make()  # type: ignore[operator]
     assert caught.value.parameters == (field,)

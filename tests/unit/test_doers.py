@@ -1,4 +1,4 @@
-"""Doers that bound one process: who starts, in which order, and that nothing is lost on the way."""
+"""Doers that bound one process: which tasks start, in which order, and that none is lost."""
 
 import asyncio
 import logging
@@ -17,12 +17,12 @@ from treadle.errors import InputError
 
 
 class Crowd:
-    """Tasks that run until they are told to end, and a log of how they started."""
+    """Tasks that run until the test ends them. It records the order of their starts."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.peak = 0
-        self._gates: dict[str, asyncio.Event] = {}
+        self._ends: dict[str, asyncio.Event] = {}
         self._running = 0
 
     def task(self, name: str) -> Task:
@@ -30,21 +30,21 @@ class Crowd:
             self.started.append(name)
             self._running += 1
             self.peak = max(self.peak, self._running)
-            await self._gate(name).wait()
+            await self._end_of(name).wait()
             self._running -= 1
 
         return run
 
     async def end(self, *names: str) -> None:
         for name in names or list(self.started):
-            self._gate(name).set()
-        await turns()
+            self._end_of(name).set()
+        await run_tasks()
 
-    def _gate(self, name: str) -> asyncio.Event:
-        return self._gates.setdefault(name, asyncio.Event())
+    def _end_of(self, name: str) -> asyncio.Event:
+        return self._ends.setdefault(name, asyncio.Event())
 
 
-async def turns(count: int = 5) -> None:
+async def run_tasks(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -69,7 +69,7 @@ async def test_idle_returns_at_once_when_there_is_nothing(make: Callable[[], Bas
 
 
 @pytest.mark.parametrize("make", EVERY)
-async def test_all_that_is_submitted_runs_and_idle_waits_for_it(make: Callable[[], BaseDoer]) -> None:
+async def test_every_submitted_task_runs_and_idle_waits_for_them(make: Callable[[], BaseDoer]) -> None:
     doer, ran = make(), list[int]()
 
     def task(n: int) -> Task:
@@ -127,12 +127,12 @@ async def test_callbacks_that_raise_change_nothing(caplog: pytest.LogCaptureFixt
     assert "hook" in caplog.text
 
 
-async def test_running_tasks_are_kept_alive() -> None:
+async def test_running_tasks_are_not_garbage_collected() -> None:
     import gc
 
     crowd, doer = Crowd(), unlimited()
     doer.submit(crowd.task("a"))
-    await turns()
+    await run_tasks()
     gc.collect()
     await crowd.end("a")
     await asyncio.wait_for(doer.idle(), 5)
@@ -147,7 +147,7 @@ async def test_a_task_cancelled_before_its_first_step_does_not_hang_idle() -> No
     await asyncio.wait_for(doer.idle(), 5)
 
 
-def test_arguments_are_checked() -> None:
+def test_bad_arguments_of_doers_are_refused() -> None:
     for make in (
         lambda: unlimited(0),
         lambda: balanced(0),
@@ -162,11 +162,11 @@ def test_arguments_are_checked() -> None:
 # -------------------------------------------------------------------------------------------- unlimited
 
 
-async def test_unlimited_always_offers_its_batch() -> None:
+async def test_unlimited_always_has_room_for_one_batch() -> None:
     crowd, doer = Crowd(), unlimited(batch=3)
     for n in range(10):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     assert (doer.available(), crowd.peak) == (3, 10)
     assert unlimited().available() == 500
     await crowd.end()
@@ -180,7 +180,7 @@ async def test_at_most_max_run_at_once() -> None:
     crowd, doer = Crowd(), priority(2)
     for n in range(5):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     assert (crowd.peak, len(crowd.started), doer.available()) == (2, 2, 0)
     while len(crowd.started) < 5:
         await crowd.end()
@@ -189,7 +189,7 @@ async def test_at_most_max_run_at_once() -> None:
     assert crowd.peak == 2
 
 
-async def test_available_counts_what_is_held() -> None:
+async def test_available_counts_running_and_waiting_tasks() -> None:
     crowd, doer = Crowd(), oldest(2, buffer=2)
     assert doer.available() == 4
     for n in range(2):
@@ -197,7 +197,7 @@ async def test_available_counts_what_is_held() -> None:
     assert doer.available() == 2
     for n in range(2, 6):
         doer.submit(crowd.task(str(n)))
-    assert doer.available() == 0, "it never refuses, but offers nothing more"
+    assert doer.available() == 0, "it accepts more tasks but has no room for them"
     while len(crowd.started) < 6:
         await crowd.end()
     await crowd.end()
@@ -205,20 +205,21 @@ async def test_available_counts_what_is_held() -> None:
     assert doer.available() == 4
 
 
-async def test_free_room_is_told_unless_a_waiting_task_fills_it() -> None:
-    crowd, doer, told = Crowd(), priority(1, buffer=0), list[int]()
-    doer.on_free(lambda: told.append(doer.available()))
+async def test_free_room_is_reported_unless_a_waiting_task_fills_it() -> None:
+    crowd, doer, freed = Crowd(), priority(1, buffer=0), list[int]()
+    doer.on_free(lambda: freed.append(doer.available()))
     doer.submit(crowd.task("a"))
     doer.submit(crowd.task("b"))
-    await turns()
+    await run_tasks()
     await crowd.end("a")
-    assert (crowd.started, told) == (["a", "b"], [])
+    assert (crowd.started, freed) == (["a", "b"], [])
     await crowd.end("b")
-    assert told == [1]
+    assert freed == [1]
 
 
-async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing before the first has ended; little where tasks take long, and for a while after."""
+async def test_the_buffer_follows_how_long_tasks_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is empty before the first task has ended. It is small where tasks take long, and for a while
+    after."""
     now = 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     doer = priority(4)
@@ -227,7 +228,7 @@ async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest
         nonlocal now
         crowd = Crowd()
         doer.submit(crowd.task("a"))
-        await turns()
+        await run_tasks()
         now += seconds
         await crowd.end()
         return doer.buffer
@@ -241,13 +242,13 @@ async def test_it_holds_what_starts_within_some_milliseconds(monkeypatch: pytest
     assert priority(4, buffer=3).buffer == 3
 
 
-async def test_a_line_is_filled_up_when_half_of_it_has_left() -> None:
-    """One claim for many, not one for each."""
+async def test_the_buffer_is_refilled_when_half_of_it_has_started() -> None:
+    """One claim serves many tasks."""
     crowd, doer = Crowd(), priority(1, buffer=4)
     free: list[int] = []
     for n in range(5):
         doer.submit(crowd.task(str(n)))
-    await turns()
+    await run_tasks()
     for n in range(5):
         await crowd.end(str(n))
         free.append(doer.available())
@@ -278,8 +279,8 @@ async def test_priority_goes_by_priority_then_age_then_submission() -> None:
 
 
 @pytest.mark.parametrize("make", [balanced, priority])
-async def test_among_equals_the_order_of_the_store_counts(make: Callable[..., BaseDoer]) -> None:
-    """It lets tenants and lanes take turns; age would put the newcomer last."""
+async def test_equal_tasks_start_in_the_order_of_the_store(make: Callable[..., BaseDoer]) -> None:
+    """The store serves tenants and lanes in rotation. Age would put the newest tenant last."""
     waiting = [
         {"name": "a1", "tenant": "a", "queued_at": 1.0, "place": 1},
         {"name": "b1", "tenant": "b", "queued_at": 9.0, "place": 2},
@@ -312,7 +313,7 @@ async def test_balanced_starts_the_lane_that_runs_the_fewest() -> None:
     crowd, doer = Crowd(), balanced(2, buffer=10)
     for name in ("a1", "a2", "a3", "b1"):
         doer.submit(crowd.task(name), lane=name[0], priority=9 if name == "a3" else 0)
-    await turns()
+    await run_tasks()
     await crowd.end("a1")
     assert crowd.started == ["a1", "a2", "b1"]
     await crowd.end("a2")
@@ -321,11 +322,11 @@ async def test_balanced_starts_the_lane_that_runs_the_fewest() -> None:
     await doer.idle()
 
 
-async def test_balanced_tells_equal_lanes_of_two_tenants_apart() -> None:
+async def test_balanced_distinguishes_equal_lanes_of_two_tenants() -> None:
     crowd, doer = Crowd(), balanced(2, buffer=10)
     for tenant, name in (("t", "a1"), ("t", "a2"), ("t", "a3"), ("u", "b1")):
         doer.submit(crowd.task(name), lane="same", tenant=tenant)
-    await turns()
+    await run_tasks()
     await crowd.end("a1")
     assert crowd.started[-1] == "b1"
     await crowd.end("a2", "a3", "b1")
@@ -339,7 +340,7 @@ async def test_tasks_that_have_not_started_can_be_cancelled() -> None:
         tasks = [crowd.task(str(n)) for n in range(4)]
         for task in tasks:
             doer.submit(task, lane="a")
-        await turns()
+        await run_tasks()
         assert doer.cancel_pending() == tasks[1:]
         assert doer.cancel_pending() == []
         await crowd.end("0")
@@ -392,7 +393,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         assert len(line) == len(plain.waiting)
 
 
-def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
+def test_the_balanced_line_drops_idle_lanes_and_stays_small() -> None:
     line = BalancedLine()
     for n in range(10_000):
         lane = ("t", str(n % 3) if n < 5000 else str(n))
@@ -406,11 +407,11 @@ def test_the_balanced_line_forgets_idle_lanes_and_stays_small() -> None:
     assert (len(line), len(line._lanes)) == (0, 0)
 
 
-# -------------------------------------------------------------------------------- doers of users' own
+# ------------------------------------------------------------------------------------- doers of users
 
 
 class Own:
-    """The smallest doer that a user might write: one at a time, last come first served."""
+    """A small doer of a user: one task at a time, the newest first."""
 
     def __init__(self) -> None:
         self.stack: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -441,19 +442,19 @@ class Own:
 
 async def test_a_users_doer_runs_tasks_reports_errors_and_tells_of_room() -> None:
     own = Own()
-    doer, errors, told = managed(own), list[Exception](), list[int]()
+    doer, errors, freed = managed(own), list[Exception](), list[int]()
     doer.on_error(errors.append)
-    doer.on_free(lambda: told.append(doer.available()))
+    doer.on_free(lambda: freed.append(doer.available()))
 
     async def broken() -> None:
         raise ValueError("boom")
 
     doer.submit(broken, lane="l", priority=3, queued_at=4.0, tenant="t")
     await doer.idle()
-    await turns()
+    await run_tasks()
     assert own.seen == [("l", 3, 4.0)]
     assert [str(error) for error in errors] == ["boom"]
-    assert told == [2]
+    assert freed == [2]
 
 
 async def test_tasks_that_a_users_doer_has_not_started_can_be_cancelled() -> None:
@@ -461,11 +462,11 @@ async def test_tasks_that_a_users_doer_has_not_started_can_be_cancelled() -> Non
     tasks = [crowd.task(name) for name in "abc"]
     for task in tasks:
         doer.submit(task)
-    await turns()
+    await run_tasks()
     assert doer.cancel_pending() == tasks[1:]
     await crowd.end("a")
     await doer.idle()
-    assert crowd.started == ["a"], "called later, they do nothing"
+    assert crowd.started == ["a"], "cancelled tasks do nothing when they are called later"
 
 
 async def test_an_error_of_a_users_doer_reaches_the_engine() -> None:
@@ -475,7 +476,7 @@ async def test_an_error_of_a_users_doer_reaches_the_engine() -> None:
     assert doer.cancel_pending() == []
 
 
-async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself() -> None:
+async def test_a_doer_of_the_user_can_take_tenants_and_report_its_own_room() -> None:
     seen = list[str]()
     callbacks = list[Callable[[], None]]()
 
@@ -491,11 +492,11 @@ async def test_a_doer_that_asks_for_tenants_gets_them_and_tells_of_room_itself()
         def on_free(self, callback: Callable[[], None]) -> None:
             callbacks.append(callback)
 
-    doer, told = managed(Tenants()), list[None]()
-    doer.on_free(lambda: told.append(None))
+    doer, freed = managed(Tenants()), list[None]()
+    doer.on_free(lambda: freed.append(None))
     doer.submit(done, tenant="acme")
     callbacks[0]()
-    assert (seen, told) == (["acme"], [None])
+    assert (seen, freed) == (["acme"], [None])
 
 
 def test_built_in_doers_are_not_wrapped() -> None:

@@ -1,4 +1,4 @@
-"""The tree is what its drawing says, every error pickles, and messages say what to do next."""
+"""The class tree equals its drawing, every error pickles, and messages say what to do next."""
 
 import asyncio
 import pickle
@@ -63,7 +63,7 @@ def all_errors(root: type[TreadleError] = TreadleError) -> list[type[TreadleErro
 
 
 def drawn_parents() -> dict[str, str | None]:
-    """Each name in the module docstring's drawing, with the name it hangs from."""
+    """Each name in the drawing of the module docstring, with its parent."""
     parents: dict[str, str | None] = {"TreadleError": None}
     path: list[str] = ["TreadleError"]
     for indent, name in re.findall(r"^    ([│ ├└─]+) (\w+)", errors.__doc__ or "", re.M):
@@ -73,7 +73,7 @@ def drawn_parents() -> dict[str, str | None]:
     return parents
 
 
-def test_the_drawing_is_the_tree() -> None:
+def test_the_drawing_equals_the_class_tree() -> None:
     actual = {error.__name__: error.__bases__[0].__name__ for error in all_errors()[1:]}
     assert drawn_parents() == {"TreadleError": None, **actual}
 
@@ -92,14 +92,14 @@ def test_pickling_keeps_class_message_and_attributes(error: TreadleError) -> Non
 
 
 class Unusual(errors.WorkFailed):
-    """A user's own subclass, with a constructor unlike its parent's."""
+    """A subclass of a user, whose constructor differs from its parent's."""
 
     def __init__(self, *, extra: int) -> None:
         super().__init__("id", "type")
         self.extra = extra
 
 
-def test_a_subclass_with_another_constructor_pickles_too() -> None:
+def test_a_subclass_with_another_constructor_pickles() -> None:
     error = Unusual(extra=7)
     error.add_note("seen on Tuesday")
     copy = pickle.loads(pickle.dumps(error))
@@ -133,7 +133,7 @@ def test_an_error_crosses_a_process_pool() -> None:
         (errors.AttemptTimeout, TimeoutError),
     ],
 )
-def test_errors_with_a_builtin_meaning_are_that_builtin(
+def test_errors_with_a_builtin_meaning_are_subclasses_of_it(
     error: type[TreadleError], builtin: type[Exception]
 ) -> None:
     assert issubclass(error, builtin)
@@ -199,6 +199,6 @@ def test_defer_holds_plain_seconds() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"delay": 1, "run_at": 1}, {"delay": -1}, {"delay": float("nan")}])
-def test_defer_refuses_what_is_not_one_time(given: dict[str, float]) -> None:
+def test_defer_needs_exactly_one_valid_time(given: dict[str, float]) -> None:
     with pytest.raises(errors.InputError, match="delay"):
         errors.Defer(**given)

@@ -1,4 +1,4 @@
-"""Events are values: frozen, comparable, matched by class, with the fields that every event has."""
+"""Events are frozen values, compared by value and matched by class. All item events share some fields."""
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import get_args
@@ -44,7 +44,7 @@ def test_the_union_names_every_event() -> None:
 
 
 @pytest.mark.parametrize("cls", EXTRA, ids=lambda cls: cls.__name__)
-def test_an_event_of_a_lease_says_whose_it_is(cls: type[ItemEvent]) -> None:
+def test_an_event_of_a_lease_has_its_fields(cls: type[ItemEvent]) -> None:
     event = from_lease(cls, LEASE, 10.0, **EXTRA[cls])
     assert [getattr(event, name) for name in COMMON] == ["b", "math.add", "a", "acme", 2, "p", ("c",), 10.0]
     assert {name: getattr(event, name) for name in EXTRA[cls]} == EXTRA[cls]
@@ -62,7 +62,7 @@ def test_events_are_frozen_and_slotted(cls: type[object]) -> None:
         event.at = 2.0
 
 
-def test_a_hook_can_match_on_them() -> None:
+def test_a_hook_can_match_on_events() -> None:
     error = ValueError("boom")
     event: Event = from_lease(events.Failed, LEASE, 1.0, error=error, will_retry=False)
     match event:

@@ -1,4 +1,4 @@
-"""Flow control: the delay that adapts, and when a backlog is worth an alarm."""
+"""Flow control: the adaptive delay, and when a backlog is reported."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from treadle.metrics import Metrics
 
 
 class Fleet:
-    """Attempts that end, and a delay that is asked after each."""
+    """Attempts that end. It asks the delay after each of them."""
 
     def __init__(self, delay: AdaptiveDelay) -> None:
         self.metrics = Metrics()
@@ -38,43 +38,43 @@ class Fleet:
         return series
 
 
-def test_failures_double_the_delay_and_successes_take_a_step_off() -> None:
+def test_a_failure_doubles_the_delay_and_a_success_subtracts_a_step() -> None:
     fleet = Fleet(adaptive_delay(max=1))
     delays = [fleet.ask(), *(fleet.fail() for _ in range(3)), *(fleet.succeed() for _ in range(4))]
     assert delays == [0, 0.1, 0.2, 0.4, 0.3, 0.2, 0.1, 0]
 
 
-def test_attempts_that_are_retried_count_like_those_that_are_not() -> None:
+def test_retried_and_final_failures_count_alike() -> None:
     fleet = Fleet(adaptive_delay())
     assert [fleet.fail(), fleet.die(), fleet.fail()] == [0.1, 0.2, 0.4]
 
 
-def test_it_stays_between_min_and_max() -> None:
+def test_the_delay_stays_between_min_and_max() -> None:
     fleet = Fleet(adaptive_delay(min=0.05, max=timedelta(seconds=0.3)))
     assert [fleet.ask(), *(fleet.fail() for _ in range(4))] == [0.05, 0.1, 0.2, 0.3, 0.3]
     assert [fleet.succeed() for _ in range(4)] == [0.2, 0.1, 0.05, 0.05]
 
 
-def test_with_no_news_it_recovers() -> None:
+def test_the_delay_recovers_without_new_attempts() -> None:
     fleet = Fleet(adaptive_delay())
     fleet.fail()
     fleet.fail()
     assert [fleet.ask(), fleet.ask(), fleet.ask()] == [0.1, 0, 0]
 
 
-def test_a_share_of_failures_can_be_tolerated() -> None:
+def test_failures_up_to_max_fail_rate_add_no_delay() -> None:
     fleet = Fleet(adaptive_delay(max_fail_rate=0.5))
     fleet.metrics.of("a").succeeded = 1
     assert fleet.fail() == 0, "one of two is not more than half"
     assert fleet.fail() == 0.1
 
 
-def test_base_factor_and_step_are_the_users() -> None:
+def test_base_factor_and_step_can_be_set() -> None:
     fleet = Fleet(adaptive_delay(base=1, factor=3, step=0.5))
     assert [fleet.fail(), fleet.fail(), fleet.succeed()] == [1, 3, 2.5]
 
 
-def test_only_the_types_named_are_watched_known_or_not() -> None:
+def test_only_the_named_types_count() -> None:
     fleet = Fleet(adaptive_delay(types=["b", "unknown"]))
     assert [fleet.fail("a"), fleet.fail("b")] == [0, 0.1]
 
@@ -90,7 +90,7 @@ def test_only_the_types_named_are_watched_known_or_not() -> None:
         ({"types": "mail.send"}, "types"),
     ],
 )
-def test_nonsense_is_refused_by_name(wrong: dict[str, object], field: str) -> None:
+def test_bad_arguments_of_adaptive_delay_are_refused(wrong: dict[str, object], field: str) -> None:
     with pytest.raises(InputError) as caught:
         adaptive_delay(**wrong)  # type: ignore[arg-type]
     assert caught.value.parameters == (field,)
@@ -99,17 +99,17 @@ def test_nonsense_is_refused_by_name(wrong: dict[str, object], field: str) -> No
 # ------------------------------------------------------------------------------------------------- backlog
 
 
-def test_the_alarm_comes_after_a_while_behind_and_once() -> None:
+def test_a_backlog_is_reported_once_after_a_while() -> None:
     watch = BacklogWatch(after=10)
     assert [watch.run_once(now, True) for now in (100, 105, 110, 115, 200)] == [None, None, 10, None, None]
 
 
-def test_it_comes_again_every_so_often_while_behind() -> None:
+def test_a_backlog_is_reported_again_after_every() -> None:
     watch = BacklogWatch(after=10, every=5)
     assert [watch.run_once(now, True) for now in (0, 10, 12, 15, 19, 20)] == [None, 10, None, 15, None, 20]
 
 
-def test_catching_up_starts_from_the_beginning() -> None:
+def test_the_wait_starts_again_after_the_worker_has_caught_up() -> None:
     watch = BacklogWatch(after=10)
     for now, behind in ((0, True), (9, False), (10, True), (19, True)):
         assert watch.run_once(now, behind) is None
@@ -119,7 +119,7 @@ def test_catching_up_starts_from_the_beginning() -> None:
     assert [watch.run_once(now, True) for now in (30, 40)] == [None, 10]
 
 
-def test_it_says_when_it_is_due() -> None:
+def test_next_at_shows_when_the_next_report_is_due() -> None:
     watch = BacklogWatch(after=10, every=5)
     assert watch.next_at is None
     watch.run_once(100, True)
@@ -128,11 +128,11 @@ def test_it_says_when_it_is_due() -> None:
     assert watch.next_at == 115
 
 
-def test_no_wait_means_at_once() -> None:
+def test_after_zero_reports_at_once() -> None:
     assert BacklogWatch(after=0).run_once(5, True) == 0
 
 
 @pytest.mark.parametrize("wrong", [{"after": -1}, {"after": 1, "every": 0}, {"after": 1, "every": -2}])
-def test_times_are_checked(wrong: dict[str, float]) -> None:
+def test_bad_times_of_a_backlog_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="backlog_"):
         BacklogWatch(**wrong)

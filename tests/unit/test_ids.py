@@ -32,7 +32,7 @@ def test_ids_sort_by_age() -> None:
     assert made == sorted(made)
 
 
-def test_same_seeds_same_ids() -> None:
+def test_equal_seeds_give_equal_ids() -> None:
     first, second = (id_generator(ManualClock(), random.Random(7)) for _ in range(2))
     assert [first() for _ in range(5)] == [second() for _ in range(5)]
 
@@ -60,7 +60,7 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
 
 
 @pytest.mark.usefixtures("default_generator")
-def test_ids_at_mint_can_come_from_elsewhere() -> None:
+def test_set_id_generator_replaces_the_generator() -> None:
     set_id_generator(lambda: "order:42")
     assert generate_id() == "order:42"
     set_id_generator(None)
@@ -68,14 +68,14 @@ def test_ids_at_mint_can_come_from_elsewhere() -> None:
 
 
 @pytest.mark.usefixtures("default_generator")
-def test_a_generator_of_bad_ids_is_told_so() -> None:
+def test_a_bad_generated_id_is_refused() -> None:
     set_id_generator(lambda: "two words")
     with pytest.raises(InputError, match="generated id='two words'"):
         generate_id()
 
 
 @pytest.mark.parametrize("good", ["a", "A-Z_0.9:x", "0" * 128])
-def test_good_ids(good: str) -> None:
+def test_good_ids_are_accepted(good: str) -> None:
     assert check_id(good) == good
 
 
@@ -100,7 +100,7 @@ def test_bad_ids_are_refused_by_name(bad: Any) -> None:
         "a\u2028b",
     ],
 )
-def test_good_names(good: str) -> None:
+def test_good_names_are_accepted(good: str) -> None:
     assert check_name(good, field="key") == good
 
 

@@ -9,7 +9,7 @@ from treadle.context import Interrupt, set_interrupt
 from treadle.errors import LeaseLost
 
 
-def test_not_set() -> None:
+def test_a_new_interrupt_is_not_set() -> None:
     interrupt = Interrupt("item")
     assert (interrupt.reason, interrupt.is_set(), bool(interrupt)) == (None, False, False)
     interrupt.raise_if_set()
@@ -24,7 +24,7 @@ def test_the_first_reason_stays() -> None:
     assert repr(interrupt) == "<Interrupt cancelled>"
 
 
-def test_raise_if_set_says_why() -> None:
+def test_raise_if_set_raises_with_the_reason() -> None:
     interrupt = Interrupt("item")
     set_interrupt(interrupt, "taken")
     with pytest.raises(LeaseLost) as caught:
@@ -32,7 +32,7 @@ def test_raise_if_set_says_why() -> None:
     assert (caught.value.id, caught.value.reason) == ("item", "taken")
 
 
-async def test_awaiting_one_that_is_set() -> None:
+async def test_awaiting_a_set_interrupt_returns_the_reason() -> None:
     interrupt = Interrupt()
     set_interrupt(interrupt, "deadline")
     assert await interrupt == "deadline"
@@ -51,7 +51,7 @@ async def test_every_waiter_is_woken() -> None:
     assert [task.result() for task in waiting] == ["stopping"] * 3
 
 
-async def test_a_cancelled_waiter_does_not_disturb_the_others() -> None:
+async def test_a_cancelled_waiter_does_not_affect_the_others() -> None:
     interrupt = Interrupt()
 
     async def wait() -> str:

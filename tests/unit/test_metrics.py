@@ -1,4 +1,4 @@
-"""Metrics count what the engine tells them, and show it in every form that was promised."""
+"""Metrics count the calls of the engine and show the counts in every promised form."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from treadle.metrics import METRICS, Histogram, Metrics, TypeMetrics
 
 
 def counted(metrics: Metrics, type: str = "a") -> dict[str, float]:
-    """The counters and gauges that are not zero, instants aside."""
+    """The counters and current values that are not zero, without instants."""
     flat = {sample.name: sample.value for sample in metrics.list(type=type)}
     return {
         name: value
@@ -34,7 +34,7 @@ def metrics() -> Metrics:
 # ----------------------------------------------------------------------------------------------- counting
 
 
-def test_a_success(metrics: Metrics) -> None:
+def test_a_success_is_counted(metrics: Metrics) -> None:
     series = metrics.of("a")
     series.queued_one(900.0)
     series.claimed()
@@ -65,13 +65,13 @@ def test_the_last_failure_counts_as_failed_and_dead(metrics: Metrics) -> None:
     assert (series.run.count, series.total.sum, series.attempts.sum) == (1, 0.7, 3)
 
 
-def test_an_expiry_is_a_death_but_no_failure(metrics: Metrics) -> None:
+def test_an_expiry_is_a_death_but_not_a_failure(metrics: Metrics) -> None:
     metrics.of("a").died(None, 0.7, 0, expired=True, held=False)
     assert counted(metrics) == {"expired": 1, "dead": 1}
     assert metrics.of("a").run.count == 0
 
 
-def test_what_was_never_in_our_hands_changes_no_gauge(metrics: Metrics) -> None:
+def test_an_item_that_this_worker_did_not_lease_changes_no_current_value(metrics: Metrics) -> None:
     series = metrics.of("a")
     series.claimed()
     series.died(None, 0.7, 1, expired=False, held=False)
@@ -85,7 +85,7 @@ def test_a_deferral_is_neither_failure_nor_retry(metrics: Metrics) -> None:
     assert counted(metrics) == {"started": 1, "deferred": 1, "peak_active": 1}
 
 
-def test_losing_and_releasing_free_the_hands(metrics: Metrics) -> None:
+def test_a_lost_or_released_item_is_no_longer_active(metrics: Metrics) -> None:
     series = metrics.of("a")
     for verb in (series.lost, series.released):
         series.claimed()
@@ -95,7 +95,7 @@ def test_losing_and_releasing_free_the_hands(metrics: Metrics) -> None:
     assert counted(metrics) == {"started": 2, "lease_lost": 2, "peak_active": 1}
 
 
-def test_the_peak_stays(metrics: Metrics) -> None:
+def test_peak_active_stays(metrics: Metrics) -> None:
     series = metrics.of("a")
     for _ in range(3):
         run_one(series)
@@ -105,14 +105,14 @@ def test_the_peak_stays(metrics: Metrics) -> None:
     assert (series.active, series.peak_active) == (1, 3)
 
 
-def test_clocks_that_disagree_give_no_negative_times(metrics: Metrics) -> None:
+def test_times_are_never_negative(metrics: Metrics) -> None:
     series = metrics.of("a")
     series.claimed()
     series.began(-0.3)
     assert (series.wait.sum, series.wait.counts[0]) == (0.0, 1)
 
 
-def test_types_are_counted_apart_up_to_a_bound(metrics: Metrics) -> None:
+def test_types_are_counted_separately_up_to_max_types(metrics: Metrics) -> None:
     for n in range(module.MAX_TYPES + 50):
         metrics.of(f"type{n}").queued_one(1.0)
     assert len(metrics.types()) == module.MAX_TYPES + 1
@@ -124,7 +124,7 @@ def test_types_are_counted_apart_up_to_a_bound(metrics: Metrics) -> None:
 # --------------------------------------------------------------------------------------------- histograms
 
 
-def test_a_histogram_counts_by_bucket_bounds_included() -> None:
+def test_a_histogram_bucket_includes_its_bound() -> None:
     histogram = Histogram((1.0, 2.0, 5.0))
     for value in (0.5, 1.0, 1.5, 5.0, 9.0):
         histogram.observe(value)
@@ -143,7 +143,7 @@ def test_quantiles_are_interpolated_and_end_at_the_highest_bound() -> None:
     assert histogram.quantile(1.0) == 5.0
 
 
-# ------------------------------------------------------------------------------------------------ looking
+# ------------------------------------------------------------------------------------------------ reading
 
 
 def test_get_finds_by_either_name_and_adds_up_types(metrics: Metrics) -> None:
@@ -160,7 +160,7 @@ def test_get_finds_by_either_name_and_adds_up_types(metrics: Metrics) -> None:
     assert wait.count == 5
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones(metrics: Metrics) -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_names(metrics: Metrics) -> None:
     with pytest.raises(InputError, match="is not a metric: queued, started"):
         metrics.get("strated")
 
@@ -192,7 +192,7 @@ def busy(metrics: Metrics) -> None:
         run_one(series)
 
 
-def test_the_text_is_what_prometheus_reads(metrics: Metrics) -> None:
+def test_prometheus_can_read_the_text(metrics: Metrics) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     busy(metrics)
     families = {family.name: family for family in parser.text_string_to_metric_families(metrics.prometheus())}
@@ -209,7 +209,7 @@ def test_the_text_is_what_prometheus_reads(metrics: Metrics) -> None:
     assert [sample.value for sample in run if sample.labels.get("le") in ("0.25", "0.5", "+Inf")] == [0, 1, 1]
 
 
-def test_a_registry_of_prometheus_client_shows_the_same() -> None:
+def test_a_registry_of_prometheus_client_shows_the_same_numbers() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
     metrics = Metrics(now=lambda: 1000.0, registry=registry)
@@ -228,50 +228,52 @@ def test_a_registry_of_prometheus_client_shows_the_same() -> None:
     assert numbers(exposed) == numbers(metrics.prometheus())
 
 
-def test_a_registry_without_prometheus_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_without_prometheus_client_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InputError, match=re.escape("treadle[prometheus]")):
         Metrics(registry=object())
 
 
-# ---------------------------------------------------------------------------------------------- listening
+# -------------------------------------------------------------------------------------------- subscribers
 
 
-async def test_subscribers_hear_once_per_turn_which_types_changed(metrics: Metrics) -> None:
-    heard: list[tuple[str, ...]] = []
+async def test_subscribers_get_the_changed_types_once_per_loop_iteration(metrics: Metrics) -> None:
+    received: list[tuple[str, ...]] = []
     metrics.of("a")
-    end = metrics.subscribe(heard.append)
+    end = metrics.subscribe(received.append)
     for type in ("a", "b", "a"):
         run_one(metrics.of(type))
-    assert heard == []
+    assert received == []
     await asyncio.sleep(0)
-    assert heard == [("a", "b")]
+    assert received == [("a", "b")]
     metrics.of("a").queued_one(1.0)
     await asyncio.sleep(0)
-    assert heard == [("a", "b"), ("a",)]
+    assert received == [("a", "b"), ("a",)]
     end()
     end()
     metrics.of("a").queued_one(1.0)
     await asyncio.sleep(0)
-    assert len(heard) == 2
+    assert len(received) == 2
 
 
-async def test_a_subscriber_that_raises_does_not_hurt_the_others(
+async def test_a_subscriber_that_raises_does_not_affect_the_others(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[tuple[str, ...]] = []
+    received: list[tuple[str, ...]] = []
 
     def broken(_: object) -> None:
         raise RuntimeError("boom")
 
     metrics.subscribe(broken)
-    metrics.subscribe(heard.append)
+    metrics.subscribe(received.append)
     metrics.of("a").queued_one(1.0)
     await asyncio.sleep(0)
-    assert heard == [("a",)]
+    assert received == [("a",)]
     assert "boom" in caplog.text
 
 
-def test_without_subscribers_nothing_is_noted_and_no_loop_is_needed(metrics: Metrics) -> None:
+def test_without_subscribers_no_changes_are_recorded(metrics: Metrics) -> None:
     run_one(metrics.of("a"))
     assert metrics.of("a").changed is None

@@ -1,4 +1,4 @@
-"""When schedules are due, and what becomes of occurrences that were missed: pure arithmetic."""
+"""When schedules are due, and what happens to missed occurrences. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from treadle.schedule import timing_of
 NOW = 1_700_000_000.0
 
 
-def walk(timing: Timing, at: float, count: int) -> list[float]:
+def occurrences(timing: Timing, at: float, count: int) -> list[float]:
+    """The occurrence at this instant, and those that follow it."""
     found = [at]
     while len(found) < count:
         following = timing.after(found[-1])
@@ -41,7 +42,7 @@ def utc(*instants: str) -> list[float]:
     return [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in instants]
 
 
-# -------------------------------------------------------------------------------------------- how to say when
+# ---------------------------------------------------------------------------------------------------- timings
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def utc(*instants: str) -> list[float]:
         {"every": 60, "tz": "Europe/Paris"},
     ],
 )
-def test_exactly_one_way_to_say_when(given: dict[str, Any]) -> None:
+def test_a_schedule_needs_exactly_one_timing(given: dict[str, Any]) -> None:
     with pytest.raises(ScheduleError):
         timing_of(**{"cron": None, "tz": None, "every": None, "next": None, **given})
 
@@ -79,12 +80,12 @@ def test_a_bad_expression_names_the_field(expression: str, tz: str | None, field
 
 
 @pytest.mark.parametrize("every", [0, -1, 1e-6, float("nan"), True, "60"])
-def test_a_bad_interval(every: Any) -> None:
+def test_a_bad_interval_is_refused(every: Any) -> None:
     with pytest.raises(InputError):
         timing_of(None, None, every, None)
 
 
-async def test_next_is_a_plain_function() -> None:
+async def test_next_must_be_a_sync_function() -> None:
     async def later(now: float) -> float:
         return now + 1
 
@@ -94,36 +95,36 @@ async def test_next_is_a_plain_function() -> None:
         timing_of(None, None, None, 60)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------------- in time
+# ------------------------------------------------------------------------------------------------ occurrences
 
 
 def test_daylight_saving_in_paris() -> None:
     """03:00 is 02:00 UTC in winter, 01:00 in summer. 02:30 is skipped in March, and comes once in October."""
     nightly = CronTiming("0 3 * * *", "Europe/Paris")
     (start,) = utc("2024-03-30T02:00")
-    assert walk(nightly, start, 3) == utc("2024-03-30T02:00", "2024-03-31T01:00", "2024-04-01T01:00")
+    assert occurrences(nightly, start, 3) == utc("2024-03-30T02:00", "2024-03-31T01:00", "2024-04-01T01:00")
     (start,) = utc("2024-10-26T01:00")
-    assert walk(nightly, start, 3) == utc("2024-10-26T01:00", "2024-10-27T02:00", "2024-10-28T02:00")
+    assert occurrences(nightly, start, 3) == utc("2024-10-26T01:00", "2024-10-27T02:00", "2024-10-28T02:00")
     skipped = CronTiming("30 2 * * *", "Europe/Paris")
     (start,) = utc("2024-03-30T01:30")
-    assert walk(skipped, start, 3) == utc("2024-03-30T01:30", "2024-03-31T01:00", "2024-04-01T00:30")
+    assert occurrences(skipped, start, 3) == utc("2024-03-30T01:30", "2024-03-31T01:00", "2024-04-01T00:30")
     (start,) = utc("2024-10-26T00:30")
-    assert walk(skipped, start, 3) == utc("2024-10-26T00:30", "2024-10-27T00:30", "2024-10-28T01:30")
+    assert occurrences(skipped, start, 3) == utc("2024-10-26T00:30", "2024-10-27T00:30", "2024-10-28T01:30")
 
 
 def test_daylight_saving_in_new_york() -> None:
     early = CronTiming("30 1 * * *", "America/New_York")
     (start,) = utc("2024-11-02T05:30")
-    assert walk(early, start, 3) == utc("2024-11-02T05:30", "2024-11-03T05:30", "2024-11-04T06:30")
+    assert occurrences(early, start, 3) == utc("2024-11-02T05:30", "2024-11-03T05:30", "2024-11-04T06:30")
     skipped = CronTiming("30 2 * * *", "America/New_York")
     (start,) = utc("2024-03-09T07:30")
-    assert walk(skipped, start, 3) == utc("2024-03-09T07:30", "2024-03-10T07:00", "2024-03-11T06:30")
+    assert occurrences(skipped, start, 3) == utc("2024-03-09T07:30", "2024-03-10T07:00", "2024-03-11T06:30")
 
 
 def test_leap_days() -> None:
     leap = CronTiming("0 0 29 2 *", "UTC")
     (start,) = utc("2024-02-29T00:00")
-    assert walk(leap, start, 3) == utc("2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00")
+    assert occurrences(leap, start, 3) == utc("2024-02-29T00:00", "2028-02-29T00:00", "2032-02-29T00:00")
 
 
 def test_every_is_anchored_to_its_first_time() -> None:
@@ -132,14 +133,14 @@ def test_every_is_anchored_to_its_first_time() -> None:
     assert timing.after(NOW + 60) == NOW + 120
 
 
-def test_next_is_asked_with_the_occurrence_before() -> None:
+def test_next_is_called_with_the_previous_occurrence() -> None:
     asked: list[float] = []
 
     def later(now: float) -> float:
         asked.append(now)
         return now + 10
 
-    assert walk(NextTiming(later), NOW, 3) == [NOW, NOW + 10, NOW + 20]
+    assert occurrences(NextTiming(later), NOW, 3) == [NOW, NOW + 10, NOW + 20]
     assert asked == [NOW, NOW + 10]
 
 
@@ -149,7 +150,7 @@ def test_next_may_answer_a_datetime_or_end_it() -> None:
 
 
 @pytest.mark.parametrize("answer", [NOW, NOW - 1, "soon", float("inf"), datetime(2030, 1, 1)])  # noqa: DTZ001
-def test_next_must_answer_a_later_instant(answer: Any) -> None:
+def test_next_must_return_a_later_instant(answer: Any) -> None:
     with pytest.raises(InputError):
         NextTiming(lambda now: answer).after(NOW)
 
@@ -161,8 +162,8 @@ def test_specs_tell_timings_apart() -> None:
     assert NextTiming(utc).spec() == {"next": f"{__name__}.utc"}  # type: ignore[arg-type]
 
 
-def test_a_function_of_a_script_is_the_same_one_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each of two processes would take the schedule of the other for another one, and replace it."""
+def test_a_function_has_the_same_spec_in_a_script_and_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each of two processes would replace the other's schedule."""
     main = ModuleType("__main__")
     main.__file__ = "/srv/app/billing.py"
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -196,8 +197,8 @@ def test_catching_up(timing: Timing) -> None:
 )
 @pytest.mark.parametrize("missed", [99, 100, 101, 150, 5000])
 @pytest.mark.parametrize("past", [0.0, 30.0])
-def test_all_is_capped(timing: Timing, missed: int, past: float) -> None:
-    """At most so many fire: the latest."""
+def test_catch_up_all_is_capped(timing: Timing, missed: int, past: float) -> None:
+    """The latest occurrences fire."""
     at: float | None = 1_700_000_040.0
     now = at + (missed - 1) * 60 + past  # type: ignore[operator]
     fired: list[float] = []

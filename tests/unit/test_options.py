@@ -20,7 +20,7 @@ from treadle.options import (
 )
 from treadle.retry import Retry
 
-NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001  refused, as it should be
+NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001  options must refuse it
 NAN, INF = float("nan"), float("inf")
 
 
@@ -29,7 +29,7 @@ def check(**options: Any) -> dict[str, Any]:
 
 
 class TestChecks:
-    def test_values_become_plain(self) -> None:
+    def test_values_become_plain_numbers_and_strings(self) -> None:
         noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
         assert check(
             delay=timedelta(minutes=1),
@@ -63,7 +63,7 @@ class TestChecks:
             "retry": Retry(attempts=2),
         }
 
-    def test_the_scopes_of_a_key(self) -> None:
+    def test_key_scopes_are_open_any_or_seconds(self) -> None:
         assert [check(key_scope=scope)["key_scope"] for scope in ("open", "any", 5)] == ["open", "any", 5.0]
 
     @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ class TestChecks:
             ("on_dead", "refund", "on_dead='refund' must be a Work or a work type"),
         ],
     )
-    def test_refused(self, name: str, value: Any, message: str) -> None:
+    def test_bad_values_are_refused_by_name(self, name: str, value: Any, message: str) -> None:
         with pytest.raises(InputError) as caught:
             check(**{name: value})
         assert message in str(caught.value)
         assert caught.value.parameters == (name,)
 
-    def test_at_least_over_fewer(self) -> None:
+    def test_at_least_more_than_the_dependencies_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"at_least\(3\) of 2 can never be met: ask for fewer"):
             check(after=["a", "b"], when=at_least(3))
 
-    def test_repeats_count_once(self) -> None:
+    def test_repeated_dependencies_count_once(self) -> None:
         assert check(after=["a", "b", "a"])["after"] == ("a", "b")
         with pytest.raises(ValueError, match=r"at_least\(2\) of 1"):
             check(after=["a", "a"], when=at_least(2))
@@ -120,13 +120,13 @@ class TestChecks:
     def test_one_id_needs_no_list(self) -> None:
         assert check(after="abc")["after"] == ("abc",)
 
-    def test_unknown_names_are_told_what_is_close(self) -> None:
+    def test_the_error_for_an_unknown_option_suggests_a_similar_one(self) -> None:
         with pytest.raises(TypeError, match=r"enqueue has no option 'dealy': did you mean 'delay'\?"):
             check(dealy=5)
         with pytest.raises(TypeError, match="enqueue has no option 'xyz': it takes after, deadline, delay"):
             check(xyz=5)
 
-    def test_each_place_has_its_own(self) -> None:
+    def test_each_method_has_its_own_options(self) -> None:
         with pytest.raises(TypeError, match=r"ctx\.queue has no option 'tx'"):
             check_options({"tx": object()}, "ctx.queue")
         with pytest.raises(
@@ -134,7 +134,7 @@ class TestChecks:
         ):
             check_options({"after": ["a"]}, ".next", NEXT_OPTIONS)
 
-    def test_of_types(self) -> None:
+    def test_options_of_types_are_checked(self) -> None:
         assert check_type_options({"timeout": 5, "lane": None}) == {"timeout": 5.0}
         with pytest.raises(TypeError, match="@work has no option 'delay'"):
             check_type_options({"delay": 5})
@@ -151,7 +151,7 @@ class TestChecks:
 
 
 class TestResolve:
-    def test_defaults(self) -> None:
+    def test_without_levels_the_defaults_hold(self) -> None:
         assert resolve() is DEFAULTS
         assert resolve({}, None, {}) is DEFAULTS
         assert Resolved() == DEFAULTS
@@ -162,7 +162,7 @@ class TestResolve:
             resolved = resolve(*levels[:strongest])
             assert (resolved.priority, resolved.queue) == (strongest, f"q{strongest}")
 
-    def test_levels_fill_each_other_in(self) -> None:
+    def test_levels_are_merged(self) -> None:
         resolved = resolve({"priority": 1}, {"lane": "a"}, {"queue": "b"}, {"key": "k"})
         assert (resolved.priority, resolved.lane, resolved.queue, resolved.key) == (1, "a", "b", "k")
 
@@ -175,11 +175,11 @@ class TestResolve:
         resolved = resolve({"delay": 5.0, "run_at": 100.0})
         assert (resolved.run_at, resolved.delay) == (100.0, 0.0)
 
-    def test_delay_beats_a_weaker_run_at(self) -> None:
+    def test_delay_wins_over_a_weaker_run_at(self) -> None:
         resolved = resolve({"run_at": 100.0}, {"delay": 5.0})
         assert (resolved.run_at, resolved.delay) == (None, 5.0)
 
-    def test_run_at_beats_a_weaker_delay(self) -> None:
+    def test_run_at_wins_over_a_weaker_delay(self) -> None:
         resolved = resolve({"delay": 5.0}, {"run_at": 100.0})
         assert (resolved.run_at, resolved.delay) == (100.0, 0.0)
 
@@ -187,24 +187,24 @@ class TestResolve:
         resolved = resolve({"expires_in": 5.0, "deadline": 100.0})
         assert (resolved.deadline, resolved.expires_in) == (100.0, None)
 
-    def test_expires_in_beats_a_weaker_deadline(self) -> None:
+    def test_expires_in_wins_over_a_weaker_deadline(self) -> None:
         resolved = resolve({"deadline": 100.0}, {"expires_in": 5.0})
         assert (resolved.deadline, resolved.expires_in) == (None, 5.0)
 
-    def test_zero_is_a_time(self) -> None:
+    def test_zero_is_a_value_of_delay_and_expires_in(self) -> None:
         resolved = resolve({"delay": 5.0, "expires_in": 5.0}, {"delay": 0.0, "expires_in": 0.0})
         assert (resolved.delay, resolved.expires_in) == (0.0, 0.0)
 
-    def test_timing_and_end_do_not_disturb_each_other(self) -> None:
+    def test_delay_and_expires_in_are_independent(self) -> None:
         resolved = resolve({"expires_in": 60.0}, {"delay": 5.0})
         assert (resolved.expires_in, resolved.delay) == (60.0, 5.0)
 
-    def test_none_takes_away_what_may_be_absent(self) -> None:
+    def test_none_removes_timeout_and_expires_in(self) -> None:
         type_ = {"timeout": 5.0, "expires_in": 60.0}
         resolved = resolve(type_, {"timeout": None, "expires_in": None})
         assert (resolved.timeout, resolved.expires_in) == (None, None)
 
-    def test_none_says_nothing_elsewhere(self) -> None:
+    def test_none_keeps_the_weaker_value_of_other_options(self) -> None:
         base = resolve({"priority": 3, "queue": "q", "lane": "l", "skip_queue": True})
         nothing = {"priority": None, "queue": None, "lane": None, "skip_queue": None, "retry": None}
         assert resolve(nothing, base=base) == base

@@ -1,4 +1,4 @@
-"""Plans: what a returned Result comes to."""
+"""Plans: what a returned Result means for the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TestValues:
     def test_a_falsy_value_is_a_value(self, falsy: Any) -> None:
         assert values(plan(falsy, "self")) == [falsy]
 
-    def test_none_is_void(self) -> None:
+    def test_none_is_the_same_as_void(self) -> None:
         for returned in (None, make_context().void()):
             planned = plan(returned, "self")
             assert (planned.value, planned.contributions, planned.children) == (None, (), ())
@@ -45,7 +45,7 @@ class TestValues:
         assert planned.value is None
         assert [(x.value, x.final) for x in planned.contributions] == [("done", True)]
 
-    def test_a_value_with_links_is_still_the_value(self) -> None:
+    def test_a_value_with_next_works_is_still_the_value(self) -> None:
         planned = plan(make_context().result(5).next(a), "self")
         assert (planned.value, values(planned)) == (5, [5])
 
@@ -56,43 +56,43 @@ class TestValues:
 
 
 class TestFold:
-    def test_the_last_one_stands(self) -> None:
+    def test_the_last_contribution_wins(self) -> None:
         ctx = make_context()
         contributions = plan(ctx.queue(ctx.result(1), ctx.result(2)), "self").contributions
         assert not needs_old(contributions)
         assert fold(contributions, 9) == (2, False)
 
-    def test_append_sees_the_old_value(self) -> None:
+    def test_append_gets_the_old_value(self) -> None:
         ctx = make_context()
         contributions = plan(ctx.result(4, append=lambda old: (old or 0) + 4), "self").contributions
         assert needs_old(contributions)
         assert fold(contributions, None) == (4, False)
         assert fold(contributions, 6) == (10, False)
 
-    def test_append_after_a_value_folds_from_it(self) -> None:
+    def test_append_after_a_value_starts_from_it(self) -> None:
         ctx = make_context()
         root = ctx.queue(ctx.result(1), ctx.result(2, append=lambda old: (old or 0) + 2))
         contributions = plan(root, "self").contributions
         assert not needs_old(contributions)
         assert fold(contributions, 100) == (3, False)
 
-    def test_final_folds_then_locks(self) -> None:
+    def test_final_appends_and_then_locks(self) -> None:
         ctx = make_context()
         root = ctx.queue(ctx.result(1, final=True, append=lambda old: (old or 0) + 1), ctx.result(7))
         assert fold(plan(root, "self").contributions, 5) == (6, True)
 
-    def test_no_contributions(self) -> None:
+    def test_without_contributions_the_value_stays(self) -> None:
         assert not needs_old(())
         assert fold((), 5) == (5, False)
 
 
-class TestGates:
-    def test_children_are_free(self) -> None:
+class TestDependencies:
+    def test_children_wait_for_nothing(self) -> None:
         planned = plan(make_context().queue(b, [a]), "self")
         assert waits(planned) == {"b": ((), "all_success"), "a": ((), "all_success")}
         assert [child.work.id for child in planned.children] == ["b", "a"], "in the order written"
 
-    def test_a_link_waits_for_the_link_before(self) -> None:
+    def test_next_works_wait_for_the_works_before_them(self) -> None:
         planned = plan(make_context().queue(a, b).next(c, when="all_done").next(d, e), "self")
         assert waits(planned) == {
             "a": ((), "all_success"),
@@ -102,7 +102,7 @@ class TestGates:
             "e": (("c",), "all_success"),
         }
 
-    def test_nested_results_and_their_links_belong_to_the_cohort(self) -> None:
+    def test_nested_results_and_their_next_works_belong_to_the_cohort(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a, ctx.queue(b).next(c)).next(d, when=at_least(2)), "self")
         assert waits(planned) == {
@@ -124,22 +124,22 @@ class TestGates:
         assert waits(plan(ctx.queue().next(a), "self")) == {"a": ((), "all_success")}
         assert waits(plan(ctx.queue([]).next(a, when=at_least(1)), "self")) == {"a": ((), "all_success")}
 
-    def test_an_empty_link_is_seen_through(self) -> None:
+    def test_an_empty_next_is_skipped(self) -> None:
         planned = plan(make_context().queue(a).next([]).next(b, when="all_done"), "self")
         assert waits(planned)["b"] == (("a",), "all_done")
 
-    def test_a_nested_queue_stands_behind_its_link(self) -> None:
+    def test_a_nested_queue_waits_for_the_works_before_it(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a).next(ctx.queue(b).next(c), when="all_done"), "self")
         assert waits(planned)["b"] == (("a",), "all_done")
         assert waits(planned)["c"] == (("b",), "all_success")
 
-    def test_an_empty_nested_queue_does_not_open_the_gate(self) -> None:
+    def test_an_empty_nested_queue_does_not_release_its_next_works(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a).next(ctx.queue().next(b), when="all_done"), "self")
         assert waits(planned)["b"] == (("a",), "all_done")
 
-    def test_links_of_nested_values_wait_for_this_item(self) -> None:
+    def test_next_works_of_nested_values_wait_for_this_item(self) -> None:
         ctx = make_context()
         planned = plan(ctx.queue(a, ctx.result(1).next(b)).next(c), "self")
         assert waits(planned)["b"] == (("self",), "all_success")
@@ -147,24 +147,24 @@ class TestGates:
 
 
 class TestOptions:
-    def test_they_apply_to_the_works_named_there(self) -> None:
+    def test_options_apply_only_to_the_works_of_their_call(self) -> None:
         ctx = make_context()
         root = ctx.queue(a, ctx.queue(b, priority=2), priority=1).next(c, priority=3)
         options = {child.work.id: child.options["priority"] for child in plan(root, "self").children}
         assert options == {"a": 1, "b": 2, "c": 3}
 
-    def test_after_on_the_queue_is_the_gate(self) -> None:
+    def test_after_of_a_queue_gives_the_dependencies(self) -> None:
         planned = plan(make_context().queue(a, after=[b, "x"], when="all_done"), "self")
         assert waits(planned) == {"a": (("b", "x"), "all_done")}
 
-    def test_the_gate_is_among_the_options(self) -> None:
+    def test_dependencies_are_among_the_options(self) -> None:
         planned = plan(make_context().queue(a).next(b, delay=5), "self")
         assert planned.children[1].options == {"delay": 5.0, "after": ("a",), "when": "all_success"}
 
 
 class TestBadTrees:
     @pytest.mark.parametrize("where", ["same call", "nested", "link"])
-    def test_one_work_in_two_places(self, where: str) -> None:
+    def test_one_work_in_two_places_is_refused(self, where: str) -> None:
         ctx = make_context()
         root = {
             "same call": lambda: ctx.queue(a, a),
@@ -174,13 +174,13 @@ class TestBadTrees:
         with pytest.raises(DuplicateIdError, match="'a' was already submitted"):
             plan(root, "self")
 
-    def test_one_result_in_two_places(self) -> None:
+    def test_one_result_in_two_places_is_refused(self) -> None:
         ctx = make_context()
         shared = ctx.queue(a)
         with pytest.raises(DuplicateIdError):
             plan(ctx.queue(shared, shared), "self")
 
-    def test_deeper_than_python_recurses(self) -> None:
+    def test_results_may_nest_deeper_than_the_recursion_limit(self) -> None:
         ctx = make_context()
         root = ctx.queue(a)
         for n in range(3000):
@@ -190,28 +190,28 @@ class TestBadTrees:
 
 
 class TestUnreturned:
-    def test_all_that_is_part_of_the_root_was_returned(self) -> None:
+    def test_every_part_of_the_returned_result_counts_as_returned(self) -> None:
         ctx = make_context()
         nested, linked = ctx.queue(b), ctx.queue(c)
         root = ctx.queue(a, [nested]).next(linked).next(d)
         assert unreturned(ctx._created, root) == []
 
-    def test_chaining_and_returning_the_original_is_returning_it(self) -> None:
+    def test_returning_the_result_before_next_returns_the_next_works(self) -> None:
         ctx = make_context()
         root = ctx.queue(a)
         root.next(b)
         assert unreturned(ctx._created, root) == []
         assert waits(plan(root, "self"))["b"] == (("a",), "all_success")
 
-    def test_the_one_that_was_forgotten(self) -> None:
+    def test_a_result_that_was_not_returned_is_found(self) -> None:
         ctx = make_context()
         forgotten, root = ctx.queue(a), ctx.queue(b)
         assert unreturned(ctx._created, root) == [forgotten]
 
-    def test_a_plain_value_returns_none_of_them(self) -> None:
+    def test_a_plain_value_returns_no_result(self) -> None:
         ctx = make_context()
         forgotten = ctx.queue(a)
         assert unreturned(ctx._created, 5) == [forgotten]
 
-    def test_nothing_made_nothing_lost(self) -> None:
+    def test_without_results_nothing_is_unreturned(self) -> None:
         assert unreturned([], 5) == []

@@ -1,4 +1,4 @@
-"""The process pool: calls that come back, calls that are killed, children that die, and no unknown_leases."""
+"""The process pool: results, kills, children that die, and no process left behind."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ async def pool() -> AsyncIterator[ProcessPool]:
     await pool.close()
 
 
-class Sign:
-    """A named pipe in which a handler says, by its pid, that it has begun."""
+class Started:
+    """A named pipe. The handler writes its pid to it when it starts."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -53,7 +53,7 @@ def gone(pid: int, within: float = 5.0) -> bool:
 # ------------------------------------------------------------------------------------------- calls, answers
 
 
-async def test_a_call_runs_elsewhere_and_comes_back(pool: ProcessPool) -> None:
+async def test_a_call_runs_in_another_process(pool: ProcessPool) -> None:
     assert await pool.run(handlers.add, (1,), {"b": 2}, name="math.add") == 3
     assert await pool.run(handlers.pid) != os.getpid()
 
@@ -66,11 +66,11 @@ async def test_children_start_when_needed_and_are_kept(pool: ProcessPool) -> Non
     assert len(set(pids)) <= 2
 
 
-async def test_large_values_pass(pool: ProcessPool) -> None:
+async def test_large_values_can_be_sent(pool: ProcessPool) -> None:
     assert len(await pool.run(handlers.length, (b"x" * 3_000_000,))) == 6_000_000
 
 
-async def test_a_decorated_function_is_found_behind_its_name(pool: ProcessPool) -> None:
+async def test_a_decorated_function_can_be_called(pool: ProcessPool) -> None:
     assert await pool.run(handlers.original, (4,)) == 40
 
 
@@ -86,31 +86,31 @@ async def test_directives_come_back_as_they_are(pool: ProcessPool) -> None:
     assert isinstance(caught.value.cause, KeyError)
 
 
-async def test_an_exception_that_cannot_travel_comes_back_in_words(pool: ProcessPool) -> None:
+async def test_an_exception_that_cannot_be_pickled_comes_back_as_remote_error(pool: ProcessPool) -> None:
     with pytest.raises(RemoteError) as caught:
         await pool.run(handlers.fail_unpicklably)
     assert (caught.value.error_type, caught.value.error) == ("tests.unit.process_handlers.Picky", "code 7")
     assert "in fail_unpicklably" in "".join(traceback.format_exception(caught.value))
 
 
-async def test_leaving_is_a_failure_of_the_call_not_the_end_of_the_loop(pool: ProcessPool) -> None:
+async def test_sys_exit_fails_the_call_and_keeps_the_child(pool: ProcessPool) -> None:
     with pytest.raises(RemoteError, match="SystemExit: 3"):
         await pool.run(handlers.leave)
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
-async def test_a_result_that_cannot_travel_says_so(pool: ProcessPool) -> None:
+async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
     with pytest.raises(EncodeError, match="the result, a lock, cannot be sent back"):
         await pool.run(handlers.give_unpicklable)
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
-async def test_an_argument_that_cannot_travel_says_so(pool: ProcessPool) -> None:
+async def test_an_argument_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
     with pytest.raises(EncodeError, match=r"an argument of math\.add cannot be sent"):
         await pool.run(handlers.add, (lambda: 1,), name="math.add")
 
 
-async def test_only_what_has_a_name_can_be_sent(pool: ProcessPool) -> None:
+async def test_only_functions_of_a_module_can_be_called(pool: ProcessPool) -> None:
     def local() -> None: ...
 
     for function in (local, lambda: 1, handlers.renamed):
@@ -119,16 +119,16 @@ async def test_only_what_has_a_name_can_be_sent(pool: ProcessPool) -> None:
     assert active_children() == []
 
 
-async def test_signals_for_the_group_are_left_to_the_parent(pool: ProcessPool) -> None:
+async def test_children_ignore_sigint_and_sigterm(pool: ProcessPool) -> None:
     assert await pool.run(handlers.interrupt_and_go_on) == "still here"
     assert await pool.run(handlers.signals_of_a_program) == "False False\n"
 
 
-async def test_a_handler_may_have_processes_of_its_own(pool: ProcessPool) -> None:
+async def test_a_handler_may_start_processes(pool: ProcessPool) -> None:
     assert await pool.run(handlers.in_a_process_of_its_own, (4,)) == 5
 
 
-async def test_forkserver_works_too() -> None:
+async def test_forkserver_works() -> None:
     pool = ProcessPool(1, context="forkserver")
     try:
         assert await pool.run(handlers.add, (1, 2)) == 3
@@ -150,12 +150,12 @@ def test_fork_is_refused() -> None:
     ("function", "exitcode", "signal_name"),
     [(handlers.segfault, -signal.SIGSEGV, "SIGSEGV"), (handlers.exit_hard, 9, None)],
 )
-async def test_a_child_that_dies_fails_its_own_call_only(
+async def test_a_child_that_dies_fails_only_its_own_call(
     pool: ProcessPool, tmp_path: Path, function: object, exitcode: int, signal_name: str | None
 ) -> None:
-    sign = Sign(tmp_path / "pid")
-    other = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
-    running = await sign.pid()
+    started = Started(tmp_path / "pid")
+    other = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
+    running = await started.pid()
     with pytest.raises(ProcessDied) as caught:
         await pool.run(function, name="media.resize")  # type: ignore[arg-type]
     assert (caught.value.exitcode, caught.value.signal) == (exitcode, signal_name)
@@ -171,19 +171,19 @@ async def test_a_child_that_dies_fails_its_own_call_only(
 async def test_a_timeout_kills_the_child_within_a_second(
     pool: ProcessPool, tmp_path: Path, function: object
 ) -> None:
-    sign = Sign(tmp_path / "pid")
-    call = asyncio.ensure_future(pool.run(function, (sign.path,)))  # type: ignore[arg-type]
-    pid = await sign.pid()
+    started = Started(tmp_path / "pid")
+    call = asyncio.ensure_future(pool.run(function, (started.path,)))  # type: ignore[arg-type]
+    pid = await started.pid()
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(call, 0.01)
     assert time.monotonic() - begun < 1.0
-    assert not psutil.pid_exists(pid), "dead and buried when the call ends"
+    assert not psutil.pid_exists(pid), "the child must be gone when the call ends"
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
-async def test_a_child_that_starts_up_survives_the_call_that_would_not_wait() -> None:
-    """Else a timeout shorter than the start of a process could never be met."""
+async def test_a_child_that_is_starting_survives_a_timeout() -> None:
+    """Otherwise a timeout shorter than the start of a process could never be met."""
     pool = ProcessPool(1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(pool.run(handlers.exit_hard), 0.001)
@@ -193,7 +193,7 @@ async def test_a_child_that_starts_up_survives_the_call_that_would_not_wait() ->
     await pool.close()
 
 
-async def test_a_pool_closed_while_its_child_starts_leaves_nothing() -> None:
+async def test_a_pool_closed_while_its_child_starts_leaves_no_process() -> None:
     pool = ProcessPool(1)
     call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
     await asyncio.sleep(0)
@@ -203,32 +203,32 @@ async def test_a_pool_closed_while_its_child_starts_leaves_nothing() -> None:
     assert active_children() == []
 
 
-async def test_it_knows_how_much_room_it_has(pool: ProcessPool, tmp_path: Path) -> None:
+async def test_room_counts_the_free_children(pool: ProcessPool, tmp_path: Path) -> None:
     assert pool.room() == 2
     await pool.ready()
     assert pool.room() == 2
-    sign = Sign(tmp_path / "pid")
-    call = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
-    await sign.pid()
+    started = Started(tmp_path / "pid")
+    call = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
+    await started.pid()
     assert pool.room() == 1
     call.cancel()
     await asyncio.wait([call])
     assert pool.room() == 2
 
 
-async def test_an_idle_child_that_died_is_replaced_unseen(pool: ProcessPool) -> None:
+async def test_an_idle_child_that_died_is_replaced(pool: ProcessPool) -> None:
     pid = await pool.run(handlers.pid)
     os.kill(pid, signal.SIGKILL)
-    # Until it is really dead; it stays to be buried by the pool.
+    # Wait until it is dead. The pool collects its exit status.
     await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert await pool.run(handlers.pid) != pid
 
 
-async def test_calls_wait_in_line_and_a_cancelled_one_gives_its_turn_on(tmp_path: Path) -> None:
+async def test_waiting_calls_run_in_order_and_cancelled_ones_are_skipped(tmp_path: Path) -> None:
     pool = ProcessPool(1)
-    sign = Sign(tmp_path / "pid")
-    first = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
-    await sign.pid()
+    started = Started(tmp_path / "pid")
+    first = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
+    await started.pid()
     second, third = (asyncio.ensure_future(pool.run(handlers.add, (n,))) for n in (2, 3))
     await asyncio.sleep(0)
     first.cancel()
@@ -243,9 +243,9 @@ async def test_calls_wait_in_line_and_a_cancelled_one_gives_its_turn_on(tmp_path
 
 async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
     pool = ProcessPool(2)
-    sign = Sign(tmp_path / "pid")
-    busy = asyncio.ensure_future(pool.run(handlers.hang, (sign.path,)))
-    await sign.pid()
+    started = Started(tmp_path / "pid")
+    busy = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
+    await started.pid()
     await pool.run(handlers.pid)
     await pool.close()
     assert active_children() == []
@@ -268,26 +268,26 @@ async def main():
     await asyncio.gather(*calls)
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner may ignore it
     asyncio.run(main())
 """
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-async def test_no_orphans_when_the_parent_dies(tmp_path: Path, ending: signal.Signals) -> None:
+async def test_children_end_when_the_parent_dies(tmp_path: Path, ending: signal.Signals) -> None:
     function = "hold_the_interpreter" if sys.platform == "linux" else "hang"
     script = tmp_path / "parent.py"
     script.write_text(SCRIPT.format(function=function))
-    signs = [Sign(tmp_path / "a"), Sign(tmp_path / "b")]
+    starts = [Started(tmp_path / "a"), Started(tmp_path / "b")]
     parent = await asyncio.create_subprocess_exec(
         sys.executable,
         script,
-        *(sign.path for sign in signs),
+        *(started.path for started in starts),
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stderr=subprocess.DEVNULL,
     )
     try:
-        pids = [await sign.pid() for sign in signs]
+        pids = [await started.pid() for started in starts]
         children = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
         assert set(pids) <= set(children)
         parent.send_signal(ending)

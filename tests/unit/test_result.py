@@ -1,4 +1,4 @@
-"""Results: what may be written, and what is refused where it is written."""
+"""Results: what a handler may write, and what is refused at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.errors import InputError
 a, b, c = make_work("a"), make_work("b"), make_work("c")
 
 
-def test_the_three_kinds() -> None:
+def test_a_result_is_a_value_a_queue_or_void() -> None:
     ctx = make_context()
     value, queue, void = ctx.result(5, final=True), ctx.queue(a, [b, (c,)], delay=2), ctx.void()
     assert (value.kind, value.value, value.final, value.append) == ("value", 5, True, None)
@@ -37,7 +37,7 @@ def test_two_results_are_never_equal() -> None:
     assert ctx.void() != ctx.void()
 
 
-def test_repr_reads_as_it_was_written() -> None:
+def test_repr_reads_like_the_code() -> None:
     ctx = make_context()
     assert repr(ctx.result(5)) == "ctx.result(5)"
     assert repr(ctx.void()) == "ctx.void()"
@@ -62,7 +62,7 @@ def test_queue_takes_works(item: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_type_that_was_not_called() -> None:
+def test_a_type_that_was_not_called_is_refused() -> None:
     @work(name="math.add")
     def add(a: int, b: int) -> int:
         return a + b
@@ -72,7 +72,7 @@ def test_a_type_that_was_not_called() -> None:
     assert "not the work type 'math.add' itself: call it, as in add(...)" in str(caught.value)
 
 
-def test_bad_options_are_refused_where_they_are_written() -> None:
+def test_bad_options_are_refused_at_once() -> None:
     ctx = make_context()
     with pytest.raises(InputError, match="delay=nan must be finite"):
         ctx.queue(a, delay=float("nan"))
@@ -97,7 +97,7 @@ def test_next_refuses_a_condition_that_can_never_be_met() -> None:
         ctx.queue(a).next(b, when="some")  # type: ignore[call-overload]
 
 
-def test_the_condition_counts_nested_results_and_their_links() -> None:
+def test_the_condition_counts_nested_results_and_their_next_works() -> None:
     ctx = make_context()
     ctx.queue(a, ctx.queue(b).next(c)).next(make_work("d"), when=at_least(3))
 

@@ -14,7 +14,7 @@ from treadle.retry import Retry, merge_retry, retry_call, written_fields
 from treadle.testing import ManualClock
 
 
-def test_the_defaults() -> None:
+def test_the_default_policy() -> None:
     retry = Retry()
     assert (retry.attempts, retry.base, retry.factor) == (3, 1.0, 2.0)
     assert (retry.max, retry.jitter, retry.backoff) == (30.0, 0.5, None)
@@ -41,11 +41,11 @@ def test_the_defaults() -> None:
         (Retry(backoff=lambda n: timedelta(minutes=n)), 2, 1.0, 120),
     ],
 )
-def test_delay(retry: Retry, n: int, draw: float, expected: float) -> None:
+def test_delay_follows_the_policy(retry: Retry, n: int, draw: float, expected: float) -> None:
     assert retry.delay(n, random=lambda: draw) == expected
 
 
-def test_delay_takes_a_random_of_ones_own() -> None:
+def test_delay_takes_a_random_source() -> None:
     assert Retry().delay(1, random.Random(4)) == 1 - 0.5 * random.Random(4).random()
     assert 0.5 <= Retry().delay(1) <= 1.0
 
@@ -55,7 +55,7 @@ def test_retries_count_from_one() -> None:
         Retry().delay(0)
 
 
-def test_a_curve_that_gives_nonsense_is_refused() -> None:
+def test_a_bad_value_of_a_backoff_function_is_refused() -> None:
     with pytest.raises(InputError, match="backoff"):
         Retry(backoff=lambda n: -n).delay(1)
 
@@ -64,7 +64,7 @@ def test_a_curve_that_gives_nonsense_is_refused() -> None:
     ("attempts", "attempt", "exhausted"),
     [(3, 2, False), (3, 3, True), (3, 4, True), (1, 1, True), (None, 10**9, False)],
 )
-def test_exhausted(attempts: int | None, attempt: int, exhausted: bool) -> None:
+def test_exhausted_after_the_last_attempt(attempts: int | None, attempt: int, exhausted: bool) -> None:
     assert Retry(attempts=attempts).exhausted(attempt) is exhausted
 
 
@@ -102,7 +102,7 @@ def test_a_bad_field_is_refused_by_name(name: str, bad: Any) -> None:
     assert caught.value.parameters == (name,)
 
 
-def test_an_override_changes_only_what_it_wrote() -> None:
+def test_an_override_changes_only_its_own_fields() -> None:
     type_policy = Retry(attempts=10, base=5, max=60)
     merged = merge_retry(type_policy, Retry(attempts=2))
     assert (merged.attempts, merged.base, merged.max) == (2, 5.0, 60.0)
@@ -128,7 +128,7 @@ def test_merges_stack() -> None:
     assert Retry(**written_fields(merged)) == merged  # type: ignore[arg-type]
 
 
-def test_what_was_not_written_shows_as_unset() -> None:
+def test_fields_that_were_not_given_show_as_unset() -> None:
     assert "attempts: 'int | _Unset | None' = UNSET" in str(inspect.signature(Retry))
 
 
@@ -147,7 +147,7 @@ def test_a_policy_is_frozen_and_pickles() -> None:
 
 
 class Flaky:
-    """Fails with the errors given, then succeeds."""
+    """Fails with the given errors, then succeeds."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -161,7 +161,7 @@ class Flaky:
 
 
 class RecordingClock(ManualClock):
-    """Time passes by itself; the sleeps asked for are kept."""
+    """A clock whose sleeps return at once. It records them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ async def test_the_last_error_is_raised_when_the_attempts_are_spent() -> None:
     assert (flaky.calls, len(clock.slept)) == (2, 1)
 
 
-async def test_jitter_comes_from_the_random_given() -> None:
+async def test_jitter_comes_from_the_given_random_source() -> None:
     clock = RecordingClock()
     await retry_call(Flaky(OSError()), Retry(jitter=0.5), clock=clock, random=lambda: 1.0)
     assert clock.slept == [0.5]
@@ -209,7 +209,7 @@ async def test_an_abort_without_an_exception_is_raised_itself() -> None:
         await retry_call(Flaky(Abort("no such user")), clock=RecordingClock())
 
 
-async def test_on_may_stop() -> None:
+async def test_on_may_stop_the_retries() -> None:
     flaky = Flaky(OSError("1"), OSError("2"))
     with pytest.raises(OSError, match="2"):
         await retry_call(flaky, on=lambda error: str(error) != "2", clock=RecordingClock())
@@ -219,7 +219,7 @@ async def test_on_may_stop() -> None:
 @pytest.mark.parametrize(
     ("answer", "slept"), [(None, 1.0), (True, 1.0), (0, 1.0), (0.2, 1.0), (7, 7.0), ("yes", 1.0)]
 )
-async def test_on_may_ask_for_a_least_wait(answer: object, slept: float) -> None:
+async def test_on_may_set_a_minimum_delay(answer: object, slept: float) -> None:
     clock = RecordingClock()
     await retry_call(Flaky(OSError()), Retry(jitter=0), on=lambda _: answer, clock=clock)
     assert clock.slept == [slept]
@@ -235,7 +235,7 @@ async def test_on_may_be_async() -> None:
     assert clock.slept == [9.0]
 
 
-async def test_a_wait_that_is_not_one_is_refused() -> None:
+async def test_a_bad_delay_of_on_is_refused() -> None:
     with pytest.raises(InputError, match="negative"):
         await retry_call(Flaky(OSError()), on=lambda _: -1, clock=RecordingClock())
 
@@ -247,7 +247,7 @@ async def test_cancellation_is_not_retried() -> None:
     assert flaky.calls == 1
 
 
-async def test_the_wait_is_on_the_clock_given() -> None:
+async def test_delays_use_the_given_clock() -> None:
     clock = ManualClock()
     call = asyncio.create_task(retry_call(Flaky(OSError()), Retry(jitter=0), clock=clock))
     await clock.wait_for_sleepers()

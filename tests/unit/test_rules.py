@@ -56,7 +56,7 @@ EPOCH = 1_700_000_000.0
 
 
 class Limits:
-    """The states of some limits, kept between requests as a store does."""
+    """The states of some limits, kept between requests as a store keeps them."""
 
     def __init__(self, *limits: Limit) -> None:
         self.limits = limits
@@ -73,7 +73,7 @@ def test_an_absolute_instant_wins_over_a_relative_one() -> None:
     assert due_at(Item(id="a", type="t", input=b"", delay=5, run_at=7.0), 100.0) == 7.0
 
 
-def test_losses_in_a_row_wait_longer_and_longer() -> None:
+def test_the_delay_grows_with_losses_in_a_row() -> None:
     assert [loss_delay(n) for n in range(10)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert loss_delay(100_000) == 60
 
@@ -90,7 +90,7 @@ def test_a_retry_counts_the_attempt_and_goes_to_the_end() -> None:
     assert found == WaitingAgain("scheduled", 105.0, 2, 0, False, None)
 
 
-def test_a_deferral_gives_the_attempt_back() -> None:
+def test_a_deferral_does_not_count_the_attempt() -> None:
     found = put_back(settled("defer"), 100.0, attempt=2, due=90.0, deadline=101.0)
     assert found == WaitingAgain("ready", 100.0, 1, 0, False, None)
 
@@ -102,7 +102,7 @@ def test_a_release_keeps_its_place_and_its_due_time() -> None:
     assert later == WaitingAgain("scheduled", 120.0, 0, 0, True, None)
 
 
-def test_what_is_put_back_after_its_deadline_is_doomed() -> None:
+def test_an_item_returned_after_its_deadline_is_doomed() -> None:
     found = put_back(settled("retry", delay=5), 100.0, attempt=1, due=90.0, deadline=100.0)
     assert (found.status, found.verdict) == ("scheduled", "expired")
 
@@ -116,12 +116,12 @@ def test_a_lost_item_is_ready_at_once_then_backs_off_then_is_doomed() -> None:
     assert last == WaitingAgain("ready", 90.0, 3, 3, True, "lease_lost")
 
 
-def test_an_operator_starts_the_count_of_redrives_anew() -> None:
+def test_a_requeue_by_an_operator_resets_the_count_of_redrives() -> None:
     assert redrive(3, None, 10.0) == (0, 0.0)
     assert redrive(3, 5, 10.0) == (4, 80.0)
 
 
-def test_which_failures_are_recorded() -> None:
+def test_retries_and_deaths_record_their_failure() -> None:
     failure = ErrorInfo("E", "boom", "")
     lease = Lease("a", "t", 1, "x", b"", 1, "a")
     recorded = {
@@ -146,13 +146,13 @@ def test_which_failures_are_recorded() -> None:
         ((), "cancelled", True, "cancelled"),
     ],
 )
-def test_why_a_token_is_worth_nothing(
+def test_a_stale_token_has_a_reason(
     settled: tuple[int, ...], ended: Status | None, by_operator: bool, expected: str | None
 ) -> None:
     assert loss_of(7, settled, ended, by_operator=by_operator) == expected
 
 
-def test_a_fold_moves_and_a_final_value_stays() -> None:
+def test_an_append_changes_the_value_unless_it_is_final() -> None:
     plain, fold = Contribution(), Contribution(b"v", final=True, version=2)
     assert contribution_state(fold, 2, final=False, refused=False) == "applies"
     assert contribution_state(fold, 3, final=True, refused=False) == "moved"
@@ -178,7 +178,7 @@ def planned(
     return plan_submission(items, 100.0, lambda key: holder, lambda ref: ref[1] in stored)
 
 
-def test_a_key_answers_and_the_dependents_are_renamed() -> None:
+def test_dependents_of_a_known_key_wait_for_the_existing_item() -> None:
     plan = planned(item("a", key="k"), item("b", "a", "c"), holds="old")
     assert isinstance(plan, SubmitPlan)
     assert plan.answers == [(("t", "old"), True), (("t", "b"), False)]
@@ -186,7 +186,7 @@ def test_a_key_answers_and_the_dependents_are_renamed() -> None:
     assert [(new.id, new.after) for new in plan.new.values()] == [("b", ("old", "c"))]
 
 
-def test_the_first_of_a_submission_with_a_key_answers_for_the_others() -> None:
+def test_the_first_item_with_a_key_in_a_submission_answers_for_the_others() -> None:
     plan = planned(item("a", key="k"), item("b", key="k"), item("c", "b"))
     assert isinstance(plan, SubmitPlan)
     assert plan.answers == [(("t", "a"), False), (("t", "a"), True), (("t", "c"), False)]
@@ -199,7 +199,7 @@ def test_ids_that_are_stored_or_come_twice_are_refused() -> None:
     assert found == Rejected("duplicate_id", ("a", "b"))
 
 
-def test_the_tenant_of_a_plan_can_be_given() -> None:
+def test_a_submit_plan_can_have_a_tenant() -> None:
     plan = plan_submission([item("a")], 100.0, lambda key: None, lambda ref: False, tenant="u")
     assert isinstance(plan, SubmitPlan)
     assert list(plan.new) == [("u", "a")]
@@ -211,7 +211,7 @@ def test_a_child_gets_its_tenant_and_parent() -> None:
     assert as_child(child, "u", "other") is child
 
 
-def test_a_name_that_stands_twice_counts_twice() -> None:
+def test_a_dependency_named_twice_counts_twice() -> None:
     found = count_dependencies(item("a", "b", "b", "c"), {"c": "success"}.get)  # type: ignore[arg-type]
     assert (found.met, found.open, found.pending, found.state) == (1, 2, {"b": 2}, "waiting")
     assert found.count("b", "success", "success")
@@ -219,14 +219,14 @@ def test_a_name_that_stands_twice_counts_twice() -> None:
     assert not found.count("b", "success", "success")
 
 
-def test_a_prerequisite_that_fails_dooms() -> None:
+def test_a_dead_dependency_dooms_the_item() -> None:
     found = Dependencies(1)
     found.pending, found.open = {"b": 1}, 1
     assert found.count("b", "success", "dead")
     assert found.state == "doomed"
 
 
-def test_a_cycle_leads_through_new_and_stored_items() -> None:
+def test_a_cycle_may_contain_new_and_stored_items() -> None:
     new = {("t", "a"): item("a", "b")}
     waits = {("t", "b"): [("t", "a")]}
 
@@ -257,11 +257,11 @@ def test_a_cycle_is_found_from_outside_of_it() -> None:
     assert find_cycle(["c"], lambda node: waits[node]) is None
 
 
-def test_a_long_chain_is_no_cycle() -> None:
+def test_a_long_chain_is_not_a_cycle() -> None:
     assert find_cycle([0], lambda n: [n + 1] if n < 100_000 else []) is None
 
 
-def test_whose_key_answers() -> None:
+def test_a_key_answers_within_its_scope() -> None:
     assert key_answers("open", group_open=True, age=9)
     assert not key_answers("open", group_open=False, age=0)
     assert key_answers("any", group_open=False, age=9)
@@ -272,7 +272,7 @@ def test_whose_key_answers() -> None:
 # --------------------------------------------------------------------------------------- schedules and limits
 
 
-def test_a_schedule_is_stored_anew_only_if_its_spec_changed() -> None:
+def test_a_schedule_is_replaced_only_if_its_spec_changed() -> None:
     known = Schedule(name="s", next_at=10.0, spec=b"old", paused=True)
     new = Schedule(name="s", next_at=20.0, spec=b"new")
     assert put_schedule(known, replace(new, spec=b"old"), 5.0) == replace(known, seen_at=5.0)
@@ -289,7 +289,7 @@ def test_only_the_next_occurrence_fires() -> None:
     assert fired(None, fire) is None
 
 
-def test_a_worker_that_is_not_alive_gets_no_slots() -> None:
+def test_a_worker_that_is_not_alive_gets_no_concurrency_permits() -> None:
     slots, rate = Limit("a", 3, algorithm="slots"), Limit("b", 3)
     assert permit(PermitRequest((slots, rate), 1), {}, EPOCH, alive=False) == (PermitReply(0), {})
     assert permit(PermitRequest((rate,), 1), {}, EPOCH, alive=False)[0].count == 1
@@ -319,24 +319,24 @@ def test_a_sliding_window_remembers_the_previous_one() -> None:
     assert window.take(10, start + 29).count == 9
 
 
-def test_slots_are_held_not_timed() -> None:
+def test_concurrency_permits_are_kept_until_returned() -> None:
     slots = Limits(Limit("a", 3, algorithm="slots"))
     assert slots.take(2, EPOCH) == PermitReply(2, 0.0)
     assert slots.take(2, EPOCH + 1e6) == PermitReply(1, 0.0)
 
 
-def test_a_limit_is_not_charged_for_what_another_denied() -> None:
+def test_a_limit_is_not_charged_for_permits_that_another_denied() -> None:
     wide, narrow = Limit("wide", 10), Limit("narrow", 2, 60.0)
     both = Limits(wide, narrow)
     assert both.take(5, EPOCH) == PermitReply(2, 30.0)
     assert both.states[wide].used == 2
 
 
-def test_a_limit_of_nothing_never_gives() -> None:
+def test_a_limit_of_zero_gives_no_permits() -> None:
     assert Limits(Limit("a", 0)).take(1, EPOCH) == PermitReply(0, math.inf)
 
 
-def test_a_clock_that_goes_back_gives_nothing_extra() -> None:
+def test_a_clock_that_goes_back_gives_no_extra_permits() -> None:
     for algorithm in ("token_bucket", "fixed_window", "sliding_window"):
         limits = Limits(Limit("a", 5, 10.0, algorithm))
         assert limits.take(5, EPOCH).count == 5

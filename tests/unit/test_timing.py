@@ -78,7 +78,7 @@ def test_instants_become_epoch_seconds(given: Any, expected: float) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001  naive is the point
+        (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001  the test needs a naive datetime
         (math.nan, "finite"),
         (math.inf, "finite"),
         (1e15, "years 1 to 9999"),  # milliseconds by mistake are not caught, microseconds are

@@ -1,4 +1,5 @@
-"""Unlimited: what never waits shares a task; what waits, or leaves something behind, does not."""
+"""Unlimited: tasks that never wait share an asyncio task. A task that waits or changes its context does
+not."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from treadle.doers import unlimited
 mark: ContextVar[str] = ContextVar("mark", default="none")
 
 
-class Notes:
-    """Who ran in which task, and what each has found there."""
+class Recorder:
+    """The asyncio task of each run, and the context variable that it found."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None] | None] = []
         self.found: list[str] = []
-        self.gate = asyncio.Event()
+        self.go = asyncio.Event()
 
     async def quick(self) -> None:
         self.tasks.append(asyncio.current_task())
@@ -24,7 +25,7 @@ class Notes:
 
     async def waiting(self) -> None:
         await self.quick()
-        await self.gate.wait()
+        await self.go.wait()
 
     async def marking(self) -> None:
         await self.quick()
@@ -38,85 +39,85 @@ class Notes:
 
 
 async def test_handlers_that_never_wait_share_a_task() -> None:
-    doer, notes = unlimited(), Notes()
+    doer, recorder = unlimited(), Recorder()
     for _ in range(5):
-        doer.submit(notes.quick)
+        doer.submit(recorder.quick)
     await doer.idle()
-    assert len(notes.tasks) == 5
-    assert len(set(notes.tasks)) == 1
+    assert len(recorder.tasks) == 5
+    assert len(set(recorder.tasks)) == 1
 
 
 async def test_a_handler_that_waits_does_not_delay_the_others() -> None:
-    doer, notes = unlimited(), Notes()
+    doer, recorder = unlimited(), Recorder()
     for _ in range(5):
-        doer.submit(notes.waiting)
+        doer.submit(recorder.waiting)
     for _ in range(4):
         await asyncio.sleep(0)
-    assert len(set(notes.tasks)) == len(notes.tasks) == 5
-    doer.submit(notes.quick)
+    assert len(set(recorder.tasks)) == len(recorder.tasks) == 5
+    doer.submit(recorder.quick)
     await asyncio.sleep(0)
-    assert len(set(notes.tasks)) == 6
-    notes.gate.set()
+    assert len(set(recorder.tasks)) == 6
+    recorder.go.set()
     await doer.idle()
 
 
 async def test_the_task_of_a_handler_that_waited_is_not_reused() -> None:
-    doer, notes = unlimited(), Notes()
-    doer.submit(notes.waiting)
+    doer, recorder = unlimited(), Recorder()
+    doer.submit(recorder.waiting)
     await asyncio.sleep(0)
-    notes.gate.set()
+    recorder.go.set()
     await asyncio.sleep(0)
-    doer.submit(notes.quick)
+    doer.submit(recorder.quick)
     await doer.idle()
-    assert len(set(notes.tasks)) == 2
+    assert len(set(recorder.tasks)) == 2
 
 
 async def test_context_variables_do_not_leak_between_handlers() -> None:
-    doer, notes = unlimited(), Notes()
-    for task in (notes.quick, notes.marking, notes.quick, notes.marking, notes.quick):
+    doer, recorder = unlimited(), Recorder()
+    for task in (recorder.quick, recorder.marking, recorder.quick, recorder.marking, recorder.quick):
         doer.submit(task)
     await doer.idle()
-    assert notes.found == ["none"] * 5
+    assert recorder.found == ["none"] * 5
 
 
 async def test_a_cancellation_does_not_reach_the_next_handler() -> None:
-    doer, notes = unlimited(), Notes()
-    notes.gate.set()
-    doer.submit(notes.cancelling)
-    doer.submit(notes.waiting)
-    doer.submit(notes.waiting)
+    doer, recorder = unlimited(), Recorder()
+    recorder.gate.set()
+    doer.submit(recorder.cancelling)
+    doer.submit(recorder.waiting)
+    doer.submit(recorder.waiting)
     await doer.idle()
-    assert len(notes.tasks) == 3
-    assert [task.cancelled() for task in notes.tasks if task is not None] == [True, False, False]
+    assert len(recorder.tasks) == 3
+    assert [task.cancelled() for task in recorder.tasks if task is not None] == [True, False, False]
 
 
 async def test_an_error_does_not_stop_the_others() -> None:
-    doer, notes, errors = unlimited(), Notes(), list[Exception]()
+    doer, recorder, errors = unlimited(), Recorder(), list[Exception]()
     doer.on_error(errors.append)
 
     async def broken() -> None:
         raise ValueError("broken")
 
-    for task in (broken, notes.quick, broken, notes.quick):
+    for task in (broken, recorder.quick, broken, recorder.quick):
         doer.submit(task)
     await doer.idle()
-    assert len(notes.tasks) == len(errors) == 2
+    assert len(recorder.tasks) == len(errors) == 2
 
 
 async def test_tasks_that_have_not_started_can_be_cancelled() -> None:
-    doer, notes = unlimited(), Notes()
-    doer.submit(notes.quick)
-    assert doer.cancel_pending() == [notes.quick]
+    doer, recorder = unlimited(), Recorder()
+    doer.submit(recorder.quick)
+    assert doer.cancel_pending() == [recorder.quick]
     await doer.idle()
-    assert notes.tasks == []
+    assert recorder.tasks == []
 
 
-async def test_a_starter_that_never_began_is_replaced() -> None:
-    doer, notes = unlimited(), Notes()
-    doer.submit(notes.quick)
+async def test_a_cancelled_starter_task_is_replaced() -> None:
+    doer, recorder = unlimited(), Recorder()
+    doer.submit(recorder.quick)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await doer.idle()
-    doer.submit(notes.quick)
+    doer.submit(recorder.quick)
     await doer.idle()
-    assert len(notes.tasks) == 2
+    assert len(recorder.tasks) == 2

@@ -1,6 +1,6 @@
 """Work types: how they are defined, what their calls make, and what is refused at definition.
 
-Annotations are text here, as in any module that imports from the future.
+Annotations are text here, as in any module that imports annotations from `__future__`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def later(node: Later) -> Later:
 
 @dataclass
 class Later:
-    """Stands after the work type that names it."""
+    """Defined after the work type that names it."""
 
     n: int
 
@@ -88,11 +88,11 @@ class TestMinting:
         with pytest.raises(AttributeError):
             add(1, 2).id = "other"  # type: ignore[misc]
 
-    def test_the_context_is_no_argument(self) -> None:
+    def test_the_context_is_not_an_argument(self) -> None:
         assert move(Point(1)).input == {"point": Point(1)}
         assert move(Point(1), by=2).input == {"point": Point(1), "by": 2}
 
-    def test_names_may_be_defined_later(self) -> None:
+    def test_annotations_may_be_defined_later(self) -> None:
         assert later(Later(1)).input == {"node": Later(1)}
 
     @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ class TestMinting:
             (lambda: add.from_input({"a": 1, "bb": 2}), "unknown parameter 'bb': did you mean 'b'?", ("bb",)),
         ],
     )
-    def test_bad_arguments(
+    def test_bad_arguments_are_refused(
         self, call: Callable[[], object], message: str, parameters: tuple[str, ...]
     ) -> None:
         with pytest.raises(InputError) as caught:
@@ -123,15 +123,15 @@ class TestMinting:
 
 
 class TestNames:
-    def test_module_and_function(self) -> None:
+    def test_a_name_is_the_module_and_the_function(self) -> None:
         assert add.name == "tests.unit.test_work.add"
         assert (add.__name__, add.__module__) == ("add", "tests.unit.test_work")
 
-    def test_given(self) -> None:
+    def test_a_name_can_be_given(self) -> None:
         assert move.name == "shapes.move"
         assert repr(move) == "<WorkType shapes.move>"
 
-    def test_of_functions_inside_functions_and_classes(self) -> None:
+    def test_the_name_of_a_nested_function(self) -> None:
         @work
         def inner() -> None: ...
 
@@ -143,7 +143,7 @@ class TestNames:
         assert inner.name == "tests.unit.test_work.inner"
         assert Holder.held.name == "tests.unit.test_work.Holder.held"
 
-    def test_of_a_script(self, tmp_path: Path) -> None:
+    def test_the_name_of_a_function_in_a_script(self, tmp_path: Path) -> None:
         script = tmp_path / "nightly.py"
         script.write_text(
             "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
@@ -151,8 +151,8 @@ class TestNames:
         printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
         assert printed.stdout == "nightly.run\n"
 
-    def test_of_a_module_run_as_a_script(self, tmp_path: Path) -> None:
-        package = tmp_path / "jobs"
+    def test_the_name_of_a_function_in_a_module_run_as_a_script(self, tmp_path: Path) -> None:
+        package = tmp_path / "tasks"
         package.mkdir()
         source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         for name in ("__init__.py", "__main__.py", "nightly.py"):
@@ -161,11 +161,11 @@ class TestNames:
             subprocess.run(
                 [sys.executable, "-m", module], capture_output=True, text=True, check=True, cwd=tmp_path
             ).stdout
-            for module in ("jobs", "jobs.nightly")
+            for module in ("tasks", "tasks.nightly")
         ]
-        assert names == ["jobs.run\n", "jobs.nightly.run\n"]
+        assert names == ["tasks.run\n", "tasks.nightly.run\n"]
 
-    def test_of_nothing_but_text(self) -> None:
+    def test_the_name_of_a_function_from_standard_input(self) -> None:
         source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         printed = subprocess.run([sys.executable], input=source, capture_output=True, text=True, check=True)
         assert printed.stdout == "__main__.run\n"
@@ -175,7 +175,7 @@ class TestHandlers:
     def test_fn_is_the_function_itself(self) -> None:
         assert asyncio.run(add.fn(1, 2)) == 3
 
-    def test_where_they_run(self) -> None:
+    def test_async_handlers_run_in_the_loop_and_sync_ones_in_threads(self) -> None:
         assert (add.run_in, move.run_in) == ("loop", "thread")
 
         @work(run_in="loop")
@@ -202,7 +202,7 @@ class TestHandlers:
         assert handler_of(wrapped).is_async
         assert wrapped(1).input == {"n": 1}
 
-    def test_context_for_type_checkers_only(self) -> None:
+    def test_context_may_be_imported_only_for_type_checkers(self) -> None:
         namespace: dict[str, Any] = {"__name__": "elsewhere", "work": work}
         source = "from __future__ import annotations\n@work\ndef flow(ctx: Context, n: int) -> None: ..."
         exec(source, namespace)
@@ -216,14 +216,14 @@ class TestHandlers:
         assert handler_of(flow).wants_context
         assert flow.from_input({"n": 3}).input == {"n": 3}
 
-    def test_only_the_first_parameter_is_looked_at(self) -> None:
+    def test_only_the_first_parameter_can_be_the_context(self) -> None:
         @work
         def odd(n: int, value: object) -> None: ...
 
         assert not handler_of(odd).wants_context
         assert odd(1, "x").input == {"n": 1, "value": "x"}
 
-    def test_types_defined_inside_the_function(self) -> None:
+    def test_annotations_may_be_local_types(self) -> None:
         @dataclass
         class Local:
             n: int
@@ -257,7 +257,7 @@ class TestDefinition:
             (lambda: work(run_in="process")(contextual), "Context, which cannot be sent to another process"),
         ],
     )
-    def test_refused_with_a_type_error(self, define: Callable[[], object], message: str) -> None:
+    def test_bad_definitions_raise_type_error(self, define: Callable[[], object], message: str) -> None:
         with pytest.raises(TypeError) as caught:
             define()
         assert message in str(caught.value)
@@ -283,7 +283,7 @@ class TestDefinition:
             ({"on_dead": add.fn}, "must be a Work or a work type, as in on_dead=refund(order)"),
         ],
     )
-    def test_bad_options_are_refused_before_there_is_a_function(
+    def test_bad_options_are_refused_before_the_function_is_given(
         self, options: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(InputError) as caught:
@@ -310,7 +310,7 @@ class TestDefinition:
             {"queue": "bulk", "timeout": 5.0},
         )
 
-    def test_an_app_can_register_what_it_defines(self) -> None:
+    def test_an_app_can_register_the_types_it_defines(self) -> None:
         registered: list[WorkType[..., Any, Any]] = []
         app_work = Definer(register=registered.append)
 
@@ -327,7 +327,7 @@ class TestDefinition:
         four = app_work.declare("four", one.fn)
         assert registered == [one, two, three, four]
 
-    def test_an_annotation_that_cannot_be_read(self) -> None:
+    def test_an_unresolvable_annotation_is_refused_at_the_first_call(self) -> None:
         @work
         def halve(n: Fraction) -> None: ...
 
@@ -339,20 +339,20 @@ class TestDefinition:
 
 
 class TestComputedOptions:
-    def test_from_the_arguments(self) -> None:
+    def test_options_can_be_computed_from_the_arguments(self) -> None:
         @work(options=lambda given: {"priority": given["n"], "delay": 5})
         def one(n: int) -> None: ...
 
         assert computed_options(one, {"n": 3}) == {"priority": 3, "delay": 5.0}
         assert computed_options(add, {"a": 1, "b": 2}) == {}
 
-    def test_none_is_none(self) -> None:
+    def test_computed_options_may_be_none(self) -> None:
         @work(options=lambda _: None)
         def one(n: int) -> None: ...
 
         assert computed_options(one, {"n": 3}) == {}
 
-    def test_they_are_checked(self) -> None:
+    def test_computed_options_are_checked(self) -> None:
         @work(name="one", options=lambda _: {"delay": -1})
         def one() -> None: ...
 
@@ -381,17 +381,17 @@ class TestWire:
         assert arguments_of(move).call({"point": Point(1), "by": 3}) == ((Point(1),), {"by": 3})
 
     @pytest.mark.parametrize("data", [b"", b"[]", b'{"a":1}', b'{"a":1,"b":"2"}', b'{"a":1,"b":2,"c":3}'])
-    def test_bad_input(self, data: bytes) -> None:
+    def test_bad_input_raises_decode_error(self, data: bytes) -> None:
         with pytest.raises(DecodeError):
             add.decode_input(data)
 
-    def test_results_are_as_declared(self) -> None:
+    def test_results_are_encoded_as_declared(self) -> None:
         assert move.encode_result(Point(1, 2)) == b'{"x":1,"y":2}'
         assert move.decode_result(b'{"x":1,"y":2}') == Point(1, 2)
         with pytest.raises(EncodeError, match="Expected `int`, got `str`"):
             add.encode_result("3")
 
-    def test_results_of_functions_that_say_nothing(self) -> None:
+    def test_results_without_an_annotation_may_be_any_value(self) -> None:
         @work
         def unsaid(n):  # type: ignore[no-untyped-def]
             return n
@@ -399,7 +399,7 @@ class TestWire:
         assert unsaid((1, 2)).input == {"n": (1, 2)}
         assert unsaid.decode_result(unsaid.encode_result({1, 2})) == {1, 2}
 
-    def test_own_values_of_results(self) -> None:
+    def test_the_result_type_of_a_handler_that_returns_result(self) -> None:
         @work
         def bare(ctx: Context) -> Result: ...  # type: ignore[type-arg,empty-body]
 
@@ -409,7 +409,7 @@ class TestWire:
         assert bare._result_shape.type is Any
         assert set(get_args(either._result_shape.type)) == {int, str, type(None)}
 
-    def test_the_codec_of_the_type_comes_first(self) -> None:
+    def test_the_codec_of_the_type_is_used(self) -> None:
         class Reversed:
             def encode(self, value: Any) -> bytes:
                 return repr(value).encode()[::-1]
@@ -435,7 +435,7 @@ class TestDeclarations:
         with pytest.raises(DefinitionError, match=r"'math\.add' is only declared here: import its handler"):
             _ = declared.fn
 
-    def test_a_handler_is_attached(self) -> None:
+    def test_a_handler_can_be_attached_to_a_declaration(self) -> None:
         declared = work.declare("math.add", add.fn)
 
         @declared.handler
@@ -448,7 +448,7 @@ class TestDeclarations:
         assert declared.run_in == "thread"
         assert declared.__name__ == "add_here"
 
-    def test_defaults_are_the_handlers(self) -> None:
+    def test_the_defaults_of_the_handler_win(self) -> None:
         def signature(n: int = 1) -> int: ...  # type: ignore[empty-body]
 
         declared = work.declare("n", signature)
@@ -466,7 +466,7 @@ class TestDeclarations:
         with pytest.raises(TypeError, match=r"'math\.add' has a handler already, add"):
             declared.handler(add.fn)
 
-    def test_handlers_that_take_more_or_give_less_fit(self) -> None:
+    def test_a_handler_may_accept_more_or_return_less(self) -> None:
         def signature(n: int, names: list[str], value: int | str, kind: Literal["a"]) -> float | None: ...
 
         def handle(
@@ -494,7 +494,7 @@ class TestDeclarations:
             ("(a: int, b: int) -> Result[str]", "it returns str, declared is int"),
         ],
     )
-    def test_handlers_that_do_not_fit(self, source: str, problem: str) -> None:
+    def test_a_handler_that_does_not_fit_its_declaration_is_refused(self, source: str, problem: str) -> None:
         namespace: dict[str, Any] = {"Result": Result}
         exec(f"def handle{source}: ...", namespace)
         declared = work.declare("math.add", add.fn)
@@ -503,12 +503,12 @@ class TestDeclarations:
         assert str(caught.value) == f"handle cannot be the handler of 'math.add': {problem}"
         assert not declared.has_handler
 
-    def test_annotations_that_cannot_be_read_are_left_to_type_checkers(self) -> None:
+    def test_unresolvable_annotations_are_left_to_type_checkers(self) -> None:
         def handle(a: Fraction, b: int) -> int: ...  # type: ignore[empty-body]
 
         assert work.declare("math.add", add.fn).handler(handle).has_handler  # type: ignore[arg-type]
 
-    def test_a_default_that_callers_rely_on(self) -> None:
+    def test_a_handler_must_keep_the_declared_defaults(self) -> None:
         def signature(n: int = 1) -> None: ...
 
         def handle(n: int) -> None: ...
@@ -518,7 +518,7 @@ class TestDeclarations:
 
 
 class TestBatches:
-    def test_a_call_is_one_item(self) -> None:
+    def test_a_call_of_a_batch_type_takes_one_input(self) -> None:
         @work.batch(size=3, max_wait=0.5, queue="gpu")
         async def embed(texts: list[str]) -> list[Point]:
             return [Point(len(text)) for text in texts]
@@ -545,7 +545,7 @@ class TestBatches:
         assert some.run_in == "thread"
         assert none._result_shape.type is Any
 
-    def test_unannotated(self) -> None:
+    def test_a_batch_function_may_have_no_annotations(self) -> None:
         @work.batch()
         def some(values):  # type: ignore[no-untyped-def]
             return values
@@ -571,7 +571,7 @@ class TestBatches:
             ("(texts: set[str]) -> list[int]", "a batch function takes a list, and handle takes set[str]"),
         ],
     )
-    def test_not_a_batch_function(self, source: str, message: str) -> None:
+    def test_a_bad_batch_function_is_refused(self, source: str, message: str) -> None:
         namespace: dict[str, Any] = {"Context": Context}
         exec(f"def handle{source}: ...", namespace)
         with pytest.raises(TypeError) as caught:
@@ -587,20 +587,20 @@ class TestBatches:
             ({"max_wait": -1}, "max_wait=-1 must not be negative"),
         ],
     )
-    def test_bad_settings(self, settings: dict[str, Any], message: str) -> None:
+    def test_bad_settings_of_a_batch_are_refused(self, settings: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError) as caught:
             work.batch(**settings)
         assert message in str(caught.value)
 
 
 class TestCompensation:
-    def test_where_the_failure_goes(self) -> None:
+    def test_the_failure_is_the_first_parameter(self) -> None:
         @work
         def refund(failure: Failure, note: str = "") -> None: ...
 
         assert failure_parameter(refund) == "failure"
 
-    def test_one_argument_only(self) -> None:
+    def test_on_dead_must_take_one_argument(self) -> None:
         with pytest.raises(DefinitionError, match="cannot be on_dead=: it must take one argument, a Failure"):
             work(on_dead=add)
 
@@ -612,7 +612,7 @@ class TestPickling:
         copy: Work[int, int] = pickle.loads(pickle.dumps(made))
         assert (copy.id, copy.input, copy.definition) == (made.id, made.input, add)
 
-    def test_one_that_cannot_be_found(self) -> None:
+    def test_a_type_that_is_not_at_module_level_cannot_be_unpickled(self) -> None:
         @work
         def inner() -> None: ...
 

@@ -1,4 +1,4 @@
-"""Works for tests that look at what is said about works, not at what they do."""
+"""Works for tests that never run them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from treadle.work import Work
 
 
 def make_work(id: str, type: str = "test.work") -> Work[Any, Any]:
-    """A Work with a given id. Nothing here asks for its definition."""
+    """A Work with the given id. Its definition is never used."""
     return Work(id, type, {}, None)  # type: ignore[arg-type]
 
 
 def make_context(**facts: Any) -> Context:
-    """The context of the item `self`, without an engine behind it."""
+    """The context of the item `self`, without an engine."""
     lease = Lease(
         **{"id": "self", "tenant": "default", "token": 1, "type": "test.flow", "input": b""}
         | {"attempt": 1, "group_id": "root"}

@@ -10,7 +10,7 @@ from .base import BaseDoer, check_whole
 from .doer import Task
 
 MANY = 50
-LOOP_TURNS = 3
+LOOP_CYCLES = 3
 """Before `MANY` or more tasks start, the event loop turns this many times: by then the next claim is on its
 way, and the store works while the tasks run. (A drain of no-ops on PostgreSQL is quicker by a tenth.)"""
 
@@ -57,7 +57,7 @@ class UnlimitedDoer(BaseDoer):
         starter, waiting = self._starter, self._waiting
         assert starter is not None
         if len(waiting) >= MANY:
-            for _ in range(LOOP_TURNS):
+            for _ in range(LOOP_CYCLES):
                 await asyncio.sleep(0)
         # Called when the loop goes on: after all of them have ended, or as soon as one of them waits.
         spread = starter.get_loop().call_soon(self._spread)

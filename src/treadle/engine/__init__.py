@@ -1,24 +1,36 @@
-"""The engine: one stage per file, in the order in which work flows.
+"""The engine, in rooms. Each room is a package; the files at the top are shared by all rooms.
 
-    enqueue -> itemize -> submit -> [backend] -> claim -> dispatch (doer, batch) -> run (middleware, handler)
-                                       ^                                                       |
-      wake (signals, or the poll) -----+             settle <- desk <- decide (pure) <---------'
-                                                       |-> children, dependents, compensation, group
-                                                       '-> announce (events), wait (whoever awaits a handle)
+    enqueue -> submit -> [backend] -> claim -> dispatch -> attempt (middleware, handler)
+                            ^                                  |
+        wake-ups, poll -----'              settle <- decide <--'
+                                             |-> children, dependents, compensation, group value
+                                             '-> after_commit: events, waiters, wake-ups
 
-| file | what it is |
-| --- | --- |
-| core | what a client and a worker of one process share |
-| registry, settings, hooks | the types an app knows, what it is set to, whom it tells |
-| itemize, submit | a Work and its options become an Item; many callers, one write |
-| claim, dispatch, batch | ask for work when there is room; hand it to doers |
-| run, active, bound, process | one attempt: call the handler, stop it when it must end |
-| decide | an outcome becomes a decision; pure |
-| desk, settle, values | decisions become settlements, in batches; what follows after the commit |
-| services, outcome | what handlers may ask; what waiting gives |
-| wait, signals, announce, unhandled | who waits, who must be woken, what is announced |
-| lease, alarm, schedule | the loops beside: heartbeat, deadlines, schedules |
-| prune, redrive | ... and what has ended: forgotten, or tried again |
-| crew | all of them together, for one worker |
-| combine, tasks | natural batching; tasks with an owner |
+| room | file | job |
+| --- | --- | --- |
+| (shared) | core | what a client and the workers of one process share |
+| | registry, settings | the work types that an app knows; its settings |
+| | hooks | `on_event`, `on_error`, the log |
+| | tasks | background tasks with an owner; batching of writes (`Combiner`) |
+| | timers | one heap of deadlines |
+| | store_retry | how long to wait for a store that does not answer |
+| submit | enqueue | build items, submit them, announce those that were stored |
+| | build_item | a Work and its options become an Item |
+| | submitter | items of many callers become one write |
+| run | runtime | the parts of one running worker, put together |
+| | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
+| | held | the leases that the worker holds, and its bound work types |
+| | attempt, context_services | call a handler, stop it when it must end; what its context can do |
+| | process_pool, process_child | handlers in processes: the parent's side, the child's side |
+| | decide | the outcome of an attempt becomes a decision |
+| | settle | decisions become settlements, written in batches |
+| | after_commit | what happens once a settlement is in the store |
+| | heartbeat | keep the worker's lease; learn which leases are lost |
+| | loops, shutdown | start and end the background loops; drain and give back |
+| wait | waiters, wait_result | futures of everything this process waits for; what waiting returns |
+| | wakeups, announce | wake-ups between processes; events of items and groups |
+| | unwatched_groups | groups that end with a value that no process waits for |
+| schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
+| | fire, store_clock | fire an occurrence once in the fleet; the clock of the store |
+| upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
 """

@@ -42,7 +42,7 @@ ALREADY_APPLIED = Outcome(verb="applied", again=True)
 NO_CHILDREN = Reservation(rules.SubmitPlan())
 
 
-class SettleCall:
+class PortsSettleCall:
     """The totals of one call of settle."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class PortsSettle:
         self._workers = workers
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        call = SettleCall()
+        call = PortsSettleCall()
         outcomes: dict[int, Outcome] = {}
         for run in _runs(settlements):
             answers = await self._settle_run([settlements[index] for index in run], call)
@@ -98,7 +98,7 @@ class PortsSettle:
         effects = await self._effects.report(call.total)
         return Settled(tuple(outcomes[index] for index in range(len(settlements))), effects)
 
-    async def _settle_run(self, run: list[Settlement], call: SettleCall) -> list[Outcome]:
+    async def _settle_run(self, run: list[Settlement], call: PortsSettleCall) -> list[Outcome]:
         """Apply settlements of one group in one step."""
         reservation = await self._reserve_children(run[0])
         group = _group(run[0])
@@ -230,7 +230,7 @@ class PortsSettle:
 
     # -- once the GroupRecord is written ---------------------------------------------------------------
 
-    async def _finish_applied(self, step: SettleStep, record: GroupRecord, call: SettleCall) -> None:
+    async def _finish_applied(self, step: SettleStep, record: GroupRecord, call: PortsSettleCall) -> None:
         settlement, now = step.settlement, self._records.now()
         ref, group, token = _ref(settlement), _group(settlement), settlement.lease.token
         if step.change is not None:

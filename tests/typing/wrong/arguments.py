@@ -1,4 +1,4 @@
-"""Calls that the signature of the work type does not allow. The lines at fault are marked."""
+"""Calls that the signature of the work type does not allow. Wrong lines are marked."""
 
 from tests.typing.declarations import embed
 from tests.typing.definitions import add, configured, mail, nothing, resize, send
@@ -11,7 +11,7 @@ add(1, 2, 3)  # E: too many
 add(1, c=2)  # E: unknown keyword
 add(1, b="2")  # E: wrong type, by keyword
 resize("a", 100)  # E: keyword-only
-send()  # E: missing, and it is not the Context
+send()  # E: missing, the Context does not count
 send(None, "you")  # E: the Context is not an argument
 nothing(1)  # E: takes nothing
 mail(5)  # E: wrong type, with options on the decorator
@@ -19,7 +19,7 @@ configured("1")  # E: wrong type
 embed(["hello"])  # E: one input, not a list
 embed(5)  # E: wrong type
 add(1, 2).result()  # E: a Work is not a handle
-number: int = add(1, 2)  # E: minting runs nothing
+number: int = add(1, 2)  # E: a call of the type runs nothing
 
 
 @work(nmae="x")  # E: unknown option
@@ -30,5 +30,5 @@ def misnamed() -> None: ...
 def misvalued() -> None: ...
 
 
-@work(run_in="fiber")  # E: not a place
+@work(run_in="fiber")  # E: not a value of run_in
 def misplaced() -> None: ...

@@ -1,4 +1,4 @@
-"""Handlers that do not fit what was declared, and batches that are none. The lines at fault are marked."""
+"""Handlers that do not fit their declaration, and bad batch functions. Wrong lines are marked."""
 
 from tests.typing.declarations import add, flow
 from tests.typing.definitions import resize
@@ -20,7 +20,7 @@ async def other_names(x: int, y: int) -> int:
     return x + y
 
 
-@add.handler  # E: wrong type of what it returns
+@add.handler  # E: wrong return type
 async def wrong_return(a: int, b: int) -> str:
     return ""
 
@@ -30,7 +30,7 @@ def wrong_result(ctx: Context, a: int, b: int) -> Result[str]:
     return ctx.result("")
 
 
-@flow.handler  # E: the group may not end up with bytes
+@flow.handler  # E: the group's value cannot be bytes
 async def wrong_group(ctx: Context, n: int) -> Result[None, bytes]:
     return ctx.queue(resize("p"))
 

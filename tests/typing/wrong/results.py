@@ -1,4 +1,4 @@
-"""Results that say what they cannot mean. The lines at fault are marked."""
+"""Results that cannot be carried out. Wrong lines are marked."""
 
 from tests.typing.definitions import add, resize, send
 from treadle import Context, Result
@@ -6,7 +6,7 @@ from treadle import Context, Result
 
 def queues(ctx: Context) -> None:
     ctx.queue(5)  # E: not a work
-    ctx.queue("text")  # E: text is a sequence, but not of works
+    ctx.queue("text")  # E: a str is a sequence, but not of works
     ctx.queue(add)  # E: the type itself
     ctx.queue(add(1, 2), [send("a"), 5])  # E: not a work, inside
     ctx.queue(add(1, 2), dealy=5)  # E: unknown option
@@ -19,7 +19,7 @@ def links(ctx: Context) -> None:
     ctx.queue(add(1, 2)).next(resize)  # E: the type itself
     ctx.queue(add(1, 2)).next(add("1", 2))  # E: wrong argument of the work
     ctx.queue(add(1, 2)).next(send("a"), when="some")  # E: not a condition
-    ctx.queue(add(1, 2)).next(send("a"), after=["x"])  # E: the chain says what it waits for
+    ctx.queue(add(1, 2)).next(send("a"), after=["x"])  # E: .next decides what it waits for
     ctx.void().next(add(1, 2), delay="soon")  # E: wrong type of option
 
 

@@ -6,7 +6,7 @@ There is one `ReadyItems` for all ready items, and one more for each type that i
 
 A queue, tenant or lane that was served goes to the end of its level, and a new one starts there. So all that
 wait are served once before one of them is served twice. The order belongs to the store, not to the claiming
-worker, which makes it fair across the fleet. A demand's `rotation` adds nothing to it.
+worker, which makes it fair across the fleet. A demand's `fairness` adds nothing to it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CLAIM: Final = statement("claim", "claim")
 
 class PostgresClaim(PostgresVerbs):
     async def claim(self, demand: Demand) -> Claim:
-        fairness = demand.rotation if isinstance(demand.rotation, PostgresFairness) else PostgresFairness()
+        fairness = demand.fairness if isinstance(demand.fairness, PostgresFairness) else PostgresFairness()
         queue, *others = fairness.last_served(demand.limit)
         rows = await self._calls.rows(
             CLAIM, *_demanded(demand), queue, *map(_listed, others), repeatable=False

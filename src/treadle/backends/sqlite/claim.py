@@ -24,7 +24,7 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
     _doom(tx, "expired", tx.rows(_SQL["overdue"], tx.now, PORTION))
     if demand.unknown_grace is not None:
         _doom_unknown_types(tx, demand.unknown_grace)
-    last = demand.rotation if isinstance(demand.rotation, LastServed) else LastServed()
+    last = demand.fairness if isinstance(demand.fairness, LastServed) else LastServed()
     picked = pick_items(tx, demand, last)
     _doom(tx, "expired", [(no,) for no in picked.overdue])
     doomed = _doomed(tx, demand)

@@ -336,17 +336,17 @@ def _parked_types(tx: Tx, demand: Demand, room: ClaimRoom) -> list[str]:
 
 
 def _first_wanted(
-    wanted: Sequence[str] | None, begin: str, following: Callable[[str], str | None]
+    wanted: Sequence[str] | None, begin: str, next_name: Callable[[str], str | None]
 ) -> str | None:
     """The first name from `begin` on that exists and is wanted (sorted; None: all names). Takes as many steps
     as the shorter of the two lists has names."""
     if wanted is None:
-        return following(begin)
+        return next_name(begin)
     while True:
         place = bisect_left(wanted, begin)
         if place == len(wanted):
             return None
-        found = following(wanted[place])
+        found = next_name(wanted[place])
         if found is None or found == wanted[place]:
             return found
         begin = found

@@ -1,1 +1,1 @@
-"""Run: claim, dispatch, run, decide, settle: everything one running worker does."""
+"""Run: everything that one running worker does, from claim to settlement. `runtime` puts it together."""

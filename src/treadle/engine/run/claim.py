@@ -53,7 +53,7 @@ class Claimer:
         self._interval = settings.poll_interval
         self._lease = settings.lease
         self._wake = asyncio.Event()
-        self._rotation: object = None
+        self._fairness: object = None
         self._empty = 0
         self._failures = 0
         self._answer_lost = False
@@ -143,7 +143,7 @@ class Claimer:
         self._ask_again = sent + self._lease if lost else None
 
     async def _claim(self) -> float:
-        demand = self._dispatcher.demand(self._rotation)
+        demand = self._dispatcher.demand(self._fairness)
         if demand is None:
             return self._interval
         self._begun += 1
@@ -167,8 +167,9 @@ class Claimer:
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
         claim = await self._backend.claim(demand)
-        self._rotation = claim.rotation
-        self._dispatcher.take(claim.leases, sent)
+        self._fairness = claim.fairness
+        if claim.leases:
+            self._dispatcher.take(claim.leases, sent)
         return claim
 
     def _wait_after(self, claim: Claim, demand: Demand) -> float:

@@ -126,10 +126,10 @@ class Dispatcher:
 
     # -- what to claim ---------------------------------------------------------------------------------
 
-    def demand(self, rotation: object) -> Demand | None:
+    def demand(self, fairness: object) -> Demand | None:
         """Ask for what could start now. None: claim nothing, not even items with a verdict.
 
-        rotation: what the last claim answered.
+        fairness: what the last claim answered.
         """
         if len(self._settler.waiting) >= UNSETTLED:
             return None
@@ -140,7 +140,7 @@ class Dispatcher:
         limit = min(shared + own, PORTION)
         rooms[DEPENDENCY.name] = limit
         avoid = self._doer.avoid().union(*(b.doer.avoid() for b in bound_types.values() if b.own_doer))
-        return msgspec.structs.replace(self._demand, limit=limit, types=rooms, avoid=avoid, rotation=rotation)
+        return msgspec.structs.replace(self._demand, limit=limit, types=rooms, avoid=avoid, fairness=fairness)
 
     def _room(self, bound: BoundType, shared: int) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared

@@ -1,6 +1,6 @@
 """Heartbeat: keep this worker alive in the store, and learn which of its leases are lost.
 
-One heartbeat renews one row, whatever the number of items that run. The event loop sends it. While a handler
+One heartbeat renews one row for all items of the worker. The event loop sends it. While a handler
 blocks the loop, a thread does, on a connection of its own. (A C call that holds the GIL stops the thread too:
 `treadle worker` sends heartbeats from a separate process.)
 """

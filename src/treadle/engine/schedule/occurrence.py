@@ -73,11 +73,11 @@ def decide(timing: Timing, at: float, until: float, lateness: Lateness, catch_up
         return Occurrence(timing.after(at), fires=True)
     if catch_up == "all":
         return _catch_up_each(timing, at, until)
-    following = timing.first_after(at, until)
-    if following is not None and following <= until:
-        return Occurrence(following, fires=False)
+    next_one = timing.first_after(at, until)
+    if next_one is not None and next_one <= until:
+        return Occurrence(next_one, fires=False)
     # A process that was suspended is late, but it was running: `none` is for times without any process.
-    return Occurrence(following, fires=catch_up == "one" or lateness == "slept")
+    return Occurrence(next_one, fires=catch_up == "one" or lateness == "slept")
 
 
 def _catch_up_each(timing: Timing, at: float, until: float) -> Occurrence:
@@ -130,9 +130,9 @@ class EveryTiming:
         return at + self._seconds
 
     def first_after(self, at: float, until: float) -> float:
-        following = at + (math.floor((until - at) / self._seconds) + 1) * self._seconds
+        next_one = at + (math.floor((until - at) / self._seconds) + 1) * self._seconds
         # Rounding may have led back to `until` or before it.
-        return following if following > until else following + self._seconds
+        return next_one if next_one > until else next_one + self._seconds
 
     def recent(self, at: float, until: float, count: int) -> float:
         return max(at, self.first_after(at, until) - count * self._seconds)

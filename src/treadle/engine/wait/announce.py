@@ -43,16 +43,15 @@ class Announcer:
     def effects(self, effects: Effects) -> None:
         """What a commit caused elsewhere: released items, ended groups."""
         hooks = self._hooks
-        if not (effects.released or effects.closed):
-            return
-        now = self._clock.now()
         for item in effects.released:
             if hooks.listening(item.type):
+                now = self._clock.now()
                 hooks.emit(
                     Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, item.after, now)
                 )
-        if hooks.on_event is None:
+        if hooks.on_event is None or not effects.closed:
             return
+        now = self._clock.now()
         for group in effects.closed:
             value = self._read_value(group)
             hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))

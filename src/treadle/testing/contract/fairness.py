@@ -1,4 +1,4 @@
-"""Fairness: priority and age within a lane; queues, tenants and lanes take turns."""
+"""Fairness: priority and age within a lane; queues, tenants and lanes are served in rotation."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ async def submit_under_each(backend: Backend, count: int, *labels: dict[str, Any
 
 
 async def claim_in_sequence(backend: Backend, sizes: Sequence[int], **demand: Any) -> list[Lease]:
-    """Claim with each of these limits, passing `rotation` on. Return all leases in order."""
+    """Claim with each of these limits, passing `fairness` on. Return all leases in order."""
     leases: list[Lease] = []
-    rotation: object = None
+    fairness: object = None
     for size in sizes:
-        claimed = await claim_answer(backend, size, rotation=rotation, **demand)
+        claimed = await claim_answer(backend, size, fairness=fairness, **demand)
         assert len(claimed.leases) <= size
         leases += claimed.leases
-        rotation = claimed.rotation
+        fairness = claimed.fairness
     return leases
 
 
-def takes_turns(served: Sequence[object], among: int) -> bool:
-    """Whether `among` parties took turns: in each round, none is served twice."""
+def served_fairly(served: Sequence[object], among: int) -> bool:
+    """Whether `among` parties were served in rotation: in each round, none is served twice."""
     rounds = [served[begin : begin + among] for begin in range(0, len(served), among)]
     return all(len(set(one)) == len(one) for one in rounds)
 
@@ -76,7 +76,7 @@ class ClaimOrderCases:
 
     @needs("order")
     async def test_priority_does_not_cross_lanes(self, backend: Backend) -> None:
-        """Priority decides within a lane. Lanes take turns regardless of priority."""
+        """Priority decides within a lane. Lanes are served in rotation, regardless of priority."""
         await submit_under_each(
             backend, 5, {"lane": "urgent", "priority": 100}, {"lane": "calm", "priority": -100}
         )
@@ -87,30 +87,30 @@ class ClaimOrderCases:
 class FairnessCases:
     @needs("order")
     @levels
-    async def test_one_claim_takes_turns(self, backend: Backend, level: str) -> None:
-        """Queues, tenants and lanes take turns, one item at a time."""
+    async def test_one_claim_is_fair(self, backend: Backend, level: str) -> None:
+        """Queues, tenants and lanes are served in rotation, one item at a time."""
         await submit_under_each(backend, 10, *({level: name} for name in "abcd"))
         served = [getattr(lease, level) for lease in await claim(backend, 12)]
         assert Counter(served) == dict.fromkeys("abcd", 3)
-        assert takes_turns(served, 4)
+        assert served_fairly(served, 4)
 
     @needs("order")
     @levels
-    async def test_turns_continue_across_claims(self, backend: Backend, level: str) -> None:
-        """`rotation` carries the position: each one is served once per round."""
+    async def test_fairness_continues_across_claims(self, backend: Backend, level: str) -> None:
+        """`fairness` carries the position: each one is served once per round."""
         await submit_under_each(backend, 10, *({level: name} for name in "abcdefg"))
         served = [getattr(lease, level) for lease in await claim_in_sequence(backend, [3, 1, 5, 2, 4, 6, 7])]
         assert len(served) == 28
-        assert takes_turns(served, 7)
+        assert served_fairly(served, 7)
 
     @needs("order")
     @levels
-    async def test_claims_of_one_item_take_turns(self, backend: Backend, level: str) -> None:
+    async def test_claims_of_one_item_are_fair(self, backend: Backend, level: str) -> None:
         """Each claim asks for a single item."""
         await submit_under_each(backend, 3, *({level: name} for name in "abc"))
         served = [getattr(lease, level) for lease in await claim_in_sequence(backend, [1] * 9)]
         assert len(served) == 9
-        assert takes_turns(served, 3)
+        assert served_fairly(served, 3)
 
     @needs("order")
     @levels
@@ -124,7 +124,7 @@ class FairnessCases:
     @needs("order")
     @levels
     async def test_the_empty_ones_are_skipped(self, backend: Backend, level: str) -> None:
-        """The others keep taking turns until the limit is reached or all are empty."""
+        """The others stay in rotation until the limit is reached or all are empty."""
         await submit_under_each(backend, 8, {level: "a"}, {level: "c"})
         await submit_under_each(backend, 1, {level: "b"})
         served = [getattr(lease, level) for lease in await claim(backend, 9)]
@@ -138,14 +138,14 @@ class FairnessCases:
         await submit_under_each(backend, 20, *({level: name} for name in "bdf"))
         first = await claim_answer(backend, 4)
         await submit_under_each(backend, 20, *({level: name} for name in "ace"))
-        second = await claim_answer(backend, 6, rotation=first.rotation)
+        second = await claim_answer(backend, 6, fairness=first.fairness)
         assert sorted(getattr(lease, level) for lease in second.leases) == list("abcdef")
 
 
 class NestedFairnessCases:
     @needs("order")
     async def test_a_tenant_with_many_lanes_gets_one_share(self, backend: Backend) -> None:
-        """Tenants take turns within a queue, lanes within a tenant."""
+        """Tenants are served in rotation within a queue, lanes within a tenant."""
         await submit_under_each(backend, 3, *({"tenant": "many", "lane": f"l{n}"} for n in range(10)))
         await submit_under_each(backend, 30, {"tenant": "one"})
         leases = await claim(backend, 10)
@@ -154,7 +154,7 @@ class NestedFairnessCases:
 
     @needs("order")
     async def test_a_queue_with_many_tenants_gets_one_share(self, backend: Backend) -> None:
-        """Queues take turns, regardless of how many tenants they hold."""
+        """Queues are served in rotation, regardless of how many tenants they hold."""
         await submit_under_each(backend, 3, *({"queue": "many", "tenant": f"t{n}"} for n in range(10)))
         await submit_under_each(backend, 30, {"queue": "one", "tenant": "t0"})
         leases = await claim(backend, 10)
@@ -162,14 +162,14 @@ class NestedFairnessCases:
         assert len({lease.tenant for lease in leases if lease.queue == "many"}) == 5
 
     @needs("order")
-    async def test_queues_tenants_and_lanes_take_turns_together(self, backend: Backend) -> None:
+    async def test_queues_tenants_and_lanes_are_served_fairly_together(self, backend: Backend) -> None:
         """3 queues x 2 tenants x 2 lanes: each lane is served once per round, in claims of any size."""
         labels = [{"queue": q, "tenant": t, "lane": n} for q in "pqr" for t in "xy" for n in "lm"]
         await submit_under_each(backend, 4, *labels)
         leases = await claim_in_sequence(backend, [5, 1, 6, 7, 5, 12, 12])
-        assert takes_turns([lease.queue for lease in leases], 3)
-        assert takes_turns([(lease.queue, lease.tenant) for lease in leases], 6)
-        assert takes_turns([(lease.queue, lease.tenant, lease.lane) for lease in leases], 12)
+        assert served_fairly([lease.queue for lease in leases], 3)
+        assert served_fairly([(lease.queue, lease.tenant) for lease in leases], 6)
+        assert served_fairly([(lease.queue, lease.tenant, lease.lane) for lease in leases], 12)
         await consistent(backend)
 
     @needs("order")
@@ -178,10 +178,10 @@ class NestedFairnessCases:
         await submit_under_each(backend, 2, *({"lane": f"l{n}"} for n in range(50)))
         served = [lease.lane for lease in await claim_in_sequence(backend, [7] * 15)]
         assert len(served) == 100
-        assert takes_turns(served, 50)
+        assert served_fairly(served, 50)
 
     @needs("order")
-    async def test_each_worker_has_its_own_rotation(self, backend: Backend) -> None:
+    async def test_fairness_is_kept_per_worker(self, backend: Backend) -> None:
         """Tenant B behind many items of A is served in the first claim of each worker."""
         await submit_under_each(backend, 100, {"tenant": "a"}, {"tenant": "b"})
         for worker in ("w1", "w2"):
@@ -189,33 +189,33 @@ class NestedFairnessCases:
             assert Counter(lease.tenant for lease in leases) == {"a": 2, "b": 2}
 
     @needs("order")
-    async def test_turns_continue_behind_the_lane_served_last(self, backend: Backend) -> None:
+    async def test_fairness_continues_behind_the_lane_served_last(self, backend: Backend) -> None:
         """Also when that lane is empty or no longer exists."""
         await submit_under_each(backend, 1, {"lane": "b"})
         await submit_under_each(backend, 5, {"lane": "a"}, {"lane": "c"})
         lanes = [lease.lane for lease in await claim_in_sequence(backend, [1] * 11)]
         assert len(lanes) == 11
         assert sorted(lanes[:3]) == ["a", "b", "c"]
-        assert takes_turns(lanes[3:], 2)
+        assert served_fairly(lanes[3:], 2)
 
     @needs("order")
-    async def test_a_rotation_may_be_used_with_another_demand(self, backend: Backend) -> None:
-        """A worker may change its demand and keep its rotation."""
+    async def test_fairness_carries_over_to_another_demand(self, backend: Backend) -> None:
+        """A worker may change its demand and keep its fairness."""
         await submit_under_each(backend, 3, *({"queue": q, "tenant": t} for q in "pq" for t in "xy"))
         first = await claim_answer(backend, 3, queues=("p",))
-        second = await claim_answer(backend, 100, queues=("q",), tenants=("y",), rotation=first.rotation)
+        second = await claim_answer(backend, 100, queues=("q",), tenants=("y",), fairness=first.fairness)
         assert [(lease.queue, lease.tenant) for lease in second.leases] == [("q", "y")] * 3
-        third = await claim_answer(backend, 100, rotation=second.rotation)
+        third = await claim_answer(backend, 100, fairness=second.fairness)
         assert len(third.leases) == 12 - 6
 
     @needs("order")
-    async def test_the_empty_lane_takes_turns_like_any_other(self, backend: Backend) -> None:
+    async def test_the_empty_lane_is_served_like_any_other(self, backend: Backend) -> None:
         """In claims of one item, no lane comes first every time."""
         await submit_under_each(backend, 5, {"lane": ""}, {"lane": "a"}, {"lane": "b"})
-        assert takes_turns([lease.lane for lease in await claim_in_sequence(backend, [1] * 15)], 3)
+        assert served_fairly([lease.lane for lease in await claim_in_sequence(backend, [1] * 15)], 3)
 
     @needs("order")
-    async def test_turns_keep_the_order_within_a_lane(self, backend: Backend) -> None:
+    async def test_fairness_keeps_the_order_within_a_lane(self, backend: Backend) -> None:
         """Turns choose the lane. Priority and age choose the item."""
         for n in range(4):
             for lane in "ab":

@@ -117,11 +117,11 @@ class LoadCases:
             new = [item(type=f"t{n % 3}", lane=f"l{n % 7}", queue="pq"[n % 2]) for n in range(1000)]
             await submit(backend, *new)
         await submit(backend, *(dependent("never", id=f"b{n}") for n in range(500)), *items(500, delay=1000))
-        rotation: object = None
+        fairness: object = None
         seen: set[str] = set()
         for n in range(15):
-            claimed = await claim_answer(backend, 50, rotation=rotation)
-            rotation = claimed.rotation
+            claimed = await claim_answer(backend, 50, fairness=fairness)
+            fairness = claimed.fairness
             fresh = {lease.id for lease in claimed.leases}
             assert len(fresh) == 50
             assert not fresh & seen

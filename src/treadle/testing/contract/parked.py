@@ -23,7 +23,7 @@ from .build import (
     verdicts,
 )
 from .check import consistent
-from .fairness import claim_in_sequence, takes_turns
+from .fairness import claim_in_sequence, served_fairly
 from .subject import Subject, needs
 
 
@@ -80,7 +80,7 @@ class ParkedCases:
 
     @needs("parking")
     async def test_many_parked_items_do_not_delay_others(self, backend: Backend) -> None:
-        """Tenants and lanes still take turns: items of another tenant, lane or type are served at once."""
+        """Tenants and lanes stay in rotation: items of another tenant, lane or type are served at once."""
         await submit(backend, *items(300, type="elsewhere", tenant="a"), item("mine", "mine", tenant="a"))
         assert len(await claim_until(backend, 1, worker="w1", types={"mine": 5})) == 1
         await submit(
@@ -113,7 +113,7 @@ class ParkedCases:
 
     @needs("parking", "order")
     async def test_parked_items_keep_their_order(self, backend: Backend) -> None:
-        """The same turns, then priority, then age."""
+        """The same rotation, then priority, then age."""
         for n in range(3):
             for lane in "ab":
                 await submit(backend, item(f"{lane}{n}", "elsewhere", lane=lane, priority=n))
@@ -121,7 +121,7 @@ class ParkedCases:
         await submit(backend, item("third", "mine", lane="b", priority=-9))
         await claim_until(backend, 3, worker="w1", types={"mine": 5})
         leases = await claim_in_sequence(backend, [2, 1, 3], worker="w2", types={"elsewhere": 9})
-        assert takes_turns([lease.lane for lease in leases], 2)
+        assert served_fairly([lease.lane for lease in leases], 2)
         assert [lease.id for lease in leases if lease.lane == "a"] == ["a2", "a1", "a0"]
 
     @needs("parking", "operating")

@@ -1,4 +1,4 @@
-"""Handlers that do what handlers should not: the worker lives, and says what happened."""
+"""Handlers that misbehave. The worker goes on and reports what happened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, MakeBackend, Seen, failure, until, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import Task, balanced, concurrency, priority, unlimited
@@ -21,10 +21,12 @@ from treadle.events import Succeeded
 
 
 class Rude(BaseException):
-    """Not an Exception."""
+    """A BaseException that is not an Exception."""
 
 
 class Mute(Exception):
+    """An exception without a text."""
+
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -51,10 +53,10 @@ async def echo(n: int) -> int:
     return n
 
 
-@pytest.mark.parametrize("store", ["memory"], indirect=True)  # nothing of it is the store's business
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 @pytest.mark.parametrize("error", RUDE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["loop", "thread", "middleware"])
-async def test_whatever_it_raises_is_a_failed_attempt(
+async def test_any_exception_of_a_handler_is_a_failed_attempt(
     make_app: MakeApp, sound: None, error: BaseException, where: str
 ) -> None:
     @work(name="rude", retry=Retry(attempts=2, base=0))
@@ -79,7 +81,7 @@ async def test_whatever_it_raises_is_a_failed_attempt(
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
 
 
-async def test_an_error_without_words(make_app: MakeApp, sound: None) -> None:
+async def test_an_exception_without_a_text_is_a_failed_attempt(make_app: MakeApp, sound: None) -> None:
     @work(name="mute", retry=Retry(attempts=1))
     async def mute() -> None:
         raise Mute
@@ -103,6 +105,8 @@ def _deep() -> list[Any]:
 
 
 class Broken:
+    """An object that cannot be compared, hashed, tested or shown."""
+
     def __eq__(self, other: object) -> bool:
         raise RuntimeError("no equal")
 
@@ -117,10 +121,10 @@ class Broken:
 
 
 @pytest.mark.parametrize("make", [_endless, _deep, Broken, lambda: echo, lambda: asyncio.sleep, object])
-async def test_whatever_it_returns_that_cannot_be_stored(
+async def test_a_value_that_cannot_be_stored_makes_the_item_dead(
     make_app: MakeApp, sound: None, make: Callable[[], Any]
 ) -> None:
-    """Dead at once, and its neighbours in the batch are not touched."""
+    """At once. The other items of the settle call succeed."""
 
     @work(name="strange")
     async def strange() -> Any:
@@ -133,8 +137,8 @@ async def test_whatever_it_returns_that_cannot_be_stored(
         assert [await each.result(PATIENCE) for each in others] == list(range(5))
 
 
-async def test_a_result_that_is_not_what_was_declared(make_app: MakeApp, sound: None) -> None:
-    """A group's value that its type cannot read stops no event and no neighbour."""
+async def test_a_result_of_the_wrong_type_does_not_stop_the_worker(make_app: MakeApp, sound: None) -> None:
+    """The group's value cannot be decoded. Events and other items go on."""
     seen = Seen()
 
     @work(name="liar")
@@ -149,16 +153,17 @@ async def test_a_result_that_is_not_what_was_declared(make_app: MakeApp, sound: 
         assert not app.active()
 
 
-# ----------------------------------------------------------------------------------------------- never ending
+# ----------------------------------------------------------------------------------- handlers that do not end
 
 
-async def test_it_swallows_its_cancellation(make_app: MakeApp, sound: None) -> None:
-    """Given up after a moment: the item is free, the slot is taken until it ends, a stop does not wait."""
-    gate, go = Gate(), asyncio.Event()
+async def test_a_handler_that_swallows_its_cancellation_is_given_up(make_app: MakeApp, sound: None) -> None:
+    """After a moment the item is free. The handler counts as running until it ends, and a stop does not
+    wait for it."""
+    barrier, go = Barrier(), asyncio.Event()
 
     @work(name="deaf")
     async def deaf() -> str:
-        gate.started.set()
+        barrier.started.set()
         while not go.is_set():
             try:
                 await go.wait()
@@ -169,7 +174,7 @@ async def test_it_swallows_its_cancellation(make_app: MakeApp, sound: None) -> N
     app = make_app(deaf, echo, doer=balanced(2))
     async with app:
         handle = await app.enqueue(deaf())
-        await gate.reached()
+        await barrier.reached()
         await handle.cancel()
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
         await until(lambda: not app.active())
@@ -184,8 +189,8 @@ async def test_it_swallows_its_cancellation(make_app: MakeApp, sound: None) -> N
         await asyncio.sleep(0)
 
 
-async def test_it_leaves_a_task_behind(make_app: MakeApp, sound: None) -> None:
-    """The attempt is over when the handler is. What it left is its own affair."""
+async def test_an_attempt_ends_with_its_handler_not_with_its_tasks(make_app: MakeApp, sound: None) -> None:
+    """The engine does not cancel a task that the handler started."""
     left: list[asyncio.Task[None]] = []
 
     async def linger() -> None:
@@ -203,31 +208,32 @@ async def test_it_leaves_a_task_behind(make_app: MakeApp, sound: None) -> None:
     left[0].cancel()
 
 
-async def test_it_stops_its_own_worker(make_app: MakeApp, sound: None) -> None:
-    """A script that ends when its work is done: nothing hangs, and the item is not lost."""
+async def test_a_handler_can_stop_its_own_worker(make_app: MakeApp, sound: None) -> None:
+    """The stop does not hang, and the item is not lost."""
     app: Treadle
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="last")
     async def last() -> str:
-        gate.started.set()
+        barrier.started.set()
         await app.worker.stop(drain=0.1)
         return "stopped"
 
     app = make_app(last)
     await app.start()
     handle = await app.enqueue(last())
-    await gate.reached()
+    await barrier.reached()
     await until_status(app, handle.id, "ready", "success")
     assert not app.worker.running
 
 
-async def test_it_blocks_the_event_loop(
+async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
     store: MakeBackend, make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For three leases, while another worker waits for work: it is run once, and the log says where."""
+    """It blocks for three leases while another worker waits. It runs once, and the log names the blocking
+    line."""
     if isinstance(store(), MemoryBackend):
-        pytest.skip("one process, one loop: nobody else is there")
+        pytest.skip("the memory backend has no second process")
     attempts: list[int] = []
 
     @work(name="blocking")
@@ -262,7 +268,7 @@ VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="clean"
 
 
 class OneByOne:
-    """A doer as a user may write one: what ends starts the next."""
+    """A doer of a user. The end of one item starts the next in the same task."""
 
     def __init__(self) -> None:
         self._waiting: deque[Task] = deque()
@@ -297,14 +303,14 @@ DOERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("store", ["memory"], indirect=True)  # nothing of it is the store's business
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 @pytest.mark.parametrize("doer", DOERS.values(), ids=DOERS)
-async def test_what_it_sets_in_its_context_is_its_own(
+async def test_context_variables_of_a_handler_do_not_leak(
     make_app: MakeApp, sound: None, doer: Callable[[], Any]
 ) -> None:
-    """Whatever runs after it, in the same slot or for the same settlement, sees nothing of it."""
+    """The next handler in the same task, and hooks called after the settlement, do not see them."""
     found: Counter[str] = Counter()
-    told: Counter[str] = Counter()
+    in_hooks: Counter[str] = Counter()
 
     @work(name="tainted", retry=Retry(attempts=2, base=0))
     async def tainted(ctx: Context, n: int) -> Result[None, None]:
@@ -321,18 +327,20 @@ async def test_what_it_sets_in_its_context_is_its_own(
 
     def on_event(event: object) -> None:
         if isinstance(event, Succeeded):
-            told[VAR.get()] += 1
+            in_hooks[VAR.get()] += 1
 
     async with make_app(tainted, threaded, echo, doer=doer(), on_event=on_event) as app:
         works = [tainted(n) if n % 2 else threaded(n) for n in range(30)]
         handles = await app.enqueue_many(works)
         await asyncio.gather(*(each.group(PATIENCE) for each in handles))
     assert set(found) == {"clean"}
-    assert set(told) == {"clean"}
+    assert set(in_hooks) == {"clean"}
 
 
-async def test_the_context_of_whoever_enqueues_is_not_the_handlers(make_app: MakeApp, sound: None) -> None:
-    """Also where it skips the queue: the same item runs the same way here and elsewhere."""
+async def test_context_variables_of_the_caller_do_not_reach_the_handler(
+    make_app: MakeApp, sound: None
+) -> None:
+    """Also with `skip_queue`, so that an item runs in the same way in every process."""
     found: list[str] = []
 
     @work(name="local", skip_queue=True)

@@ -1,4 +1,4 @@
-"""Bugs that seeds of the simulator have found, each at the lowest level that shows it."""
+"""Regression tests for bugs that the simulator found, each at the lowest level that shows the bug."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from treadle.events import GroupDone
 from treadle.testing import Faults
 
 
-async def test_a_retry_whose_answer_was_lost_announces_no_group(make_faulty: MakeApp, faults: Faults) -> None:
-    """Seed 6: by the time it is asked what a repeated settlement had ended, the next attempt has succeeded.
-    That one has said that the group is done."""
+async def test_a_repeated_retry_settlement_does_not_announce_the_group_again(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """Seed 6. The answer to a retry settlement is lost. When the repeated settlement asks what it ended,
+    the next attempt has already succeeded and announced the end of the group."""
 
     @work(name="flaky", retry=AT_ONCE)
     async def flaky(ctx: Context) -> int:

@@ -1,6 +1,6 @@
-"""What breaks other engines: a store that fails at the worst moment, workers that die, two that run the same.
+"""The store fails at the worst moment, workers die, two workers run the same item.
 
-The numbers A1 to A24 are those of the cases that this design set out to pass.
+The numbers A1 to A24 are the failure cases that the design must pass.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from tests.engine.kit import (
     AT_ONCE,
     PATIENCE,
+    Barrier,
     Errors,
-    Gate,
     MakeApp,
     MakeBackend,
     Seen,
@@ -29,7 +29,8 @@ from treadle.item import Settlement
 from treadle.testing import Faults, FaultyBackend
 
 WHEN = pytest.mark.parametrize("when", ["before", "after", "later"])
-"""The request is lost; the answer is lost; the request is late, after it was repeated."""
+"""Before: the request is lost. After: the answer is lost. Later: the request arrives after it was
+repeated."""
 
 
 def settles(kind: str) -> Callable[[list[Settlement]], bool]:
@@ -37,10 +38,10 @@ def settles(kind: str) -> Callable[[list[Settlement]], bool]:
 
 
 @WHEN
-async def test_a1_the_store_fails_while_a_retry_is_settled(
+async def test_a1_a_retry_runs_once_if_the_store_fails_while_it_is_settled(
     make_faulty: MakeApp, faults: Faults, when: str
 ) -> None:
-    """It is retried, once; nothing is lost, nothing is doubled."""
+    """Nothing is lost and nothing happens twice."""
     calls: list[int] = []
 
     @work(name="flaky", retry=AT_ONCE)
@@ -62,8 +63,10 @@ async def test_a1_the_store_fails_while_a_retry_is_settled(
 
 
 @WHEN
-async def test_a2_the_store_fails_when_a_gate_opens(make_faulty: MakeApp, faults: Faults, when: str) -> None:
-    """The dependents run exactly once."""
+async def test_a2_dependents_run_once_if_the_store_fails_while_they_are_released(
+    make_faulty: MakeApp, faults: Faults, when: str
+) -> None:
+    """The settlement of the last dependency fails."""
     ran: Counter[str] = Counter()
 
     @work(name="step")
@@ -84,8 +87,8 @@ async def test_a2_the_store_fails_when_a_gate_opens(make_faulty: MakeApp, faults
     assert (ran, fault.hits) == ({"last": 1, "x": 1, "y": 1, "end": 1}, 1)
 
 
-async def test_a3_a_gate_that_cannot_open_ends_at_once(make_faulty: MakeApp) -> None:
-    """A dead child: what waits for its success is dead, and the group is done."""
+async def test_a3_a_dependency_that_cannot_be_met_ends_at_once(make_faulty: MakeApp) -> None:
+    """A child is dead. The item that waits for its success becomes dead too, and the group ends."""
 
     @work(name="bad", retry=Retry(attempts=1))
     async def bad() -> None:
@@ -94,24 +97,24 @@ async def test_a3_a_gate_that_cannot_open_ends_at_once(make_faulty: MakeApp) -> 
     @work(name="then")
     async def then() -> None: ...
 
-    gated = then()
+    blocked = then()
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, None]:
-        return ctx.queue(bad()).next(gated)
+        return ctx.queue(bad()).next(blocked)
 
     async with make_faulty(root, bad, then) as app:
         handle = await app.enqueue(root())
         await failure(handle.group(PATIENCE))
-        error = await failure(app.handle(gated.id).result(PATIENCE))
+        error = await failure(app.handle(blocked.id).result(PATIENCE))
         assert error.reason == "unsatisfiable"
 
 
 @WHEN
-async def test_a4_the_store_fails_while_a_parent_is_settled(
+async def test_a4_children_run_once_if_the_store_fails_while_their_parent_is_settled(
     make_faulty: MakeApp, faults: Faults, when: str
 ) -> None:
-    """The parent ran once, its three children once each."""
+    """The parent runs once, and each of its three children runs once."""
     ran: Counter[str] = Counter()
 
     @work(name="child")
@@ -136,11 +139,11 @@ async def test_a4_the_store_fails_while_a_parent_is_settled(
     assert len(seen.of(GroupDone)) == 1
 
 
-async def test_a5_two_workers_finish_the_same_item(
+async def test_a5_the_settlement_of_a_worker_that_lost_its_lease_is_refused(
     make_faulty: MakeApp, store: MakeBackend, make_app: MakeApp
 ) -> None:
-    """The first one's lease was taken away and it does not know: its outcome is refused, all of it."""
-    gates = {1: Gate(), 2: Gate()}
+    """The first worker lost its lease and does not know it. The store refuses its result and its children."""
+    barriers = {1: Barrier(), 2: Barrier()}
 
     @work(name="child")
     async def child() -> int:
@@ -148,7 +151,7 @@ async def test_a5_two_workers_finish_the_same_item(
 
     @work(name="contested")
     async def contested(ctx: Context) -> Result[None, int]:
-        await gates[ctx.attempt].passing()
+        await barriers[ctx.attempt].wait()
         return ctx.queue(child(), ctx.result(ctx.attempt, final=True))
 
     cut = Faults()
@@ -157,16 +160,16 @@ async def test_a5_two_workers_finish_the_same_item(
     second = make_app(contested, child, on_event=seen[1])
     async with first:
         handle = await first.enqueue(contested())
-        await gates[1].reached()
+        await barriers[1].reached()
         for verb in ("beat", "claim"):
             cut.fail(verb, times=None)
         async with second:
             assert await second.backend.remove_worker(first.worker.id) == 1
-            await gates[2].reached()
-            gates[1].go.set()
+            await barriers[2].reached()
+            barriers[1].go.set()
             lost = await seen[0].until(LeaseLost)
             assert (lost.id, lost.attempt, lost.reason) == (handle.id, 1, "taken")
-            gates[2].go.set()
+            barriers[2].go.set()
             assert await second.handle(handle.id).group(PATIENCE) == 2
             assert len((await second.list(type="child")).items) == 1
             await seen[1].until(GroupDone)
@@ -175,15 +178,17 @@ async def test_a5_two_workers_finish_the_same_item(
     assert sum(len(each.of(GroupDone)) for each in seen) == 1
 
 
-async def test_a6_a_job_that_kills_its_workers(make_app: MakeApp, store: MakeBackend, sound: None) -> None:
-    """Ten of them could be had; its budget is two."""
+async def test_a6_an_item_whose_workers_die_ends_when_its_attempts_are_spent(
+    make_app: MakeApp, store: MakeBackend, sound: None
+) -> None:
+    """Two workers die. The item may have two attempts, so it becomes dead."""
     started: list[int] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="killer", retry=Retry(attempts=2))
     async def killer(ctx: Context) -> None:
         started.append(ctx.attempt)
-        gate.started.set()
+        barrier.started.set()
         await asyncio.Event().wait()
 
     client = make_app(killer)
@@ -192,9 +197,9 @@ async def test_a6_a_job_that_kills_its_workers(make_app: MakeApp, store: MakeBac
         cut = Faults()
         doomed = make_app(killer, backend=FaultyBackend(store(), cut))
         await doomed.start()
-        await gate.reached()
-        gate.started.clear()
-        with cut.outage():  # it dies: not another word
+        await barrier.reached()
+        barrier.started.clear()
+        with cut.outage():  # the worker dies: it sends nothing more
             await client.backend.remove_worker(doomed.worker.id)
             await doomed.stop(drain=0)
     seen = Seen()
@@ -205,8 +210,10 @@ async def test_a6_a_job_that_kills_its_workers(make_app: MakeApp, store: MakeBac
     assert (error.reason, error.attempts) == ("lease_lost", 2)
 
 
-async def test_a7_an_outcome_that_the_store_will_not_have(make_faulty: MakeApp, faults: Faults) -> None:
-    """Its item ends dead, its handler ran once, its neighbours are not touched."""
+async def test_a7_a_result_that_the_store_refuses_makes_only_its_item_dead(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The handler runs once. The other items of the same settle call succeed."""
     ran: Counter[int] = Counter()
 
     @work(name="echo")
@@ -218,7 +225,7 @@ async def test_a7_an_outcome_that_the_store_will_not_have(make_faulty: MakeApp, 
     faults.fail(
         "settle",
         times=None,
-        error=lambda: BackendError("value too strange"),
+        error=lambda: BackendError("value refused"),
         match=lambda given: any(s.lease.id == works[3].id and s.kind == "success" for s in given),
     )
     errors = Errors()
@@ -231,9 +238,11 @@ async def test_a7_an_outcome_that_the_store_will_not_have(make_faulty: MakeApp, 
     assert "settle" in errors.phases()
 
 
-async def test_a7_an_item_that_the_store_will_not_end(make_faulty: MakeApp, faults: Faults) -> None:
-    """Not even dead: it is tried again and again, without its handler, and ends when the store lets it. It is
-    the store that was wrong, so it ends as it should have."""
+async def test_a7_an_item_that_the_store_refuses_to_end_is_settled_when_it_accepts(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The store refuses the success and then the death. The settlement is repeated without another run of
+    the handler. When the store accepts it, the item ends with the handler's result."""
     ran: Counter[int] = Counter()
 
     @work(name="echo")
@@ -264,8 +273,10 @@ async def test_a7_an_item_that_the_store_will_not_end(make_faulty: MakeApp, faul
 
 
 @pytest.mark.parametrize("error", [BackendError, RuntimeError])
-async def test_a7_a_refusal_by_mistake(make_faulty: MakeApp, faults: Faults, error: type[Exception]) -> None:
-    """One refusal proves nothing: what the handler said still stands."""
+async def test_a7_two_refusals_do_not_change_the_result(
+    make_faulty: MakeApp, faults: Faults, error: type[Exception]
+) -> None:
+    """The settlement is repeated. The item succeeds with the handler's result."""
 
     @work(name="echo")
     async def echo(n: int) -> int:
@@ -277,7 +288,7 @@ async def test_a7_a_refusal_by_mistake(make_faulty: MakeApp, faults: Faults, err
     assert fault.hits == 2
 
 
-async def test_a8_a_type_that_nobody_has(make_app: MakeApp, sound: None) -> None:
+async def test_a8_an_item_of_an_unknown_type_is_dead_after_the_grace(make_app: MakeApp, sound: None) -> None:
     @work(name="ghost")
     async def ghost() -> None: ...
 
@@ -291,8 +302,8 @@ async def test_a8_a_type_that_nobody_has(make_app: MakeApp, sound: None) -> None
         assert (error.reason, error.attempts) == ("unknown_type", 0)
 
 
-async def test_a8_without_a_grace_it_waits(make_app: MakeApp, sound: None) -> None:
-    """And is there for the worker that has it."""
+async def test_a8_without_a_grace_an_item_of_an_unknown_type_waits(make_app: MakeApp, sound: None) -> None:
+    """It runs when a worker that has the type starts."""
 
     @work(name="ghost")
     async def ghost() -> str:
@@ -312,10 +323,10 @@ async def test_a8_without_a_grace_it_waits(make_app: MakeApp, sound: None) -> No
 
 @pytest.mark.parametrize("verb", ["beat", "claim", "unknown_leases", "prune", "publish"])
 @pytest.mark.parametrize("error", [BackendError, RuntimeError])
-async def test_a9_errors_are_reported_and_the_worker_lives(
+async def test_a9_errors_of_the_store_are_reported_and_the_worker_goes_on(
     make_faulty: MakeApp, faults: Faults, verb: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the store raises, in whichever loop."""
+    """For each loop of the worker, and for expected and unexpected exceptions."""
     monkeypatch.setattr(prune, "INTERVAL", 0.05)
 
     @work(name="echo")
@@ -338,10 +349,10 @@ async def test_a9_errors_are_reported_and_the_worker_lives(
 
 
 @pytest.mark.parametrize("error", [BackendError, RuntimeError])
-async def test_a9_a_look_that_fails_is_repeated(
+async def test_a9_a_failed_query_for_ended_items_is_repeated(
     make_faulty: MakeApp, make_app: MakeApp, faults: Faults, error: type[Exception]
 ) -> None:
-    """Whoever waits hears of it in the end."""
+    """The waiter gets its result after three failed queries."""
 
     @work(name="echo")
     async def echo(n: int) -> int:
@@ -356,8 +367,10 @@ async def test_a9_a_look_that_fails_is_repeated(
     assert (fault.hits, errors.phases()) == (3, ["signal"] * 3)
 
 
-async def test_a9_an_error_that_only_settling_meets(make_faulty: MakeApp, faults: Faults) -> None:
-    """A driver that fails by mistake, and then does not: nothing is lost, the item does not die of it."""
+async def test_a9_an_unexpected_error_while_settling_loses_no_item(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The driver raises a RuntimeError twice and then works. All items succeed."""
 
     @work(name="echo")
     async def echo(n: int) -> int:

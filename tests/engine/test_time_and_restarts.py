@@ -1,4 +1,4 @@
-"""More of what breaks other engines (A10 to A16, A23): scripts, days, restarts, keys, deadlines."""
+"""Failure cases A10 to A16 and A23: scripts, delays over days, restarts, keys and deadlines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Gate, MakeApp, Seen, failure, until, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until, until_status
 from treadle import Context, Result, Retry, work
 from treadle.events import Expired, GroupDone
 from treadle.flow_control import UnhandledGroup
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("flags", [(), ("-W", "error")], ids=["plain", "strict"])
-def test_a10_the_quick_start_is_a_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """It prints 3 and exits 0; with everything that Python can complain about, it says nothing else."""
+def test_a10_the_quick_start_of_the_readme_runs_as_a_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """It prints 3 and exits with 0. With `-W error` it prints nothing else."""
     block = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert block is not None
     (tmp_path / "quick.py").write_text(block[1])
@@ -39,8 +39,8 @@ def test_a10_the_quick_start_is_a_script(tmp_path: Path, flags: tuple[str, ...])
     assert (ran.stdout, ran.stderr, ran.returncode) == ("3\n", "", 0)
 
 
-async def test_a11_skip_queue_does_not_skip_time(make_timed: MakeApp, clock: ManualClock) -> None:
-    """A delay is waited for, a deadline that has passed is kept."""
+async def test_a11_skip_queue_keeps_delays_and_deadlines(make_timed: MakeApp, clock: ManualClock) -> None:
+    """A delayed item waits, and an item whose deadline has passed expires."""
     ran: list[str] = []
 
     @work(name="quick", skip_queue=True)
@@ -59,9 +59,12 @@ async def test_a11_skip_queue_does_not_skip_time(make_timed: MakeApp, clock: Man
         assert ran == ["later"]
 
 
-async def test_a12_keys_of_the_user_are_not_the_engines(make_app: MakeApp, sound: None) -> None:
-    """Whatever a handler claims: groups end, hooks are called, other tenants' claims are their own."""
-    told: list[UnhandledGroup] = []
+async def test_a12_keys_that_a_handler_claims_do_not_affect_the_engine(
+    make_app: MakeApp, sound: None
+) -> None:
+    """Groups end and hooks are called, although a handler claims keys that look like the engine's. Each
+    tenant has its own keys."""
+    reported: list[UnhandledGroup] = []
     claims: dict[str, bool] = {}
 
     @work(name="thief")
@@ -70,28 +73,30 @@ async def test_a12_keys_of_the_user_are_not_the_engines(make_app: MakeApp, sound
         for name in names:
             claims[f"{ctx.tenant} {name}"] = await ctx.claim(name)
 
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="victim")
     async def victim() -> str:
-        await gate.passing()
+        await barrier.wait()
         return "mine"
 
-    async with make_app(thief, victim, on_unhandled_group=told.append, unhandled_grace=0.01) as app:
+    async with make_app(thief, victim, on_unhandled_group=reported.append, unhandled_grace=0.01) as app:
         handle = await app.enqueue(victim())
-        await gate.reached()
+        await barrier.reached()
         await app.enqueue(thief(handle.id)).result(PATIENCE)
         await app.tenant("other").enqueue(thief(handle.id)).result(PATIENCE)
         assert (await handle.state()).status == "running"
-        gate.go.set()
-        await until(lambda: told)
-        assert [(each.group_id, each.result) for each in told] == [(handle.id, "mine")]
+        barrier.go.set()
+        await until(lambda: reported)
+        assert [(each.group_id, each.result) for each in reported] == [(handle.id, "mine")]
     assert len(claims) == 8
     assert all(claims.values())
 
 
-async def test_a13_a_group_over_days(make_timed: MakeApp, clock: ManualClock) -> None:
-    """Done once, after both, also if the worker was started anew in between."""
+async def test_a13_a_group_over_days_ends_once_after_a_restart(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """The group ends after both children. The worker is restarted between them."""
     seen = Seen()
 
     @work(name="step")
@@ -116,16 +121,18 @@ async def test_a13_a_group_over_days(make_timed: MakeApp, clock: ManualClock) ->
         assert [(event.id, event.result) for event in seen.of(GroupDone)] == [(handle.id, 3)]
 
 
-async def test_a14_who_waits_for_more_than_an_hour_waits(make_timed: MakeApp, clock: ManualClock) -> None:
-    """A group that somebody waits for in another process is not unhandled, however long it takes."""
-    told: list[str] = []
+async def test_a14_a_group_with_a_waiter_in_another_process_is_not_unhandled(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """The wait takes two hours. Only the group without a waiter is reported."""
+    reported: list[str] = []
 
     @work(name="slow")
     async def slow() -> str:
         return "at last"
 
     def unhandled(info: UnhandledGroup) -> None:
-        told.append(info.group_id)
+        reported.append(info.group_id)
 
     client, wanted = make_timed(slow), slow()
     waiting = asyncio.ensure_future(client.enqueue(wanted, delay=2 * 3600).group())
@@ -136,14 +143,14 @@ async def test_a14_who_waits_for_more_than_an_hour_waits(make_timed: MakeApp, cl
             await clock.advance(900)
             await drain(app)
         await clock.advance(1)
-        await until(lambda: told)
+        await until(lambda: reported)
         await clock.advance(60)
         assert await waiting == "at last"
-        assert told == [ignored.id]
+        assert reported == [ignored.id]
 
 
-async def test_a15_a_restart_between_a_child_and_its_gate(make_faulty: MakeApp, faults: Faults) -> None:
-    """The process died the moment the last child was settled: what waits for it runs in the next one."""
+async def test_a15_a_dependent_runs_after_a_restart(make_faulty: MakeApp, faults: Faults) -> None:
+    """The process dies when the last child is settled. The next process runs the item that waits for it."""
     ran: Counter[str] = Counter()
 
     @work(name="step")
@@ -177,10 +184,11 @@ async def test_a15_a_restart_between_a_child_and_its_gate(make_faulty: MakeApp, 
 
 
 @pytest.mark.parametrize("when", ["before", "after", "later"])
-async def test_a16_folds_are_exact_through_lost_answers(
+async def test_a16_appends_are_exact_if_answers_are_lost(
     make_faulty: MakeApp, faults: Faults, when: str
 ) -> None:
-    """20 appends of 1 on two workers give 20, although every third settle fails; what was final stays."""
+    """Two workers append 1 twenty times and get 20, although every third settle fails. A final value
+    stays."""
 
     @work(name="plus")
     async def plus(ctx: Context) -> Result[int]:
@@ -210,8 +218,11 @@ async def test_a16_folds_are_exact_through_lost_answers(
     assert lost.hits
 
 
-async def test_a23_a_handler_that_ends_after_its_deadline(make_faulty: MakeApp, faults: Faults) -> None:
-    """It swallows the cancellation and returns: expired, not a success, although the store was away."""
+async def test_a23_a_handler_that_returns_after_its_deadline_is_expired(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The handler swallows its cancellation and returns a value. The item is expired, although the store
+    failed meanwhile."""
     seen = Seen()
     ended = asyncio.Event()
 
@@ -235,20 +246,23 @@ async def test_a23_a_handler_that_ends_after_its_deadline(make_faulty: MakeApp, 
         assert len(seen.of(Expired)) == 1
 
 
-async def test_a_machine_that_was_suspended(make_timed: MakeApp, clock: ManualClock) -> None:
-    """It slept for many leases, and nobody took over: what it was running goes on, as the same attempt."""
+async def test_an_item_survives_the_suspension_of_its_machine(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """The machine sleeps for many leases, and no other worker takes over. The item goes on as the same
+    attempt."""
     attempts: list[int] = []
-    gate = Gate()
+    barrier = Barrier()
 
     @work(name="held")
     async def held(ctx: Context) -> int:
         attempts.append(ctx.attempt)
-        await gate.passing()
+        await barrier.wait()
         return ctx.attempt
 
     async with make_timed(held, poll_interval=0.1) as app:
         handle = await app.enqueue(held())
-        await gate.reached()
+        await barrier.reached()
         assert app.worker._runtime is not None
         for _ in range(3):
             await app.worker._runtime.claimer.until_empty()  # no claim is under way
@@ -257,6 +271,6 @@ async def test_a_machine_that_was_suspended(make_timed: MakeApp, clock: ManualCl
             (state,) = await app.get([handle.id])
             assert state is not None
             assert (state.status, state.attempt) == ("running", 1)
-        gate.go.set()
+        barrier.go.set()
         assert await handle.result(PATIENCE) == 1
     assert attempts == [1]

@@ -1,0 +1,57 @@
+"""Enqueue: build the items of Works, submit them, and announce those that were stored."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+from treadle.engine.core import Core, LocalRuntime
+from treadle.errors import DuplicateIdError
+from treadle.item import Item, Submitted
+from treadle.work import Work
+
+
+def submit(
+    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
+) -> Awaitable[tuple[Submitted, ...]]:
+    """Submit works in one atomic step. `core` is connected, `options` are checked."""
+    tx = options.pop("tx", None)
+    if tx is not None:
+        return core.submitter.submit_within(_items(core, tenant, works, options, None), tx)
+    items = _items(core, tenant, works, options, core.local())
+    sent = core.settings.clock.monotonic()
+    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
+
+
+def _items(
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: Mapping[str, Any],
+    runtime: LocalRuntime | None,
+) -> tuple[Item, ...]:
+    item = core.item_builder.item
+    lease_to = None if runtime is None else runtime.offers
+    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
+    _check_ids(items)
+    return items
+
+
+def _check_ids(items: tuple[Item, ...]) -> None:
+    if len(items) > 1:
+        seen: set[str] = set()
+        for item in items:
+            if item.id in seen:
+                raise DuplicateIdError(item.id)
+            seen.add(item.id)
+
+
+def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
+    """Announce the stored items and start those leased to this process. Whether there are others to claim."""
+    stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
+    core.announcer.queued(stored)
+    leases = [answer.lease for answer in answers if answer.lease is not None]
+    if leases and (runtime := core.local()) is not None:
+        runtime.take(tuple(leases), sent)
+    return len(leases) < len(stored)
