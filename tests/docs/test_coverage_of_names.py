@@ -45,7 +45,6 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 # Names without an underscore that are for the engine, or for authors of extensions.
 INTERNAL = {
     "treadle": {"__version__"},
-    "Worker": {"runtime", "like"},
     "doers": {"Task"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
