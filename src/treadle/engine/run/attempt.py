@@ -291,11 +291,9 @@ class Executors:
             self._processes = ProcessPool(self._process_count)
         return self._processes
 
-    def room(self, run_in: str) -> int | None:
-        """How many more handlers of that kind can start now; None: any number."""
-        if run_in == "thread":
-            return max(0, self._threads - self._threads_used)
-        return self.processes().room() if run_in == "process" else None
+    def room(self, run_in: str) -> int:
+        """How many more handlers can start now in a `thread`, or in a `process`."""
+        return self.processes().room() if run_in == "process" else max(0, self._threads - self._threads_used)
 
     async def close(self) -> None:
         if self._executor is not None:

@@ -146,20 +146,14 @@ class Dispatcher:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
         if bound.type.batch is not None:
             return self._batches.room(bound, room)
-        if bound.run_in == "loop":
-            return room
-        executors = self._runner.executors.room(bound.run_in)
-        return room if executors is None else min(room, executors)
+        return room if bound.run_in == "loop" else min(room, self._runner.executors.room(bound.run_in))
 
     def could_start(self, type: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
-        return (
-            bound is not None
-            and bound.type.batch is None
-            and not self.stopping
-            and bound.doer.available() > 0
-        )
+        if bound is None or bound.type.batch is not None or self.stopping:
+            return False
+        return bound.doer.available() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 

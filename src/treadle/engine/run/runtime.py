@@ -54,13 +54,7 @@ class Runtime:
             core, worker, held, self._types, self.runner.timers, heartbeat, self.claimer, self.is_quiet
         )
         self._shutdown = Shutdown(
-            worker.worker,
-            core.scheduler,
-            self.loops,
-            held,
-            self._dispatcher,
-            self.runner,
-            self.settler,
+            worker.worker, core.scheduler, self.loops, held, self._dispatcher, self.runner, self.settler
         )
 
     def _wake_claimer(self) -> None:
@@ -136,14 +130,18 @@ class Runtime:
     # -- for the core (`LocalRuntime`) -----------------------------------------------------------------
 
     def add(self, type: AnyType) -> None:
+        """Run this type too, if it is among the worker's types and has a handler."""
         self._types.add(type)
 
     def offers(self, type: str) -> str | None:
+        """The worker's id if it could start an item of this type right now: for `skip_queue`."""
         can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
         return self._worker.worker if can_start else None
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
         self._dispatcher.take(leases, sent)
 
     def recover_leases(self) -> None:
+        """Ask the store for leases that this worker does not know of: an answer was lost."""
         self.claimer.recover_leases()
