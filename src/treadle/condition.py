@@ -65,11 +65,6 @@ def need(when: When, count: int) -> tuple[int, Counts]:
     return min(required, count), counts
 
 
-def doomed(need: int, met: int, open: int) -> bool:
-    """Whether the condition can no longer be met, even if all open dependencies count."""
-    return met + open < need
-
-
 def _required(when: When, count: int) -> tuple[int, Counts]:
     match when:
         case AtLeast(n, of):

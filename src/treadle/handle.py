@@ -8,9 +8,8 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic
 
 from treadle.engine.core import Core
-from treadle.engine.run.context_services import decoded
 from treadle.engine.submit.enqueue import submit
-from treadle.engine.wait.wait_result import group_value, item_value
+from treadle.engine.wait.wait_result import decode_state, group_value, item_value
 from treadle.engine.wait.waiters import within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import GroupState, ItemState, Ref, Submitted
@@ -71,7 +70,7 @@ class Handle(Generic[S_co, G_co]):
         (state,) = await self._core.backend.get([self.id], tenant=self._tenant)
         if state is None:
             raise NotFound(self.id)
-        return decoded(self._core, state)
+        return decode_state(self._core.registry, state)
 
     async def cancel(self) -> None:
         """End the item and its open descendants. Running handlers are interrupted."""

@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from treadle.engine.core import Core
-from treadle.engine.run.context_services import decoded
-from treadle.engine.wait.wait_result import decode_group_value
+from treadle.engine.wait.wait_result import decode_group_value, decode_state
 from treadle.item import (
     DEFAULT_TENANT,
     Changed,
@@ -47,7 +46,7 @@ class Operator:
         """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         await self.connect()
         states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
-        return [None if state is None else decoded(self._core, state) for state in states]
+        return [None if state is None else decode_state(self._core.registry, state) for state in states]
 
     async def group(self, id: str) -> GroupState | None:
         """Return a group as it is now, by the id of its root. None for an unknown id."""
@@ -109,7 +108,7 @@ class Operator:
         await self.connect()
         page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
         for item in page.items:
-            decoded(self._core, item)
+            decode_state(self._core.registry, item)
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
+from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.run import after_commit
 from treadle.engine.run.attempt import AttemptRunner
@@ -19,7 +20,6 @@ from treadle.engine.run.settle import SettlementBuilder, Settler
 from treadle.engine.run.shutdown import Shutdown
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.submit.submitter import Submitter
-from treadle.engine.tasks import Combiner
 from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
 from treadle.events import Succeeded, from_lease

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.condition import DONE, When, at_least, condition_met, doomed, need
+from treadle.condition import DONE, When, at_least, condition_met, need
+from treadle.rules import dependency_state
 
 OPEN = ["blocked", "scheduled", "ready", "running", None]
 
@@ -101,7 +102,7 @@ def test_an_unknown_condition_is_refused(when: Any) -> None:
 def test_doomed_if_the_open_dependencies_cannot_meet_the_need(
     counters: tuple[int, int, int], expected: bool
 ) -> None:
-    assert doomed(*counters) is expected
+    assert (dependency_state(*counters) == "doomed") is expected
 
 
 @pytest.mark.parametrize(
@@ -115,4 +116,5 @@ def test_the_counters_agree_with_condition_met(when: When) -> None:
         still_open = sum(state not in DONE for state in states)
         assert (met >= required) is condition_met(when, states)
         best_case = [state if state in DONE else "success" for state in states]
-        assert doomed(required, met, still_open) is not condition_met(when, best_case)
+        doomed = dependency_state(required, met, still_open) == "doomed"
+        assert doomed is not condition_met(when, best_case)

@@ -11,7 +11,8 @@
 | (shared) | core | what a client and the workers of one process share |
 | | registry, settings | the work types that an app knows; its settings |
 | | hooks | `on_event`, `on_error`, the log |
-| | tasks | background tasks with an owner; batching of writes (`Combiner`) |
+| | tasks | background tasks with an owner |
+| | combine | many requests in one write: while one batch is written, the next collects |
 | | timers | one heap of deadlines |
 | | store_retry | how long to wait for a store that does not answer |
 | submit | enqueue | build items, submit them, announce those that were stored |

@@ -1,17 +1,15 @@
-"""Background tasks with an owner, calls that finish despite cancellation, and batching of writes."""
+"""Background tasks with an owner, and calls that finish despite cancellation."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, TypeVar
 
 from . import store_retry
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Tasks:
@@ -85,55 +83,3 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
             task.exception()
         raise cancelled
     return task.result()
-
-
-class Combiner(Generic[R]):
-    """Hands requests to `write` in batches of at most `limit`, one batch at a time, in order.
-
-    Natural batching, without a timer: while one batch is being written, the next one collects. A single
-    request is written at once; under load, batches grow to what arrives during a write.
-
-    `write` answers its requests itself and does not raise on their behalf. If it does raise, the error is
-    reported and the next batch is written all the same.
-    """
-
-    __slots__ = ("_limit", "_name", "_tasks", "_write", "_writer", "waiting")
-
-    def __init__(
-        self, write: Callable[[list[R]], Awaitable[None]], tasks: Tasks, *, name: str, limit: int = 500
-    ) -> None:
-        self._write = write
-        self._tasks = tasks
-        self._name = name
-        self._limit = limit
-        self.waiting: deque[R] = deque()
-        """The requests that are not yet part of a batch."""
-        self._writer: asyncio.Task[None] | None = None
-
-    def add(self, request: R) -> None:
-        self.waiting.append(request)
-        if self._writer is None:
-            self._writer = self._tasks.start(self._run(), self._name)
-
-    async def flush(self) -> None:
-        """Return when everything added so far has been written."""
-        while self._writer is not None:
-            await asyncio.wait({self._writer})
-
-    async def _run(self) -> None:
-        try:
-            while self.waiting:
-                try:
-                    await self._write(self.next_batch())
-                except Exception as error:  # noqa: BLE001  later requests must not wait for ever
-                    self._tasks.report(error, self._name)
-        finally:
-            self._writer = None
-
-    def next_batch(self) -> list[R]:
-        """Remove the next batch from `waiting`. Public: a mutant replaces it."""
-        if len(self.waiting) <= self._limit:
-            batch = list(self.waiting)
-            self.waiting.clear()
-            return batch
-        return [self.waiting.popleft() for _ in range(self._limit)]

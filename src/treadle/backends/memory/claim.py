@@ -8,10 +8,10 @@ from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 
 from .fairness import FairOrder, MergedLine, ParkedItems, ReadyLine
-from .parked import doom_unknown_types
 from .rows import MemoryWorker
 from .tables import MemoryTables
 from .transitions import doom, expire, lease, make_ready, park
+from .unknown_types import doom_unknown_types
 from .workers import remove_lapsed
 
 MOST_PARKED = 10_000

@@ -16,12 +16,12 @@ from treadle.item import Item, Ref, Schedule
 from treadle.rules import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
+from .due import ScheduledItems
 from .fairness import ParkedItems, ReadyItems, ReadyLine, ServiceCounter
 from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
 from .retention import Retention
 from .rows import DeadlineWatch, ItemKind, MemoryGroup, MemoryWorker, Row
-from .scheduled import ScheduledItems
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -17,7 +17,7 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict
-from .rows import NO_COLUMNS, circular, marks, rows_of
+from .item_columns import NO_COLUMNS, circular, marks, rows_of
 from .statements import statement, text
 from .submit import refused
 

@@ -15,7 +15,7 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
-from .rows import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of
+from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of
 from .statements import statement
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers

@@ -9,7 +9,7 @@ from typing import Any
 from treadle.backend import Transaction
 from treadle.context import Context
 from treadle.engine.core import Core
-from treadle.engine.wait.wait_result import item_value
+from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
@@ -33,7 +33,7 @@ class EngineServices:
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
         states = await self._core.backend.get(list(ids), tenant=tenant)
-        return [None if state is None else decoded(self._core, state) for state in states]
+        return [None if state is None else decode_state(self._core.registry, state) for state in states]
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
         states = await self._core.backend.get(list(ids), tenant=tenant)
@@ -93,10 +93,3 @@ class HandlerTransaction:
         async with self._stack:
             answer = await self._settler.within(self._transaction, pending)
         self._settler.committed([pending], answer)
-
-
-def decoded(core: Core, state: ItemState) -> ItemState:
-    """A state with its result decoded, as users see it."""
-    if isinstance(state.result, bytes):
-        state.result = core.registry.read_result(state.type, state.result)
-    return state

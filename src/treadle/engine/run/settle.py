@@ -14,8 +14,9 @@ import msgspec
 
 from treadle.backend import Transaction
 from treadle.codec import check_size
+from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
-from treadle.engine.tasks import Combiner, finish
+from treadle.engine.tasks import finish
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import BackendError, LeaseLost, PayloadError, StoreFull, StoreUnavailable
 from treadle.item import (

@@ -11,8 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.engine.combine import Combiner
 from treadle.engine.store_retry import CALLER_RETRY
-from treadle.engine.tasks import Combiner, Tasks
+from treadle.engine.tasks import Tasks
 from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 

@@ -66,3 +66,10 @@ def _error_of(kind: type[WorkFailed], state: ItemState, group_id: str | None = N
     error_type, reason = state.error_type or "", state.reason or "exhausted"
     message = (state.error or "").removeprefix(error_type).removeprefix(": ")
     return kind(state.id, state.type, message, error_type, state.attempt, reason, group_id=group_id)
+
+
+def decode_state(registry: Registry, state: ItemState) -> ItemState:
+    """Decode the result of a state, in place. Users see it like this."""
+    if isinstance(state.result, bytes):
+        state.result = registry.read_result(state.type, state.result)
+    return state

@@ -1,4 +1,4 @@
-"""Parked: ready items of a type that no live worker has are doomed after a grace period."""
+"""Doom ready items of a type that no live worker has had for a grace period."""
 
 from __future__ import annotations
 
