@@ -53,14 +53,17 @@ one of the store's clock, except those that users wrote (`run_at`, `deadline`).
   freed item), show no worker and no start, and do not count as running. If the worker of a doomed item dies,
   the item is doomed again, and nothing is counted.
 
-## Groups A group is a root and all items that settlements of its members queued. Its id is the id of the
-root. It is **open** while a member is not terminal. It **ends** in the step that ends its last open member:
-once per opening. Its value is that of the last applied contribution, in the order of settling, until one was
-`final`. Requeuing a member of an ended group opens the group again, with its value, version and `final` as
-they were.
+## Groups
 
-## Capabilities A native backend has all of `CAPABILITIES`. A backend that is built from smaller parts names
-those that it has. The shipped contract suite (`treadle.testing`) runs the cases that need no others.
+A group is a root and all items that settlements of its members queued. Its id is the id of the root. It is
+**open** while a member is not terminal. It **ends** in the step that ends its last open member: once per
+opening. Its value is that of the last applied contribution, in the order of settling, until one was `final`.
+Requeuing a member of an ended group opens the group again, with its value, version and `final` as they were.
+
+## Capabilities
+
+A native backend has all of `CAPABILITIES`. A backend that is built from smaller parts names those that it
+has. The shipped contract suite (`treadle.testing`) runs the cases that need no others.
 """
 
 from __future__ import annotations

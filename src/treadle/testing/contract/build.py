@@ -200,7 +200,7 @@ def die(lease: Lease, *children: Item, reason: Reason | None = None) -> Settleme
     )
 
 
-def abandon(lease: Lease) -> Settlement:
+def cancel(lease: Lease) -> Settlement:
     return Settlement(lease=lease, kind="cancelled")
 
 

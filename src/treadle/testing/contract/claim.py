@@ -65,7 +65,7 @@ class ClaimCases:
 
     @needs("order")
     async def test_a_claim_skips_queues_with_only_other_tenants_items(self, backend: Backend) -> None:
-        """Such queues take no turn, even with a limit of 1."""
+        """Such queues use up no share, even with a limit of 1."""
         for n in range(3):
             await submit(backend, item(tenant="x", queue=f"q{n}"), item(tenant="z", queue=f"q{n}"))
         await submit(backend, item("mine", tenant="y", queue="q9"), item("first", tenant="y", queue="q1"))
@@ -77,7 +77,7 @@ class ClaimCases:
     async def test_a_claim_skips_queues_and_tenants_that_are_paused_or_avoided(
         self, backend: Backend
     ) -> None:
-        """They take no turn, even with a limit of 1."""
+        """They use up no share, even with a limit of 1."""
         await submit(backend, item(tenant="x", queue="q1"), item(tenant="y", queue="q1", lane="busy"))
         await submit(backend, item(tenant="x", queue="q2"), item("mine", tenant="z", queue="q2"))
         await backend.pause("q1", tenant="x")
@@ -248,7 +248,7 @@ class PauseCases:
         assert await verdicts(backend) == {"a": "unsatisfiable"}
 
     @needs("operating")
-    async def test_a_paused_queue_takes_no_turn(self, backend: Backend) -> None:
+    async def test_a_paused_queue_uses_up_no_share(self, backend: Backend) -> None:
         """Neither its depth nor its priority delays other queues."""
         await submit(backend, *items(50, queue="bulk", priority=9), item("a", queue="z"))
         await backend.pause("bulk")

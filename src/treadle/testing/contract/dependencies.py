@@ -10,8 +10,8 @@ from treadle.backend import Backend
 from treadle.item import Lease
 
 from .build import (
-    abandon,
     apply,
+    cancel,
     claim,
     claim_answer,
     claim_ids,
@@ -78,7 +78,7 @@ class DependencyCases:
         assert (released.group_id, released.queue, released.parent) == ("next", "bulk", "x")
         assert released.after == ("p",)
 
-    @pytest.mark.parametrize("how", [succeed, die, abandon])
+    @pytest.mark.parametrize("how", [succeed, die, cancel])
     async def test_counting_done_counts_every_end(self, backend: Backend, how: Any) -> None:
         """all_done: dead and cancelled prerequisites count like successful ones."""
         first, second = await start_pair(backend, counting="done")
@@ -87,7 +87,7 @@ class DependencyCases:
         await apply(backend, succeed(second))
         assert await claim_ids(backend) == ["next"]
 
-    @pytest.mark.parametrize("how", [die, abandon])
+    @pytest.mark.parametrize("how", [die, cancel])
     async def test_counting_success_counts_only_success(self, backend: Backend, how: Any) -> None:
         """all_success: a dead or cancelled prerequisite dooms the item, which stays `blocked`."""
         first, second = await start_pair(backend)
@@ -116,7 +116,7 @@ class DependencyCases:
         await submit(backend, dependent(*(lease.id for lease in leases), id="next", need=2))
         assert (await apply(backend, die(leases[0]), die(leases[1]))).effects.doomed == 0
         assert await verdicts(backend) == {}
-        assert (await apply(backend, abandon(leases[2]))).effects.doomed == 1
+        assert (await apply(backend, cancel(leases[2]))).effects.doomed == 1
         assert await verdicts(backend) == {"next": "unsatisfiable"}
 
     async def test_at_least_may_count_every_end(self, backend: Backend) -> None:

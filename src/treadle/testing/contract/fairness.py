@@ -134,7 +134,7 @@ class FairnessCases:
     @needs("order")
     @levels
     async def test_newcomers_are_served_within_one_round(self, backend: Backend, level: str) -> None:
-        """Queues, tenants and lanes that appear while others are served get their turn."""
+        """Queues, tenants and lanes that appear while others are served are served too."""
         await submit_under_each(backend, 20, *({level: name} for name in "bdf"))
         first = await claim_answer(backend, 4)
         await submit_under_each(backend, 20, *({level: name} for name in "ace"))

@@ -10,8 +10,8 @@ from treadle.backend import Backend
 from treadle.item import Contribution, Lease, Settlement
 
 from .build import (
-    abandon,
     apply,
+    cancel,
     claim,
     claim_one,
     connections,
@@ -100,7 +100,7 @@ class GroupValueCases:
         """A success without a contribution, a death and a cancellation leave value and version unchanged."""
         first, second, third, fourth = await start_members(backend, 4)
         await apply(backend, contribute(first, b"value"))
-        await apply(backend, succeed(second), die(third), abandon(fourth))
+        await apply(backend, succeed(second), die(third), cancel(fourth))
         found = await group(backend, "root")
         assert (found.value, found.version, found.open) == (b"value", 1, 0)
 
@@ -125,7 +125,7 @@ class GroupValueCases:
     async def test_an_ended_group_names_a_failed_member(self, backend: Backend) -> None:
         """`failed` is a dead member, else a cancelled one, once the group has ended."""
         first, second, third = await start_members(backend, 3)
-        await apply(backend, abandon(first), die(second))
+        await apply(backend, cancel(first), die(second))
         assert (await group(backend, "root")).failed is None
         await apply(backend, succeed(third))
         failed = (await group(backend, "root")).failed
@@ -134,7 +134,7 @@ class GroupValueCases:
 
     async def test_an_ended_group_names_a_cancelled_member(self, backend: Backend) -> None:
         """No member is dead and one is cancelled."""
-        await end(backend, item("a"), how=abandon)
+        await end(backend, item("a"), how=cancel)
         failed = (await group(backend, "a")).failed
         assert failed is not None
         assert (failed.id, failed.status) == ("a", "cancelled")

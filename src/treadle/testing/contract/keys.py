@@ -11,9 +11,9 @@ from treadle.backend import Backend
 from treadle.item import Rejected, Submission
 
 from .build import (
-    abandon,
     apply,
     by_id,
+    cancel,
     claim,
     claim_ids,
     connections,
@@ -76,7 +76,7 @@ class KeyCases:
         assert not (await submit_one(backend, keyed_item("c"))).existing
         await consistent(backend)
 
-    @pytest.mark.parametrize("how", [succeed, die, abandon])
+    @pytest.mark.parametrize("how", [succeed, die, cancel])
     async def test_an_ended_item_does_not_hold_an_open_key(self, backend: Backend, how: Any) -> None:
         """Scope `open`: success, death and cancellation all free the key."""
         await end(backend, keyed_item("a"), how=how)

@@ -81,7 +81,7 @@ class RateLimitCases:
     @needs("limits")
     @every_algorithm
     async def test_retry_after_is_accurate(self, subject: Subject, algorithm: Any) -> None:
-        """After it one permit is granted. Well before it none is."""
+        """After it one permit is given. Well before it none is."""
         await at_the_start_of_a_window(subject, 1000)
         limit = Limit("l", 4, 1000, algorithm)
         await take_permits(subject.backend, limit, count=4)
@@ -108,8 +108,8 @@ class RateLimitCases:
         backends = await connections(subject, 4)
         await at_the_start_of_a_window(subject, 10_000)
         limit = Limit("l", 7, 10_000, algorithm)
-        granted = await asyncio.gather(*(take_permits(backends[n % 4], limit) for n in range(60)))
-        assert sum(granted) == 7
+        given = await asyncio.gather(*(take_permits(backends[n % 4], limit) for n in range(60)))
+        assert sum(given) == 7
 
     @needs("limits")
     async def test_a_token_bucket_refills(self, subject: Subject) -> None:
@@ -155,7 +155,7 @@ class RateLimitCases:
     async def test_permits_that_one_limit_denies_are_not_charged_to_the_others(
         self, subject: Subject, algorithm: Any
     ) -> None:
-        """A request is granted the most that all of its limits allow, and only that is charged."""
+        """A request is given the most that all of its limits allow, and only that is charged."""
         await at_the_start_of_a_window(subject, 10_000)
         wide, narrow = Limit("wide", 10, 10_000, algorithm), Limit("narrow", 3, 10_000, algorithm)
         assert await take_permits(subject.backend, wide, narrow, count=5) == 3
@@ -175,17 +175,17 @@ class RateLimitCases:
         assert left == [3, 2, 1]
 
     @needs("limits")
-    async def test_requests_of_one_call_are_granted_in_order(self, backend: Backend) -> None:
+    async def test_requests_of_one_call_are_served_in_order(self, backend: Backend) -> None:
         """The first request is charged before the next. No requests give no replies."""
         limit = Limit("l", 10, 10_000)
-        granted = await backend.take_permits(
+        given = await backend.take_permits(
             [PermitRequest((limit,), 7), PermitRequest((limit,), 7), PermitRequest((limit,), 7)]
         )
-        assert [reply.count for reply in granted] == [7, 3, 0]
+        assert [reply.count for reply in given] == [7, 3, 0]
         assert list(await backend.take_permits([])) == []
 
     @needs("limits")
-    async def test_a_request_without_limits_is_granted(self, backend: Backend) -> None:
+    async def test_a_request_without_limits_is_given_all(self, backend: Backend) -> None:
         """Nothing limits it."""
         assert await take_permits(backend, count=5) == 5
 
@@ -255,7 +255,7 @@ class ConcurrencyLimitCases:
         """40 concurrent requests on several connections get 3 permits together."""
         backends = await connections(subject, 4)
         await asyncio.gather(*(beat(backend, f"w{n}") for n, backend in enumerate(backends)))
-        granted = await asyncio.gather(
+        given = await asyncio.gather(
             *(take_permits(backends[n % 4], self.LIMIT, worker=f"w{n % 4}") for n in range(40))
         )
-        assert sum(granted) == 3
+        assert sum(given) == 3

@@ -11,9 +11,9 @@ from treadle.backend import Backend
 from treadle.item import Demand, Item, Lease, Settlement
 
 from .build import (
-    abandon,
     apply,
     beat,
+    cancel,
     claim,
     claim_answer,
     connections,
@@ -61,7 +61,7 @@ class RandomWorker:
             return die(lease)
         if self.random.random() < 0.2:
             return succeed(lease, *(self.new_item(known) for _ in range(self.random.randrange(4))))
-        kinds: list[Callable[[Lease], Settlement]] = [retry, defer, release, die, abandon, succeed]
+        kinds: list[Callable[[Lease], Settlement]] = [retry, defer, release, die, cancel, succeed]
         return self.random.choice(kinds)(lease)
 
     async def work_once(self, known: list[str]) -> None:

@@ -11,9 +11,9 @@ from treadle.errors import AlreadyEnded, NotFound
 from treadle.item import Lease
 
 from .build import (
-    abandon,
     apply,
     by_id,
+    cancel,
     claim,
     claim_answer,
     claim_ids,
@@ -209,7 +209,7 @@ class CompleteCases:
         assert only(settled.effects.closed).value == b"x"
 
     @needs("operating")
-    @pytest.mark.parametrize("how", [succeed, die, abandon])
+    @pytest.mark.parametrize("how", [succeed, die, cancel])
     async def test_completing_an_ended_item_is_refused(self, backend: Backend, how: Any) -> None:
         """`AlreadyEnded` names the status. Nothing changes."""
         await end(backend, item("a"), how=how)

@@ -11,8 +11,8 @@ from treadle.errors import InputError
 from treadle.item import Count, Filter, ItemState
 
 from .build import (
-    abandon,
     apply,
+    cancel,
     claim,
     claim_one,
     contribute,
@@ -148,7 +148,7 @@ class ListCases:
         await start(backend, item("running"))
         await end(backend, item("success"))
         await end(backend, item("dead"), how=die)
-        await end(backend, item("cancelled"), how=abandon)
+        await end(backend, item("cancelled"), how=cancel)
         for one in await everything(backend):
             assert one.status == one.id
             assert await ids(backend, status=(one.status,)) == [one.id]
@@ -261,7 +261,7 @@ class CountCases:
         await submit(backend, *items(3), *items(2, type="mail", queue="bulk"), item(tenant="acme", delay=9))
         await end(backend, item())
         await end(backend, item(), how=die)
-        await end(backend, item(), how=abandon)
+        await end(backend, item(), how=cancel)
         await start(backend, item())
         shown = {count for count in await backend.counts() if count.count}
         expected = {

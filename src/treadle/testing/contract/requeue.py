@@ -9,9 +9,9 @@ from treadle.errors import NotFound, NotTriggerable
 from treadle.item import Filter
 
 from .build import (
-    abandon,
     apply,
     by_id,
+    cancel,
     claim,
     claim_ids,
     claim_one,
@@ -58,7 +58,7 @@ class RequeueCases:
     async def test_requeue_skips_items_that_are_not_dead(self, backend: Backend) -> None:
         """Missing ids are skipped too."""
         await end(backend, item("success"))
-        await end(backend, item("cancelled"), how=abandon)
+        await end(backend, item("cancelled"), how=cancel)
         await end(backend, item("dead"), how=die)
         await submit(backend, item("ready"))
         changed = await backend.requeue(["success", "cancelled", "missing", "ready", "dead", "dead"])
@@ -248,7 +248,7 @@ class TriggerCases:
         await start(backend, item("running"))
         await end(backend, item("success"))
         await end(backend, item("dead"), how=die)
-        await end(backend, item("cancelled"), how=abandon)
+        await end(backend, item("cancelled"), how=cancel)
         await submit(backend, item("ready"), dependent("x", id="blocked", delay=1000))
         with pytest.raises(NotTriggerable) as refusal:
             await backend.trigger(["a", which])

@@ -7,9 +7,9 @@ import pytest
 from treadle.item import Limit, PermitRequest
 
 from .build import (
-    abandon,
     apply,
     by_id,
+    cancel,
     claim,
     claim_answer,
     claim_ids,
@@ -41,7 +41,7 @@ class RetentionCases:
         """`keep` counts seconds from the end of the group, for successful and cancelled items."""
         backend = subject.backend
         await end(backend, item("success", keep=100), item("longer", keep=500))
-        await end(backend, item("cancelled", keep=100), how=abandon)
+        await end(backend, item("cancelled", keep=100), how=cancel)
         await subject.advance(50)
         assert await backend.prune() == 0
         await subject.advance(60)

@@ -11,8 +11,8 @@ from treadle.backend import Backend
 from treadle.item import ErrorInfo, Lease, Settlement
 
 from .build import (
-    abandon,
     apply,
+    cancel,
     claim,
     claim_ids,
     claim_one,
@@ -41,7 +41,7 @@ from .check import consistent
 from .subject import Subject, needs
 
 Kind = Callable[[Lease], Settlement]
-KINDS: tuple[Kind, ...] = (succeed, retry, defer, release, die, abandon)
+KINDS: tuple[Kind, ...] = (succeed, retry, defer, release, die, cancel)
 
 
 class SettleKindCases:
@@ -93,7 +93,7 @@ class SettleKindCases:
     async def test_cancelled_has_no_result_and_no_reason(self, backend: Backend) -> None:
         """Cancelled is a terminal status."""
         lease = await start_one(backend, item("a"))
-        await apply(backend, abandon(lease))
+        await apply(backend, cancel(lease))
         found = await state(backend, "a")
         assert (found.status, found.reason, found.result, found.attempt) == ("cancelled", None, None, 1)
         await consistent(backend)

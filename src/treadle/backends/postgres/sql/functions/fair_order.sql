@@ -1,9 +1,9 @@
 -- The items of several lines, locked, in exactly fair order: queues alternate item by item, tenants within a
 -- queue, lanes within a tenant; in a lane by priority, then by age.
 --
--- The place of an item in its lane orders the items of a tenant. Its place there orders the items of a queue.
--- Its place there orders all of them. Items beyond a line's share are left out, because items that were not
--- read might come first.
+-- `in_lane` numbers the items of a lane by priority and age, `in_tenant` those of a tenant by `in_lane`,
+-- `in_queue` those of a queue by `in_tenant`. The answer is in the order of `in_queue`. Items beyond a line's
+-- share are left out, because items that were not read might come first.
 create or replace function treadle.fair_order(
   p_limit int, p_last_queue text, lines treadle.lines, out no bigint[], out type text[])
 language plpgsql
