@@ -14,7 +14,7 @@ class ScheduledTenant(PriorityQueue[Row]):
 
     __slots__ = ("listed", "queue", "tenant")
 
-    def __init__(self, queue: ScheduledQueue, tenant: str) -> None:
+    def __init__(self, queue: DueQueue, tenant: str) -> None:
         super().__init__()
         self.queue = queue
         self.tenant = tenant
@@ -25,7 +25,7 @@ class ScheduledTenant(PriorityQueue[Row]):
         self.queue.drop(self)
 
 
-class ScheduledQueue:
+class DueQueue:
     """The scheduled rows of one queue: a priority queue per tenant, and a heap of these by their first row.
 
     A due time in the heap may be too early, after that row has left. It is corrected when it comes up.
@@ -33,7 +33,7 @@ class ScheduledQueue:
 
     __slots__ = ("_heap", "_owner", "_ties", "name", "tenants")
 
-    def __init__(self, owner: ScheduledItems, name: str) -> None:
+    def __init__(self, owner: DueItems, name: str) -> None:
         self._owner = owner
         self._heap: list[tuple[float, int, ScheduledTenant]] = []
         self._ties = 0
@@ -89,13 +89,13 @@ class ScheduledQueue:
             heapify(self._heap)
 
 
-class ScheduledItems:
+class DueItems:
     """All scheduled rows."""
 
     __slots__ = ("_ties", "queues")
 
     def __init__(self) -> None:
-        self.queues: dict[str, ScheduledQueue] = {}
+        self.queues: dict[str, DueQueue] = {}
         self._ties = 0
 
     def add(self, row: Row) -> None:
@@ -103,7 +103,7 @@ class ScheduledItems:
         name = row.kind.queue
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = ScheduledQueue(self, name)
+            queue = self.queues[name] = DueQueue(self, name)
         self._ties += 1
         queue.add(row, self._ties)
 

@@ -16,7 +16,7 @@ from treadle.item import Item, Ref, Schedule
 from treadle.rules import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
-from .due import ScheduledItems
+from .due import DueItems
 from .fairness import ParkedItems, ReadyItems, ReadyLine, ServiceCounter
 from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
@@ -58,7 +58,7 @@ class MemoryTables:
         self.lines: dict[tuple[str, str, str], ReadyLine] = {}
         self.ready = ReadyItems(self.services, self.paused)
         self.parked: dict[str, ParkedItems] = {}
-        self.scheduled = ScheduledItems()
+        self.scheduled = DueItems()
         self.doomed = DoomedItems()
         self.deadlines: PriorityQueue[DeadlineWatch] = PriorityQueue()
         self.waiters: dict[Ref, dict[Row, None]] = {}
