@@ -1,4 +1,4 @@
-"""Scheduled items by due time, and when the next one of some queues and tenants is due."""
+"""Due: scheduled items by due time, and when the next one of some queues and tenants is due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .priority_queue import SLACK, PriorityQueue
 from .rows import Row
 
 
-class ScheduledTenant(PriorityQueue[Row]):
+class DueTenant(PriorityQueue[Row]):
     """The scheduled rows of one queue and tenant."""
 
     __slots__ = ("listed", "queue", "tenant")
@@ -35,28 +35,28 @@ class DueQueue:
 
     def __init__(self, owner: DueItems, name: str) -> None:
         self._owner = owner
-        self._heap: list[tuple[float, int, ScheduledTenant]] = []
+        self._heap: list[tuple[float, int, DueTenant]] = []
         self._ties = 0
         self.name = name
-        self.tenants: dict[str, ScheduledTenant] = {}
+        self.tenants: dict[str, DueTenant] = {}
 
     def add(self, row: Row, tie: int) -> None:
         name = row.kind.tenant
         tenant = self.tenants.get(name)
         if tenant is None:
-            tenant = self.tenants[name] = ScheduledTenant(self, name)
+            tenant = self.tenants[name] = DueTenant(self, name)
         row.container = tenant
         tenant.push(row.due_at, tie, row)
         if tenant.listed is None or row.due_at < tenant.listed:
             self._list(tenant, row.due_at)
 
-    def drop(self, tenant: ScheduledTenant) -> None:
+    def drop(self, tenant: DueTenant) -> None:
         tenant.listed = None
         del self.tenants[tenant.tenant]
         if not self.tenants:
             del self._owner.queues[self.name]
 
-    def first(self) -> ScheduledTenant | None:
+    def first(self) -> DueTenant | None:
         """The tenant with the row that is due next."""
         heap = self._heap
         while heap:
@@ -80,7 +80,7 @@ class DueQueue:
         firsts = [found.first() for name in tenants if (found := self.tenants.get(name)) is not None]
         return min((first[0] for first in firsts if first is not None), default=None)
 
-    def _list(self, tenant: ScheduledTenant, at: float) -> None:
+    def _list(self, tenant: DueTenant, at: float) -> None:
         tenant.listed = at
         self._ties += 1
         heappush(self._heap, (at, self._ties, tenant))
