@@ -11,11 +11,11 @@ from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import (
     backend,
     claim,
+    due,
     effects,
     groups,
     limits,
     operate,
-    scheduled,
     schedules,
     settle,
     submit,
@@ -249,13 +249,13 @@ def orphaned_children(patch: Patch) -> None:
 
 @mutant("one due item is not made ready")
 def promotion_skips(patch: Patch) -> None:
-    real = scheduled.ScheduledItems.take_due
+    real = due.ScheduledItems.take_due
 
     def take_due(self: Any, now: float, most: int) -> Any:
         rows = list(real(self, now, most))
         return iter(rows[1:] if len(rows) > 1 else rows)
 
-    _plant(patch, scheduled.ScheduledItems, real, take_due)
+    _plant(patch, due.ScheduledItems, real, take_due)
 
 
 @mutant("a scheduled item is handed out before it is due")
