@@ -15,16 +15,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import astuple, replace
 
 from treadle import rules
-from treadle.item import (
-    Attempt,
-    ErrorInfo,
-    Outcome,
-    Ref,
-    Rejected,
-    Settled,
-    Settlement,
-    Status,
-)
+from treadle.item import Attempt, ErrorInfo, Outcome, Ref, Rejected, Settled, Settlement, Status
 
 from . import groups
 from .dependencies import PortsDependencies

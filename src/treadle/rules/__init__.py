@@ -8,14 +8,7 @@ settlement.py   items that are put back or lose their worker, history, tokens, t
 limits.py       permits of fleet-wide limits
 """
 
-from .limits import (
-    LimitState,
-    advance,
-    allowance,
-    idle_at,
-    permit,
-    wait_for_one,
-)
+from .limits import LimitState, advance, allowance, idle_at, permit, wait_for_one
 from .settlement import (
     KEPT_ATTEMPTS,
     GroupValue,
@@ -49,13 +42,7 @@ from .submission import (
     key_answers,
     plan_submission,
 )
-from .times import (
-    deadline_at,
-    due_at,
-    fired,
-    put_schedule,
-    waiting_status,
-)
+from .times import deadline_at, due_at, fired, put_schedule, waiting_status
 
 PORTION = 1000
 """How many items of each kind (freed, due, expired) one claim processes before it hands out work."""

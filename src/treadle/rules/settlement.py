@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-from treadle.item import (
-    Attempt,
-    Contribution,
-    ErrorInfo,
-    Loss,
-    Reason,
-    Settlement,
-    Status,
-    Verdict,
-)
+from treadle.item import Attempt, Contribution, ErrorInfo, Loss, Reason, Settlement, Status, Verdict
 
 from .times import due_at, waiting_status
 
