@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
-from treadle import rules
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
+from treadle.rules import settlement as rules
+from treadle.rules.submission import counts, dependency_state
+from treadle.rules.times import waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 
@@ -111,14 +113,14 @@ def count_prerequisite(
         return None
     times = member.waits_for.count(prerequisite)
     member.waits_for = [id for id in member.waits_for if id != prerequisite]
-    member.met += times * rules.counts(member.counting, ended)
+    member.met += times * counts(member.counting, ended)
     return _release_or_doom(member, now)
 
 
 def _release_or_doom(member: OpenMember, now: float) -> str | None:
     if member.status != "blocked" or member.doomed is not None:
         return None
-    match rules.dependency_state(member.need, member.met, len(member.waits_for)):
+    match dependency_state(member.need, member.met, len(member.waits_for)):
         case "released":
             _make_due(member, now)
             return "released"
@@ -130,7 +132,7 @@ def _release_or_doom(member: OpenMember, now: float) -> str | None:
 
 
 def _make_due(member: OpenMember, now: float) -> None:
-    member.status = rules.waiting_status(member.due, now)
+    member.status = waiting_status(member.due, now)
     member.ready_since = now
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import astuple, replace
 
-from treadle import rules
 from treadle.item import Attempt, ErrorInfo, Outcome, Ref, Rejected, Settled, Settlement, Status
+from treadle.rules import settlement as rules
+from treadle.rules.submission import SubmitPlan, as_child
 
 from . import groups
 from .dependencies import PortsDependencies
@@ -30,7 +31,7 @@ from .workers import PortsWorkers
 ENDS: dict[str, Status] = {"success": "success", "dead": "dead", "cancelled": "cancelled"}
 """The kinds of settlement that end an item, and its status afterwards."""
 ALREADY_APPLIED = Outcome(verb="applied", again=True)
-NO_CHILDREN = Reservation(rules.SubmitPlan())
+NO_CHILDREN = Reservation(SubmitPlan())
 
 
 class PortsSettleCall:
@@ -125,7 +126,7 @@ class PortsSettle:
         record = await self._records.group(group)
         if record is None or groups.token_state(record, lease.id, lease.token) != "in force":
             return NO_CHILDREN
-        children = [rules.as_child(item, lease.tenant, lease.id) for item in settlement.children]
+        children = [as_child(item, lease.tenant, lease.id) for item in settlement.children]
         now = self._records.now()
         reservation = await self._reserver.reserve(
             children, now, queued_by=lease.token, group_id=lease.group_id

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from treadle import rules
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
+from treadle.rules.times import waiting_status
 
 from . import groups
 from .dependencies import PortsDependencies
@@ -94,7 +94,7 @@ class PortsSubmit:
         member = await self._write_group(stored, record)
         status: Status = member.status
         if member.waits_for and await self._dependencies.count_ended(stored, member.waits_for) == "released":
-            status = rules.waiting_status(member.due, now)
+            status = waiting_status(member.due, now)
         leased = token and member.token == token
         return Submitted(id, False, status, lease_of(stored, member) if leased else None, id)
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
-from treadle import rules
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss
+from treadle.rules.settlement import lost_attempt
 
 from . import groups
 from .effects import PortsEffects
@@ -187,7 +187,7 @@ class PortsWorkers:
         self, id: str, token: int, item: LeasedItem, member: OpenMember, now: float
     ) -> None:
         if member.status == "running":
-            lost = rules.lost_attempt(member.attempt, now, id)
+            lost = lost_attempt(member.attempt, now, id)
             await self._records.write(self._records.keys.failed_attempt(item.ref, token), lost)
         groups.free(member, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.item import Effects, EndedGroup, ReleasedItem, Status
-from treadle.rules import Dependencies
+from treadle.rules.submission import Dependencies
 
 from .dependencies import stop_waiting
 from .retention import RetentionBundle

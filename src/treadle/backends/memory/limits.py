@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
-from treadle.rules import LimitState, idle_at, permit
+from treadle.rules.limits import LimitState, idle_at, permit
 
 from .priority_queue import Position, PriorityQueue
 from .rows import MemoryWorker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
-from treadle.rules import Dependencies
+from treadle.rules.submission import Dependencies
 
 from .priority_queue import Position
 

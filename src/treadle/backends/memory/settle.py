@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
 from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
-from treadle.rules import (
+from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
-    SubmitPlan,
-    as_child,
     contribution_state,
     death_reason,
     failed_attempt,
@@ -18,6 +16,7 @@ from treadle.rules import (
     put_back,
     recorded_failure,
 )
+from treadle.rules.submission import SubmitPlan, as_child
 
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of

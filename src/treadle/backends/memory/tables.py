@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import Item, Ref, Schedule
-from treadle.rules import KeyHolder, KeyRef
+from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
 from .due import ScheduledItems
