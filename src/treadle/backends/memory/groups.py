@@ -16,7 +16,7 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     """The group of a row. A root that was alone gets a new one."""
     if row.group is not None:
         return row.group
-    group = MemoryGroup(row)
+    group = MemoryGroup(row.kind.tenant, row.item.id, row.kind.type)
     if row.contributed:
         group.contributed, group.version, group.value = True, 1, row.result
         row.contributed = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
+from msgspec import Struct, field
+
 from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
@@ -33,16 +35,13 @@ OWN_RESULT = Contribution()
 NOTHING_NEW = SubmitPlan()
 
 
-class MemorySettleCall:
+class MemorySettleCall(Struct):
     """One call of settle: its effects, and the groups whose folds it has refused so far."""
 
-    __slots__ = ("effects", "now", "refused", "store")
-
-    def __init__(self, store: MemoryTables, now: float) -> None:
-        self.store = store
-        self.now = now
-        self.effects = CollectedEffects()
-        self.refused: set[Ref] = set()
+    store: MemoryTables
+    now: float
+    effects: CollectedEffects = field(default_factory=CollectedEffects)
+    refused: set[Ref] = set()
 
 
 def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -> Settled:
