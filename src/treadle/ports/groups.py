@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
 from treadle.rules import settlement as rules
 from treadle.rules.submission import counts, dependency_state
@@ -13,26 +15,20 @@ from treadle.rules.times import waiting_status
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 
 
-class GroupChange:
+class GroupChange(Struct):
     """The members that a step released or doomed, and whether it ended the group."""
 
-    __slots__ = ("closed", "doomed", "released")
-
-    def __init__(self) -> None:
-        self.released: list[str] = []
-        self.doomed: list[str] = []
-        self.closed = False
+    released: list[str] = []
+    doomed: list[str] = []
+    closed: bool = False
 
 
-class EffectTotals:
+class EffectTotals(Struct):
     """What one call has caused in all groups."""
 
-    __slots__ = ("closed", "doomed", "released")
-
-    def __init__(self) -> None:
-        self.released: list[Ref] = []
-        self.closed: list[EndedGroup] = []
-        self.doomed = 0
+    released: list[Ref] = []
+    closed: list[EndedGroup] = []
+    doomed: int = 0
 
 
 TokenState: TypeAlias = Literal["in force", "settled"] | Loss

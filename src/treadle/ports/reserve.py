@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from treadle.item import DEFAULT_TENANT, Item, Ref, Rejected
 from treadle.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
 from treadle.rules.times import deadline_at, due_at
@@ -18,16 +20,13 @@ from .records import Records, encode
 from .stored import StoredItem
 
 
-class Reservation:
+class Reservation(Struct):
     """Items and keys that are reserved. Undo it, or add the items to a GroupRecord."""
 
-    __slots__ = ("items", "plan", "taken_keys")
-
-    def __init__(self, plan: SubmitPlan) -> None:
-        self.plan = plan
-        self.items: dict[Ref, StoredItem] = {}
-        self.taken_keys: list[tuple[str, str, str | None]] = []
-        """The key, its new owner, and its owner before."""
+    plan: SubmitPlan
+    items: dict[Ref, StoredItem] = {}
+    taken_keys: list[tuple[str, str, str | None]] = []
+    """The key, its new owner, and its owner before."""
 
 
 class Reserver:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
 from treadle.rules.times import waiting_status
@@ -25,20 +26,13 @@ from .stored import GroupRecord, LeasedItem, OpenMember, StoredItem
 from .workers import PortsWorkers
 
 
+@dataclass(eq=False)
 class PortsSubmit:
-    def __init__(
-        self,
-        records: Records,
-        pointers: Pointers,
-        reserver: Reserver,
-        dependencies: PortsDependencies,
-        workers: PortsWorkers,
-    ) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._reserver = reserver
-        self._dependencies = dependencies
-        self._workers = workers
+    _records: Records
+    _pointers: Pointers
+    _reserver: Reserver
+    _dependencies: PortsDependencies
+    _workers: PortsWorkers
 
     async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
         return [await self.submit_together(submission.items) for submission in submissions]
