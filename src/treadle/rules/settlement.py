@@ -111,7 +111,6 @@ def death_reason(settlement: Settlement, verdict: Verdict | None) -> Reason:
 
 
 def failed_attempt(failure: ErrorInfo, attempt: int, at: float, worker: str) -> Attempt:
-    """The history of a failure."""
     return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker)
 
 

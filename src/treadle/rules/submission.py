@@ -58,9 +58,8 @@ def plan_submission(
     for item in items:
         owner = tenant or item.tenant
         ref = (owner, item.id)
-        earlier = (
-            None if item.key is None else _answering(plan, item, (owner, item.type, item.key), now, holder)
-        )
+        key = None if item.key is None else (owner, item.type, item.key)
+        earlier = None if key is None else _answering(plan, item, key, now, holder)
         if earlier is not None:
             renamed[ref] = plan.existing[item.id] = earlier[1]
             plan.answers.append((earlier, True))
@@ -97,13 +96,9 @@ def _answering(
 def key_answers(scope: Literal["open", "any"] | float, *, group_open: bool, age: float) -> bool:
     """Whether an earlier item that holds the key answers for a new one. `age`: seconds since it was
     submitted."""
-    match scope:
-        case "open":
-            return group_open
-        case "any":
-            return True
-        case _:
-            return age <= scope
+    if scope == "open":
+        return group_open
+    return scope == "any" or age <= scope
 
 
 def as_child(item: Item, tenant: str, parent: str) -> Item:

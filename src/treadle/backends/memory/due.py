@@ -90,8 +90,6 @@ class ScheduledQueue:
 
 
 class ScheduledItems:
-    """All scheduled rows."""
-
     def __init__(self) -> None:
         self.queues: dict[str, ScheduledQueue] = {}
         self._ties = count(1)

@@ -49,7 +49,6 @@ class ReadyLine(PriorityQueue[Row]):
         """How many kinds of item use this line."""
 
     def add(self, row: Row) -> None:
-        """Add a row at its place."""
         if not self.size:
             self.owner.add_line(self)
         row.container = self
@@ -93,7 +92,6 @@ class FairLevel:
 
     @property
     def single(self) -> bool:
-        """Whether it has one node only."""
         return len(self.nodes) == 1
 
     def first(self) -> str | None:

@@ -75,15 +75,9 @@ class MemoryLimits:
             self._take_back(worker, name, held)
 
     def prune(self, now: float, most: int) -> None:
-        for _ in range(most):
-            key = self.keys_by_end.pop_until(now)
-            if key is None:
-                break
+        for key in self.keys_by_end.take_until(now, most):
             del self.keys[key.ref]
-        for _ in range(most):
-            stored = self.limits_by_end.pop_until(now)
-            if stored is None:
-                break
+        for stored in self.limits_by_end.take_until(now, most):
             self._prune_limit(stored, now)
 
     def _states(self, request: PermitRequest, now: float) -> Mapping[Limit, LimitState]:
