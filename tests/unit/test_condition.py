@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from treadle.condition import DONE, When, at_least, condition_met, need
-from treadle.rules import dependency_state
+from treadle.rules.submission import dependency_state
 
 OPEN = ["blocked", "scheduled", "ready", "running", None]
 

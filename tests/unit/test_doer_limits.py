@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from treadle import rules
 from treadle.doers import Task, balanced, concurrency, rate_limited
 from treadle.doers.base import BaseDoer
 from treadle.doers.limited import LimitedDoer
 from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
 from treadle.item import Limit, PermitReply, PermitRequest
+from treadle.rules.limits import LimitState, permit
 from treadle.testing.clock import ManualClock
 
 
@@ -21,7 +21,7 @@ class Store:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self.states: dict[Limit, rules.LimitState] = {}
+        self.states: dict[Limit, LimitState] = {}
         self.held: Counter[tuple[str, Limit]] = Counter()
         self.take_calls = self.return_calls = 0
         self.peak = 0
@@ -40,7 +40,7 @@ class Store:
         return replies
 
     def _reply(self, request: PermitRequest, worker: str) -> PermitReply:
-        reply, states = rules.permit(request, self.states, self._clock.now())
+        reply, states = permit(request, self.states, self._clock.now())
         self.states |= states
         for limit in request.limits:
             if limit.algorithm == "slots":

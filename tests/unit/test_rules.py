@@ -23,34 +23,32 @@ from treadle.item import (
     SettlementKind,
     Status,
 )
-from treadle.rules import (
-    Dependencies,
+from treadle.rules.limits import LimitState, idle_at, permit
+from treadle.rules.settlement import (
     GroupValue,
-    KeyHolder,
-    LimitState,
-    SubmitPlan,
     WaitingAgain,
     after_loss,
-    as_child,
     contributed,
     contribution_state,
-    count_dependencies,
-    dependency_cycle,
-    dependency_state,
-    due_at,
-    find_cycle,
-    fired,
-    idle_at,
-    key_answers,
     loss_delay,
     loss_of,
-    permit,
-    plan_submission,
     put_back,
-    put_schedule,
     recorded_failure,
     redrive,
 )
+from treadle.rules.submission import (
+    Dependencies,
+    KeyHolder,
+    SubmitPlan,
+    as_child,
+    count_dependencies,
+    dependency_cycle,
+    dependency_state,
+    find_cycle,
+    key_answers,
+    plan_submission,
+)
+from treadle.rules.times import due_at, fired, put_schedule
 
 EPOCH = 1_700_000_000.0
 

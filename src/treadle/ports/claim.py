@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
 
@@ -65,15 +67,12 @@ class DemandRoom:
         return True
 
 
-class PickedItem:
+class PickedItem(NamedTuple):
     """An item to be leased, and the pointer that named it."""
 
-    __slots__ = ("pulled", "stored", "verdict")
-
-    def __init__(self, pulled: Pulled, stored: StoredItem, verdict: Verdict | None) -> None:
-        self.pulled = pulled
-        self.stored = stored
-        self.verdict: Verdict | None = verdict
+    pulled: Pulled
+    stored: StoredItem
+    verdict: Verdict | None
 
 
 class ClaimScan:
@@ -85,7 +84,7 @@ class ClaimScan:
         self.seen: set[Ref] = set()
         self.picked: list[PickedItem] = []
         self.scanned = 0
-        self._to_put_back: dict[int, Pulled] = {}
+        self.to_put_back: dict[int, Pulled] = {}
         self._groups: dict[Ref, GroupRecord | None] = {}
 
     @property
@@ -95,14 +94,11 @@ class ClaimScan:
 
     def add_popped(self, popped: Sequence[Pulled]) -> None:
         self.scanned += len(popped)
-        self._to_put_back.update({id(pulled): pulled for pulled in popped})
+        self.to_put_back.update({id(pulled): pulled for pulled in popped})
 
     def remove(self, pulled: Pulled) -> None:
         """Do not put this pointer back."""
-        del self._to_put_back[id(pulled)]
-
-    def to_put_back(self) -> list[Pulled]:
-        return list(self._to_put_back.values())
+        del self.to_put_back[id(pulled)]
 
     async def group(self, records: Records, group: Ref) -> GroupRecord | None:
         """A group as this claim first read it. Leasing reads it again."""
@@ -115,25 +111,17 @@ class ClaimScan:
         self.picked.append(PickedItem(pulled, stored, verdict))
 
 
+@dataclass(eq=False)
 class PortsClaim:
-    def __init__(
-        self,
-        records: Records,
-        pointers: Pointers,
-        workers: PortsWorkers,
-        effects: PortsEffects,
-        submit: PortsSubmit,
-        dependencies: PortsDependencies,
-    ) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._workers = workers
-        self._effects = effects
-        self._submit = submit
-        self._dependencies = dependencies
-        self._last_empty: tuple[float, int, Demand | None] = (-math.inf, 0, None)
-        """The last claim for verdicts alone that found none: its time, the number of pointers pushed until
-        then, and its demand."""
+    _records: Records
+    _pointers: Pointers
+    _workers: PortsWorkers
+    _effects: PortsEffects
+    _submit: PortsSubmit
+    _dependencies: PortsDependencies
+    _last_empty: tuple[float, int, Demand | None] = (-math.inf, 0, None)
+    """The last claim for verdicts alone that found none: its time, the number of pointers pushed until
+    then, and its demand."""
 
     async def claim(self, demand: Demand) -> Claim:
         records, pointers = self._records, self._pointers
@@ -263,7 +251,7 @@ class PortsClaim:
 
     async def _put_back(self, scan: ClaimScan) -> None:
         delay = UNWANTED_DELAY if scan.scanned >= SCAN_LIMIT and not scan.picked else 0.0
-        for pulled in scan.to_put_back():
+        for pulled in scan.to_put_back.values():
             await self._records.ports.fail(pulled, delay)
 
     # -- leasing ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ others made meanwhile. An empty text counts as none.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple
 
 from .async_ports import AsyncPorts
 
@@ -22,95 +22,68 @@ SEARCH_AHEAD = 64
 """How many versions to look ahead when the version that <key> names has expired."""
 
 
-class Snapshot(Protocol):
+class Snapshot(NamedTuple):
     """A text that was read. It can be replaced if it is still the latest."""
 
-    @property
-    def text(self) -> str | None: ...
+    text: str | None
+    version: int = 0
+    """Its number, in a store without `swap`."""
 
 
-class CompareAndSet(Protocol):
-    async def read(self, key: str) -> Snapshot: ...
+class CompareAndSet:
+    """For a store with `swap`."""
 
-    async def create(self, key: str, text: str) -> bool:
-        """Write the first text. False: there is one already."""
-        ...
-
-    async def replace(self, key: str, seen: Snapshot, text: str | None) -> bool:
-        """Replace what was read; None removes it. False: it has changed since."""
-        ...
-
-    async def expire(self, key: str, seen: Snapshot, text: str, ttl: float) -> None:
-        """Write the last text of a key. It expires after `ttl` seconds."""
-        ...
-
-
-class _SwapSnapshot:
-    __slots__ = ("text",)
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
-
-
-class SwapCompareAndSet:
     def __init__(self, ports: AsyncPorts) -> None:
         self._ports = ports
 
     async def read(self, key: str) -> Snapshot:
-        return _SwapSnapshot(await self._ports.get(key))
+        return Snapshot(await self._ports.get(key))
 
     async def create(self, key: str, text: str) -> bool:
+        """Write the first text. False: there is one already."""
         return await self._ports.swap(key, None, text)
 
     async def replace(self, key: str, seen: Snapshot, text: str | None) -> bool:
+        """Replace what was read; None removes it. False: it has changed since."""
         return await self._ports.swap(key, seen.text, text)
 
     async def expire(self, key: str, seen: Snapshot, text: str, ttl: float) -> None:
+        """Write the last text of a key. It expires after `ttl` seconds."""
         await self._ports.set(key, text, ttl)
 
 
-class _VersionSnapshot:
-    __slots__ = ("number", "text")
+class VersionedCompareAndSet(CompareAndSet):
+    """For a store without `swap`."""
 
-    def __init__(self, number: int, text: str | None) -> None:
-        self.number = number
-        self.text = text or None
-
-
-class VersionedCompareAndSet:
-    def __init__(self, ports: AsyncPorts) -> None:
-        self._ports = ports
-
-    async def read(self, key: str) -> _VersionSnapshot:
+    async def read(self, key: str) -> Snapshot:
         named = int(await self._ports.get(key) or 0)
         latest = await self._find_latest(key, named)
-        if latest.number != named:
-            await self._ports.set(key, str(latest.number))
+        if latest.version != named:
+            await self._ports.set(key, str(latest.version))
         return latest
 
-    async def _find_latest(self, key: str, named: int) -> _VersionSnapshot:
+    async def _find_latest(self, key: str, named: int) -> Snapshot:
         """Go from the version that <key> names to the last one."""
         number, text = named, await self._ports.get(f"{key}@{named}") if named else None
         if text is None and named:
             return await self._search(key, named)
         while (later := await self._ports.get(f"{key}@{number + 1}")) is not None:
             number, text = number + 1, later
-        return _VersionSnapshot(number, text)
+        return Snapshot(text or None, number)
 
-    async def _search(self, key: str, named: int) -> _VersionSnapshot:
+    async def _search(self, key: str, named: int) -> Snapshot:
         """The named version has expired. A later one, if there is any, is not far."""
         for number in range(named + 1, named + SEARCH_AHEAD):
             if await self._ports.get(f"{key}@{number}") is not None:
                 return await self._find_latest(key, number)
-        return _VersionSnapshot(named, None)
+        return Snapshot(None, named)
 
     async def create(self, key: str, text: str) -> bool:
         seen = await self.read(key)
         return seen.text is None and await self.replace(key, seen, text)
 
     async def replace(self, key: str, seen: Snapshot, text: str | None) -> bool:
-        assert isinstance(seen, _VersionSnapshot)
-        number = seen.number + 1
+        number = seen.version + 1
         ttl = OLD_VERSION_TTL if text is None else None
         if not await self._ports.set_if_absent(f"{key}@{number}", text or "", ttl):
             return False
@@ -121,12 +94,11 @@ class VersionedCompareAndSet:
         return True
 
     async def expire(self, key: str, seen: Snapshot, text: str, ttl: float) -> None:
-        assert isinstance(seen, _VersionSnapshot)
         ttl = max(ttl, OLD_VERSION_TTL)
-        for number in range(max(1, seen.number - 1), seen.number + 1):
+        for number in range(max(1, seen.version - 1), seen.version + 1):
             await self._ports.set(f"{key}@{number}", text, ttl)
-        await self._ports.set(key, str(seen.number), ttl)
+        await self._ports.set(key, str(seen.version), ttl)
 
 
 def compare_and_set(ports: AsyncPorts) -> CompareAndSet:
-    return SwapCompareAndSet(ports) if ports.has_swap else VersionedCompareAndSet(ports)
+    return CompareAndSet(ports) if ports.has_swap else VersionedCompareAndSet(ports)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from treadle import rules
 from treadle.item import Item, Ref, Rejected, Status
+from treadle.rules.submission import count_dependencies, find_cycle
 
 from . import groups
 from .groups import EffectTotals
@@ -100,7 +100,7 @@ class PortsDependencies:
         if not blocked or not await self._has_dependents(blocked):
             return None
         graph = await self._read_graph(blocked)
-        cycle = rules.find_cycle(blocked, lambda ref: graph.get(ref, ()))
+        cycle = find_cycle(blocked, lambda ref: graph.get(ref, ()))
         return None if cycle is None else Rejected("cycle", tuple(id for _, id in cycle))
 
     async def _has_dependents(self, blocked: Mapping[Ref, StoredItem]) -> bool:
@@ -135,7 +135,7 @@ class PortsDependencies:
         """What a new item will wait for. None, if the prerequisites that have ended release or doom it."""
         ended: dict[str, Status | None]
         ended = {id: await self._ended((item.tenant, id)) for id in item.after}
-        found = rules.count_dependencies(item, ended.get)
+        found = count_dependencies(item, ended.get)
         return [(item.tenant, id) for id in found.pending] if found.state == "waiting" else []
 
     async def _stored_edges(self, ref: Ref) -> list[Ref]:

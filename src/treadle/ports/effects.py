@@ -7,6 +7,8 @@ leads back here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from treadle.item import DEFAULT_TENANT, Effects, EndedGroup, Ref, ReleasedItem
@@ -23,14 +25,14 @@ SHORTEST_KEEP = 60.0
 REMEMBERED = 1000
 
 
+@dataclass(eq=False)
 class PortsEffects:
-    def __init__(self, records: Records, pointers: Pointers, dependencies: PortsDependencies) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._dependencies = dependencies
-        self._applied: dict[Ref, list[str]] = {}
-        """By group: the ended members whose effects this process has applied, and that are still listed as
-        pending."""
+    _records: Records
+    _pointers: Pointers
+    _dependencies: PortsDependencies
+    _applied: dict[Ref, list[str]] = field(default_factory=dict[Ref, list[str]])
+    """By group: the ended members whose effects this process has applied, and that are still listed as
+    pending."""
 
     def clear_applied(self, group: Ref, record: GroupRecord) -> None:
         """Remove applied effects from a record that is about to be written for another reason."""

@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
-from treadle import rules
+from msgspec import Struct
+
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
+from treadle.rules import settlement as rules
+from treadle.rules.submission import counts, dependency_state
+from treadle.rules.times import waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 
 
-class GroupChange:
+class GroupChange(Struct):
     """The members that a step released or doomed, and whether it ended the group."""
 
-    __slots__ = ("closed", "doomed", "released")
-
-    def __init__(self) -> None:
-        self.released: list[str] = []
-        self.doomed: list[str] = []
-        self.closed = False
+    released: list[str] = []
+    doomed: list[str] = []
+    closed: bool = False
 
 
-class EffectTotals:
+class EffectTotals(Struct):
     """What one call has caused in all groups."""
 
-    __slots__ = ("closed", "doomed", "released")
-
-    def __init__(self) -> None:
-        self.released: list[Ref] = []
-        self.closed: list[EndedGroup] = []
-        self.doomed = 0
+    released: list[Ref] = []
+    closed: list[EndedGroup] = []
+    doomed: int = 0
 
 
 TokenState: TypeAlias = Literal["in force", "settled"] | Loss
@@ -111,14 +109,14 @@ def count_prerequisite(
         return None
     times = member.waits_for.count(prerequisite)
     member.waits_for = [id for id in member.waits_for if id != prerequisite]
-    member.met += times * rules.counts(member.counting, ended)
+    member.met += times * counts(member.counting, ended)
     return _release_or_doom(member, now)
 
 
 def _release_or_doom(member: OpenMember, now: float) -> str | None:
     if member.status != "blocked" or member.doomed is not None:
         return None
-    match rules.dependency_state(member.need, member.met, len(member.waits_for)):
+    match dependency_state(member.need, member.met, len(member.waits_for)):
         case "released":
             _make_due(member, now)
             return "released"
@@ -130,7 +128,7 @@ def _release_or_doom(member: OpenMember, now: float) -> str | None:
 
 
 def _make_due(member: OpenMember, now: float) -> None:
-    member.status = rules.waiting_status(member.due, now)
+    member.status = waiting_status(member.due, now)
     member.ready_since = now
 
 

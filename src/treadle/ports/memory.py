@@ -27,18 +27,16 @@ class DeadLetter:
     error: str
 
 
+@dataclass(slots=True, eq=False)
 class _QueuedBody:
-    __slots__ = ("attempt", "body", "dedupe_key", "lease", "place", "until")
-
-    def __init__(self, body: str, place: tuple[float, int], dedupe_key: str | None) -> None:
-        self.body = body
-        self.place = place
-        """When it becomes visible, and its number: the order of the queue."""
-        self.dedupe_key = dedupe_key
-        self.attempt = 1
-        self.lease = 0
-        """The number of the lease in force; 0: none."""
-        self.until = 0.0
+    body: str
+    place: tuple[float, int]
+    """When it becomes visible, and its number: the order of the queue."""
+    dedupe_key: str | None
+    attempt: int = 1
+    lease: int = 0
+    """The number of the lease in force; 0: none."""
+    until: float = 0.0
 
 
 class MemoryQueue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from treadle.item import Changed, ItemState, Ref
 
@@ -15,14 +16,12 @@ from .stored import GroupRecord, ItemEnd
 from .workers import PortsWorkers
 
 
+@dataclass(eq=False)
 class PortsOperate:
-    def __init__(
-        self, records: Records, read: PortsRead, effects: PortsEffects, workers: PortsWorkers
-    ) -> None:
-        self._records = records
-        self._read = read
-        self._effects = effects
-        self._workers = workers
+    _records: Records
+    _read: PortsRead
+    _effects: PortsEffects
+    _workers: PortsWorkers
 
     async def cancel(self, ids: Sequence[str], tenant: str | None) -> Changed:
         by_group: dict[Ref, list[str]] = {}

@@ -21,22 +21,14 @@ class PortsRead:
         return [await self._group(await self._records.find_item(id, tenant)) for id in ids]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        ended_items: dict[Ref, ItemState] = {}
-        ended_groups: dict[Ref, GroupState] = {}
-        missing: set[Ref] = set()
-        for ref in items:
-            item = await self._item(await self._records.item(ref))
-            if item is None:
-                missing.add(ref)
-            elif item.ended_at is not None:
-                ended_items[ref] = item
-        for ref in groups:
-            group = await self._group(await self._records.item(ref))
-            if group is None:
-                missing.add(ref)
-            elif group.ended_at is not None:
-                ended_groups[ref] = group
-        return Ended(ended_items, ended_groups, frozenset(missing))
+        found = {ref: await self._item(await self._records.item(ref)) for ref in items}
+        found_groups = {ref: await self._group(await self._records.item(ref)) for ref in groups}
+        missing = [ref for ref, state in (*found.items(), *found_groups.items()) if state is None]
+        return Ended(
+            {ref: item for ref, item in found.items() if item and item.ended_at is not None},
+            {ref: group for ref, group in found_groups.items() if group and group.ended_at is not None},
+            frozenset(missing),
+        )
 
     async def _item(self, stored: StoredItem | None) -> ItemState | None:
         record = None if stored is None else await self._records.group(stored.group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -60,14 +60,11 @@ async def back_off() -> None:
     await asyncio.sleep(random.random() * 0.005)
 
 
-class RecordDraft(Generic[T]):
+class RecordDraft(NamedTuple, Generic[T]):
     """A record that was read to be changed; None: there is none."""
 
-    __slots__ = ("record", "seen")
-
-    def __init__(self, record: T | None, seen: Snapshot) -> None:
-        self.record = record
-        self.seen = seen
+    record: T | None
+    seen: Snapshot
 
 
 class Records:

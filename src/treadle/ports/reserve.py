@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle import rules
+from msgspec import Struct
+
 from treadle.item import DEFAULT_TENANT, Item, Ref, Rejected
-from treadle.rules import KeyHolder, KeyRef, SubmitPlan
+from treadle.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.rules.times import deadline_at, due_at
 
 from .compare_and_set import Snapshot
 from .dependencies import PortsDependencies
@@ -18,16 +20,13 @@ from .records import Records, encode
 from .stored import StoredItem
 
 
-class Reservation:
+class Reservation(Struct):
     """Items and keys that are reserved. Undo it, or add the items to a GroupRecord."""
 
-    __slots__ = ("items", "plan", "taken_keys")
-
-    def __init__(self, plan: SubmitPlan) -> None:
-        self.plan = plan
-        self.items: dict[Ref, StoredItem] = {}
-        self.taken_keys: list[tuple[str, str, str | None]] = []
-        """The key, its new owner, and its owner before."""
+    plan: SubmitPlan
+    items: dict[Ref, StoredItem] = {}
+    taken_keys: list[tuple[str, str, str | None]] = []
+    """The key, its new owner, and its owner before."""
 
 
 class Reserver:
@@ -43,7 +42,7 @@ class Reserver:
             keys = await self._read_keys(items)
             owners = {key: await self._owner(key[0], seen) for key, seen in keys.items()}
             # Whether an id is taken is decided when it is reserved.
-            plan = rules.plan_submission(items, now, owners.__getitem__, lambda _: False)
+            plan = plan_submission(items, now, owners.__getitem__, lambda _: False)
             if isinstance(plan, Rejected):
                 return plan
             reservation = Reservation(plan)
@@ -118,8 +117,8 @@ class Reserver:
                 item,
                 item.id if group_id is None else group_id,
                 now,
-                rules.due_at(item, now),
-                rules.deadline_at(item, now),
+                due_at(item, now),
+                deadline_at(item, now),
                 queued_by,
             )
             if await self._reserve_id(stored):

@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from treadle import rules
 from treadle.item import Fire, Item, Rejected, Schedule, Submitted
+from treadle.rules.times import fired, put_schedule
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
 from .submit import PortsSubmit
@@ -39,7 +39,7 @@ class PortsSchedules:
         def step(record: SchedulesRecord) -> tuple[Schedule, SchedulesRecord | Unchanged]:
             stored = record.get(schedule.name)
             known = None if stored is None else stored.schedule
-            put = rules.put_schedule(known, schedule, now)
+            put = put_schedule(known, schedule, now)
             if put is None:
                 return known or schedule, UNCHANGED
             if stored is not None and stored.schedule.spec == put.spec:
@@ -89,7 +89,7 @@ class PortsSchedules:
             draft = await self._records.draft(self._records.keys.schedules, SCHEDULES)
             record = draft.record or {}
             stored = record.get(fire.name)
-            advanced = None if stored is None else rules.fired(stored.schedule, fire)
+            advanced = None if stored is None else fired(stored.schedule, fire)
             if stored is None or advanced is None:
                 return None
             if stored.firing is not None:

@@ -11,20 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from treadle import rules
-from treadle.item import (
-    Attempt,
-    ErrorInfo,
-    Outcome,
-    Ref,
-    Rejected,
-    Settled,
-    Settlement,
-    Status,
-)
+from treadle.item import Attempt, ErrorInfo, Outcome, Ref, Rejected, Settled, Settlement, Status
+from treadle.rules import settlement as rules
+from treadle.rules.submission import SubmitPlan, as_child
 
 from . import groups
 from .dependencies import PortsDependencies
@@ -39,7 +33,7 @@ from .workers import PortsWorkers
 ENDS: dict[str, Status] = {"success": "success", "dead": "dead", "cancelled": "cancelled"}
 """The kinds of settlement that end an item, and its status afterwards."""
 ALREADY_APPLIED = Outcome(verb="applied", again=True)
-NO_CHILDREN = Reservation(rules.SubmitPlan())
+NO_CHILDREN = Reservation(SubmitPlan())
 
 
 class PortsSettleCall:
@@ -53,39 +47,28 @@ class PortsSettleCall:
         """By worker."""
 
 
-class SettleStep:
+class SettleStep(Struct):
     """One settlement, applied to a GroupRecord that is not written yet; or why it was not applied."""
 
-    __slots__ = ("change", "due", "failed_tokens", "outcome", "settlement", "worker")
-
-    def __init__(self, settlement: Settlement, outcome: Outcome, worker: str = "") -> None:
-        self.settlement = settlement
-        self.outcome = outcome
-        self.worker = worker
-        """The worker that leased the item; empty if the settlement is not applied."""
-        self.change: GroupChange | None = None
-        """Set if the item ended."""
-        self.failed_tokens: list[int] = []
-        """The failed attempts that are part of the ItemEnd now."""
-        self.due = 0.0
+    settlement: Settlement
+    outcome: Outcome
+    worker: str = ""
+    """The worker that leased the item; empty if the settlement is not applied."""
+    due: float = 0.0
+    change: GroupChange | None = None
+    """Set if the item ended."""
+    failed_tokens: Sequence[int] = ()
+    """The failed attempts that are part of the ItemEnd now."""
 
 
+@dataclass(eq=False)
 class PortsSettle:
-    def __init__(
-        self,
-        records: Records,
-        pointers: Pointers,
-        reserver: Reserver,
-        dependencies: PortsDependencies,
-        effects: PortsEffects,
-        workers: PortsWorkers,
-    ) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._reserver = reserver
-        self._dependencies = dependencies
-        self._effects = effects
-        self._workers = workers
+    _records: Records
+    _pointers: Pointers
+    _reserver: Reserver
+    _dependencies: PortsDependencies
+    _effects: PortsEffects
+    _workers: PortsWorkers
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         call = PortsSettleCall()
@@ -134,7 +117,7 @@ class PortsSettle:
         record = await self._records.group(group)
         if record is None or groups.token_state(record, lease.id, lease.token) != "in force":
             return NO_CHILDREN
-        children = [rules.as_child(item, lease.tenant, lease.id) for item in settlement.children]
+        children = [as_child(item, lease.tenant, lease.id) for item in settlement.children]
         now = self._records.now()
         reservation = await self._reserver.reserve(
             children, now, queued_by=lease.token, group_id=lease.group_id
@@ -164,13 +147,12 @@ class PortsSettle:
 
     async def _put_back(self, settlement: Settlement, record: GroupRecord) -> SettleStep:
         member, now = record.open[settlement.lease.id], self._records.now()
-        step = SettleStep(settlement, Outcome(verb="applied"), member.worker)
+        worker = member.worker
         if (failure := rules.recorded_failure(settlement, member.verdict)) is not None:
             key = self._records.keys.failed_attempt(_ref(settlement), settlement.lease.token)
             await self._records.write(key, _attempt(failure, member, now))
         groups.put_back(record, settlement, now)
-        step.due = groups.look_at(member) or 0.0
-        return step
+        return SettleStep(settlement, Outcome(verb="applied"), worker, groups.look_at(member) or 0.0)
 
     async def _refuse_moved_fold(
         self, settlement: Settlement, record: GroupRecord, refused: set[Ref]
@@ -202,9 +184,7 @@ class PortsSettle:
             if was_final:
                 value = await self._records.group_value(_group(settlement), record)
             outcome = replace(outcome, version=record.version, value=value)
-        step = SettleStep(settlement, outcome, member.worker)
-        step.change, step.failed_tokens = change, member.failed_tokens
-        return step
+        return SettleStep(settlement, outcome, member.worker, 0.0, change, member.failed_tokens)
 
     async def _write_end(self, settlement: Settlement, member: OpenMember, now: float) -> None:
         """Write the end of an item and its contribution, each under the token of the settlement."""

@@ -90,8 +90,6 @@ class GroupRecord(msgspec.Struct, omit_defaults=True):
 
 
 class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an item ended."""
-
     status: Status
     ended_at: float
     reason: Reason | None = None

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from treadle import rules
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
+from treadle.rules.times import waiting_status
 
 from . import groups
 from .dependencies import PortsDependencies
@@ -25,20 +26,13 @@ from .stored import GroupRecord, LeasedItem, OpenMember, StoredItem
 from .workers import PortsWorkers
 
 
+@dataclass(eq=False)
 class PortsSubmit:
-    def __init__(
-        self,
-        records: Records,
-        pointers: Pointers,
-        reserver: Reserver,
-        dependencies: PortsDependencies,
-        workers: PortsWorkers,
-    ) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._reserver = reserver
-        self._dependencies = dependencies
-        self._workers = workers
+    _records: Records
+    _pointers: Pointers
+    _reserver: Reserver
+    _dependencies: PortsDependencies
+    _workers: PortsWorkers
 
     async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
         return [await self.submit_together(submission.items) for submission in submissions]
@@ -94,7 +88,7 @@ class PortsSubmit:
         member = await self._write_group(stored, record)
         status: Status = member.status
         if member.waits_for and await self._dependencies.count_ended(stored, member.waits_for) == "released":
-            status = rules.waiting_status(member.due, now)
+            status = waiting_status(member.due, now)
         leased = token and member.token == token
         return Submitted(id, False, status, lease_of(stored, member) if leased else None, id)
 

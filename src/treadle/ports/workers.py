@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
-from treadle import rules
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss
+from treadle.rules.settlement import lost_attempt
 
 from . import groups
 from .effects import PortsEffects
@@ -26,17 +27,15 @@ CHECK_INTERVAL = 1.0
 EVERY_TYPE = ""
 
 
+@dataclass(eq=False)
 class PortsWorkers:
-    def __init__(
-        self, records: Records, pointers: Pointers, effects: PortsEffects, limits: PortsLimits
-    ) -> None:
-        self._records = records
-        self._pointers = pointers
-        self._effects = effects
-        self._limits = limits
-        self._settled: dict[str, set[int]] = {}
-        """By worker: settled tokens that are still in its record. See `drop_later`."""
-        self._checked = -math.inf
+    _records: Records
+    _pointers: Pointers
+    _effects: PortsEffects
+    _limits: PortsLimits
+    _settled: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
+    """By worker: settled tokens that are still in its record. See `drop_later`."""
+    _checked: float = -math.inf
 
     async def get(self, id: str) -> WorkerRecord | None:
         return (await self._records.draft(self._records.keys.worker(id), WORKER)).record
@@ -187,7 +186,7 @@ class PortsWorkers:
         self, id: str, token: int, item: LeasedItem, member: OpenMember, now: float
     ) -> None:
         if member.status == "running":
-            lost = rules.lost_attempt(member.attempt, now, id)
+            lost = lost_attempt(member.attempt, now, id)
             await self._records.write(self._records.keys.failed_attempt(item.ref, token), lost)
         groups.free(member, now)
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-from treadle.item import (
-    Attempt,
-    Contribution,
-    ErrorInfo,
-    Loss,
-    Reason,
-    Settlement,
-    Status,
-    Verdict,
-)
+from treadle.item import Attempt, Contribution, ErrorInfo, Loss, Reason, Settlement, Status, Verdict
 
 from .times import due_at, waiting_status
 
@@ -120,7 +111,6 @@ def death_reason(settlement: Settlement, verdict: Verdict | None) -> Reason:
 
 
 def failed_attempt(failure: ErrorInfo, attempt: int, at: float, worker: str) -> Attempt:
-    """The history of a failure."""
     return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker)
 
 

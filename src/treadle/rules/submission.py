@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.item import Counting, Item, Ref, Rejected, Status
@@ -26,21 +27,18 @@ class KeyHolder(NamedTuple):
     queued_at: float
 
 
-class SubmitPlan:
+class SubmitPlan(Struct, eq=False):
     """What a submission comes to: which items are stored, and which item answers for each."""
 
-    __slots__ = ("answers", "existing", "keys", "new")
-
-    def __init__(self) -> None:
-        self.new: dict[Ref, Item] = {}
-        """To be stored, with `after` as keys have resolved it."""
-        self.answers: list[tuple[Ref, bool]] = []
-        """For each submitted item, in order: the item that answers for it, and whether that is an earlier
-        one (a stored one, or one of `new`)."""
-        self.existing: dict[str, str] = {}
-        """The ids that are not stored, and the ids that answer for them."""
-        self.keys: dict[KeyRef, Ref] = {}
-        """The keys that new items are to hold."""
+    new: dict[Ref, Item] = {}
+    """To be stored, with `after` as keys have resolved it."""
+    answers: list[tuple[Ref, bool]] = []
+    """For each submitted item, in order: the item that answers for it, and whether that is an earlier
+    one (a stored one, or one of `new`)."""
+    existing: dict[str, str] = {}
+    """The ids that are not stored, and the ids that answer for them."""
+    keys: dict[KeyRef, Ref] = {}
+    """The keys that new items are to hold."""
 
 
 def plan_submission(
@@ -60,9 +58,8 @@ def plan_submission(
     for item in items:
         owner = tenant or item.tenant
         ref = (owner, item.id)
-        earlier = (
-            None if item.key is None else _answering(plan, item, (owner, item.type, item.key), now, holder)
-        )
+        key = None if item.key is None else (owner, item.type, item.key)
+        earlier = None if key is None else _answering(plan, item, key, now, holder)
         if earlier is not None:
             renamed[ref] = plan.existing[item.id] = earlier[1]
             plan.answers.append((earlier, True))
@@ -99,13 +96,9 @@ def _answering(
 def key_answers(scope: Literal["open", "any"] | float, *, group_open: bool, age: float) -> bool:
     """Whether an earlier item that holds the key answers for a new one. `age`: seconds since it was
     submitted."""
-    match scope:
-        case "open":
-            return group_open
-        case "any":
-            return True
-        case _:
-            return age <= scope
+    if scope == "open":
+        return group_open
+    return scope == "any" or age <= scope
 
 
 def as_child(item: Item, tenant: str, parent: str) -> Item:
@@ -131,20 +124,17 @@ def dependency_state(need: int, met: int, open: int) -> Literal["released", "doo
     return "doomed" if met + open < need else "waiting"
 
 
-class Dependencies:
+class Dependencies(Struct, eq=False):
     """What an item waits for: how many prerequisites are met, how many are open, and which.
 
     Keys can make two names mean one item. It then stands twice in `after`, and counts twice.
     """
 
-    __slots__ = ("met", "need", "open", "pending")
-
-    def __init__(self, need: int) -> None:
-        self.need = need
-        self.met = 0
-        self.open = 0
-        self.pending: dict[str, int] = {}
-        """The open prerequisites, and how often each is named. Those that do not exist yet are open."""
+    need: int
+    met: int = 0
+    open: int = 0
+    pending: dict[str, int] = {}
+    """The open prerequisites, and how often each is named. Those that do not exist yet are open."""
 
     @property
     def state(self) -> Literal["released", "doomed", "waiting"]:

@@ -7,7 +7,7 @@ backend.py       MemoryBackend: the verbs, each a call into one of the modules b
 transitions.py   how a row gets from one state to another
 effects.py       how a row ends, and what that causes: dependencies.py, groups.py
 tables.py        all tables; rows.py: what is in them
-  fairness.py (ready and parked), scheduled.py, doomed.py, parked.py, retention.py
+  fairness.py (ready and parked), due.py (scheduled), doomed.py, retention.py
   priority_queue.py                               what most tables are made of
 """
 

@@ -106,12 +106,7 @@ class MemoryBackend:
         return read.ended(self.store, items, groups)
 
     async def list(
-        self,
-        where: Filter,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-        oldest_first: bool = False,
+        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
     ) -> Page:
         return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
 

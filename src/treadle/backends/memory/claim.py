@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 
+from .doomed import UnknownTypeSearch
 from .fairness import FairOrder, MergedLine, ParkedItems, ReadyLine
-from .rows import MemoryWorker
+from .rows import ItemKind, MemoryWorker, Row
 from .tables import MemoryTables
 from .transitions import doom, expire, lease, make_ready, park
-from .unknown_types import doom_unknown_types
 from .workers import remove_lapsed
 
 MOST_PARKED = 10_000
@@ -40,13 +41,43 @@ def _process_time(store: MemoryTables, demand: Demand, now: float) -> None:
         for row in store.scheduled.take_due(now, PORTION):
             make_ready(store, row, now)
     if store.deadlines.size:
-        for _ in range(PORTION):
-            watch = store.deadlines.pop_until(now)
-            if watch is None:
-                break
+        for watch in store.deadlines.take_until(now, PORTION):
             expire(store, watch)
     if demand.unknown_grace is not None:
-        doom_unknown_types(store, demand.unknown_grace, now)
+        _doom_unknown_types(store, demand.unknown_grace, now)
+
+
+def _doom_unknown_types(store: MemoryTables, grace: float, now: float) -> None:
+    """Doom the items that were ready for longer than this while no live worker had their type."""
+    searches = store.unknown_searches
+    if store.workers_of_all_types:
+        searches.clear()
+        return
+    for type in [type for type in searches if type not in store.types or type in store.workers_by_type]:
+        del searches[type]
+    for type in store.types:
+        if type not in store.workers_by_type:
+            _doom_type(store, type, grace, now)
+
+
+def _doom_type(store: MemoryTables, type: str, grace: float, now: float) -> None:
+    since = store.unknown_since
+    if now - max(since.get(type, -math.inf), since.get(None, -math.inf)) <= grace:
+        return
+    search = store.unknown_searches.get(type)
+    if search is None or now - search.at > grace:
+        found = (row for kind in store.types[type] if kind.counts["ready"] for row in _ready(store, kind))
+        search = store.unknown_searches[type] = UnknownTypeSearch(now, found)
+    for row in search.take_until(now - grace):
+        doom(store, row, "unknown_type")
+
+
+def _ready(store: MemoryTables, kind: ItemKind) -> Iterator[Row]:
+    parked = store.parked.get(kind.type)
+    aside = parked.find(kind.queue, kind.tenant, kind.lane) if parked is not None else None
+    for line in (kind.line, aside):
+        if line is not None:
+            yield from (row for row in line if row.kind is kind)
 
 
 def _lease_doomed(store: MemoryTables, demand: Demand, worker: MemoryWorker, now: float) -> list[Lease]:

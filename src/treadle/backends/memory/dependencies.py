@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.item import Ref, Status
-from treadle.rules import Dependencies, count_dependencies
+from treadle.rules.submission import Dependencies, count_dependencies
 
 from .rows import Row
 from .tables import MemoryTables, discard

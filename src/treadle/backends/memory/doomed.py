@@ -17,8 +17,6 @@ DoomedRows: TypeAlias = "OrderedDict[Row, None]"
 class DoomedItems:
     """Rows by type, queue and tenant, in the order in which they were doomed."""
 
-    __slots__ = ("types",)
-
     def __init__(self) -> None:
         self.types: dict[str, dict[str, dict[str, DoomedRows]]] = {}
 

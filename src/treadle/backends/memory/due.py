@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import count
 
 from .priority_queue import SLACK, PriorityQueue
 from .rows import Row
@@ -36,7 +37,7 @@ class DueQueue:
     def __init__(self, owner: DueItems, name: str) -> None:
         self._owner = owner
         self._heap: list[tuple[float, int, DueTenant]] = []
-        self._ties = 0
+        self._ties = count(1)
         self.name = name
         self.tenants: dict[str, DueTenant] = {}
 
@@ -82,21 +83,16 @@ class DueQueue:
 
     def _list(self, tenant: DueTenant, at: float) -> None:
         tenant.listed = at
-        self._ties += 1
-        heappush(self._heap, (at, self._ties, tenant))
+        heappush(self._heap, (at, next(self._ties), tenant))
         if len(self._heap) > 2 * len(self.tenants) + SLACK:
             self._heap = [listed for listed in self._heap if listed[0] == listed[2].listed]
             heapify(self._heap)
 
 
 class DueItems:
-    """All scheduled rows."""
-
-    __slots__ = ("_ties", "queues")
-
     def __init__(self) -> None:
         self.queues: dict[str, DueQueue] = {}
-        self._ties = 0
+        self._ties = count(1)
 
     def add(self, row: Row) -> None:
         """Rows that are due at the same time come in the order in which they were added."""
@@ -104,8 +100,7 @@ class DueItems:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = DueQueue(self, name)
-        self._ties += 1
-        queue.add(row, self._ties)
+        queue.add(row, next(self._ties))
 
     def take_due(self, now: float, most: int) -> Iterator[Row]:
         """Remove up to `most` rows that are due, each queue's in order."""

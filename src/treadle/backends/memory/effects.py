@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from treadle.item import Effects, EndedGroup, ReleasedItem, Status
-from treadle.rules import Dependencies
+from treadle.rules.submission import Dependencies
 
 from .dependencies import stop_waiting
 from .retention import RetentionBundle
@@ -16,17 +18,14 @@ from .transitions import doom, set_status, unwatch_deadline, wait, withdraw
 NO_EFFECTS = Effects()
 
 
-class CollectedEffects:
+class CollectedEffects(Struct):
     """The effects of one verb, as they add up."""
 
-    __slots__ = ("bundle", "doomed", "ended_groups", "released")
-
-    def __init__(self) -> None:
-        self.released: list[ReleasedItem] = []
-        self.ended_groups: list[EndedGroup] = []
-        self.doomed = 0
-        self.bundle: RetentionBundle | None = None
-        """For the plain items that end in this call."""
+    released: list[ReleasedItem] = []
+    ended_groups: list[EndedGroup] = []
+    doomed: int = 0
+    bundle: RetentionBundle | None = None
+    """For the plain items that end in this call."""
 
     def result(self) -> Effects:
         if not self.released and not self.ended_groups and not self.doomed:

@@ -23,23 +23,11 @@ from .rows import Row
 Node: TypeAlias = "FairLevel | ReadyLine"
 AnyLevel: TypeAlias = "FairLevel | NarrowedLevel | MergedLevel"
 AnyLine: TypeAlias = "ReadyLine | MergedLine"
+Services: TypeAlias = Iterator[int]
+"""Numbers the services of a store. The smaller number was served longer ago."""
 
 TENANT: Final = 1
 """The index of the tenant in a path from the queue to the line."""
-
-
-class ServiceCounter:
-    """Numbers the services of a store. The smaller number was served longer ago."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def next(self) -> int:
-        self.last += 1
-        return self.last
-
 
 # ------------------------------------------------------------------------------------------------------ lines
 
@@ -61,7 +49,6 @@ class ReadyLine(PriorityQueue[Row]):
         """How many kinds of item use this line."""
 
     def add(self, row: Row) -> None:
-        """Add a row at its place."""
         if not self.size:
             self.owner.add_line(self)
         row.container = self
@@ -105,7 +92,6 @@ class FairLevel:
 
     @property
     def single(self) -> bool:
-        """Whether it has one node only."""
         return len(self.nodes) == 1
 
     def first(self) -> str | None:
@@ -247,7 +233,7 @@ class ReadyItems:
 
     __slots__ = ("_paused", "_services", "queues")
 
-    def __init__(self, services: ServiceCounter, paused: set[tuple[str, str | None]]) -> None:
+    def __init__(self, services: Services, paused: set[tuple[str, str | None]]) -> None:
         self._services = services
         self._paused = paused
         self.queues = FairLevel()
@@ -271,7 +257,7 @@ class ReadyItems:
         """Add a line that is about to get its first row."""
         tenants = self._level_below(self.queues, line.queue, (line.queue, None))
         lanes = self._level_below(tenants, line.tenant, (line.queue, line.tenant))
-        lanes.add(line.lane, line, self._services.next())
+        lanes.add(line.lane, line, next(self._services))
 
     def drop_line(self, line: ReadyLine) -> None:
         """Drop a line that has become empty."""
@@ -300,7 +286,7 @@ class ReadyItems:
         node = level.find(name)
         if not isinstance(node, FairLevel):
             node = FairLevel()
-            level.add(name, node, self._services.next(), left_out=part in self._paused)
+            level.add(name, node, next(self._services), left_out=part in self._paused)
         return node
 
 
@@ -311,7 +297,7 @@ class ParkedItems(ReadyItems):
 
     def __init__(
         self,
-        services: ServiceCounter,
+        services: Services,
         paused: set[tuple[str, str | None]],
         owner: dict[str, ParkedItems],
         type: str,
@@ -341,7 +327,7 @@ class FairOrder:
 
     __slots__ = ("_avoid", "_left_out", "_narrowed", "_path", "_services", "_tenants", "_top")
 
-    def __init__(self, items: Sequence[ReadyItems], demand: Demand, services: ServiceCounter) -> None:
+    def __init__(self, items: Sequence[ReadyItems], demand: Demand, services: Services) -> None:
         self._services = services
         self._tenants = demand.tenants
         self._avoid = demand.avoid
@@ -381,7 +367,7 @@ class FairOrder:
         return lanes.single and tenants.single and queues.single
 
     def mark_served(self) -> None:
-        number = self._services.next()
+        number = next(self._services)
         for level, name in self._path:
             level.mark_served(name, number)
 

@@ -6,7 +6,7 @@ A root that never had children is a group without an object. `Row.contributed` i
 from __future__ import annotations
 
 from treadle.item import Contribution
-from treadle.rules import GroupValue, contributed, shortest_keep
+from treadle.rules.settlement import GroupValue, contributed, shortest_keep
 
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -16,7 +16,7 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     """The group of a row. A root that was alone gets a new one."""
     if row.group is not None:
         return row.group
-    group = MemoryGroup(row)
+    group = MemoryGroup(row.kind.tenant, row.item.id, row.kind.type)
     if row.contributed:
         group.contributed, group.version, group.value = True, 1, row.result
         row.contributed = False

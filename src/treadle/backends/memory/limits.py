@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import count
+
+from msgspec import Struct
 
 from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
-from treadle.rules import LimitState, idle_at, permit
+from treadle.rules.limits import LimitState, idle_at, permit
 
 from .priority_queue import Position, PriorityQueue
 from .rows import MemoryWorker
 
 
-class ClaimedKey:
+class ClaimedKey(Struct, eq=False):
     """A key that belongs to its owner until a certain time."""
 
-    __slots__ = ("owner", "position", "ref", "until")
-
-    def __init__(self, ref: Ref, owner: str, until: float) -> None:
-        self.ref = ref
-        self.owner = owner
-        self.until = until
-        self.position: Position | None = None
+    ref: Ref
+    owner: str
+    until: float
+    position: Position | None = None
 
 
-class MemoryLimit:
+class MemoryLimit(Struct, eq=False):
     """Where a limit stands. Limits of one name count together only if they use the same algorithm."""
 
-    __slots__ = ("limit", "position", "state")
-
-    def __init__(self, limit: Limit, state: LimitState) -> None:
-        self.limit = limit
-        self.state = state
-        self.position: Position | None = None
+    limit: Limit
+    state: LimitState
+    position: Position | None = None
 
 
 class MemoryLimits:
-    __slots__ = ("_ties", "held", "keys", "keys_by_end", "limits", "limits_by_end")
-
     def __init__(self) -> None:
-        self._ties = 0
+        self._ties = count(1)
         self.keys: dict[Ref, ClaimedKey] = {}
         self.keys_by_end: PriorityQueue[ClaimedKey] = PriorityQueue()
         self.limits: dict[tuple[str, Algorithm], MemoryLimit] = {}
@@ -54,7 +49,7 @@ class MemoryLimits:
         if key is not None:
             self.keys_by_end.remove(key)
         key = self.keys[ref] = ClaimedKey(ref, owner, now + ttl)
-        self.keys_by_end.push(key.until, self._next_tie(), key)
+        self.keys_by_end.push(key.until, next(self._ties), key)
         return True
 
     def take_permits(self, request: PermitRequest, worker: MemoryWorker | None, now: float) -> PermitReply:
@@ -80,15 +75,9 @@ class MemoryLimits:
             self._take_back(worker, name, held)
 
     def prune(self, now: float, most: int) -> None:
-        for _ in range(most):
-            key = self.keys_by_end.pop_until(now)
-            if key is None:
-                break
+        for key in self.keys_by_end.take_until(now, most):
             del self.keys[key.ref]
-        for _ in range(most):
-            stored = self.limits_by_end.pop_until(now)
-            if stored is None:
-                break
+        for stored in self.limits_by_end.take_until(now, most):
             self._prune_limit(stored, now)
 
     def _states(self, request: PermitRequest, now: float) -> Mapping[Limit, LimitState]:
@@ -104,7 +93,7 @@ class MemoryLimits:
         stored = self.limits.get((limit.name, limit.algorithm))
         if stored is None:
             stored = self.limits[limit.name, limit.algorithm] = MemoryLimit(limit, state)
-            self.limits_by_end.push(idle_at(limit, state), self._next_tie(), stored)
+            self.limits_by_end.push(idle_at(limit, state), next(self._ties), stored)
         stored.limit = limit
         stored.state = state
 
@@ -112,7 +101,7 @@ class MemoryLimits:
         """Drop a limit, unless it was used since it was put into the queue."""
         end = idle_at(stored.limit, stored.state)
         if end > now:
-            self.limits_by_end.push(end, self._next_tie(), stored)
+            self.limits_by_end.push(end, next(self._ties), stored)
         else:
             del self.limits[stored.limit.name, stored.limit.algorithm]
 
@@ -123,7 +112,3 @@ class MemoryLimits:
             del worker.permits[name]
         if not self.held[name]:
             del self.held[name]
-
-    def _next_tie(self) -> int:
-        self._ties += 1
-        return self._ties

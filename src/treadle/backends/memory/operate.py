@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import Changed, Contribution, Filter
-from treadle.rules import redrive
+from treadle.rules.settlement import redrive
 
 from .dependencies import stop_waiting
 from .effects import CollectedEffects, end_all

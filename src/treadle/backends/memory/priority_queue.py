@@ -100,6 +100,13 @@ class PriorityQueue(Generic[T]):
         first = self.first()
         return self.pop() if first is not None and first[0] <= number else None
 
+    def take_until(self, number: float, most: int) -> Iterator[T]:
+        """Remove up to `most` members whose number is at most this."""
+        for _ in range(most):
+            if (member := self.pop_until(number)) is None:
+                return
+            yield member
+
     def on_empty(self) -> None:
         """Called when the last member has left."""
 

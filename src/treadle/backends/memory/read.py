@@ -74,38 +74,30 @@ def full_state(store: MemoryTables, row: Row) -> ItemState:
 
 
 def group_state(found: Row | MemoryGroup) -> GroupState:
-    return _lone_state(found) if isinstance(found, Row) else _shared_state(found)
-
-
-def _lone_state(row: Row) -> GroupState:
-    """The group of a root that is alone."""
-    version, value, final = value_of(row)
+    """A group. The row of a root that is alone is all there is of its group."""
+    if isinstance(found, Row):
+        id, tenant, type, open = (
+            found.item.id,
+            found.kind.tenant,
+            found.kind.type,
+            int(found.ended_at is None),
+        )
+        version, value, final = value_of(found)
+        failed = found if found.status in ("dead", "cancelled") else None
+    else:
+        id, tenant, type, open = found.id, found.tenant, found.type, found.open
+        version, value, final = found.version, found.value, found.final
+        failed = None if open else next(iter(found.dead or found.cancelled), None)
     return GroupState(
-        id=row.item.id,
-        tenant=row.kind.tenant,
-        type=row.kind.type,
-        open=int(row.ended_at is None),
+        id=id,
+        tenant=tenant,
+        type=type,
+        open=open,
         value=value,
-        contributed=row.contributed,
+        contributed=found.contributed,
         final=final,
         version=version,
-        ended_at=row.ended_at,
-        failed=item_state(row) if row.status in ("dead", "cancelled") else None,
-    )
-
-
-def _shared_state(group: MemoryGroup) -> GroupState:
-    failed = next(iter(group.dead or group.cancelled), None) if not group.open else None
-    return GroupState(
-        id=group.id,
-        tenant=group.tenant,
-        type=group.type,
-        open=group.open,
-        value=group.value,
-        contributed=group.contributed,
-        final=group.final,
-        version=group.version,
-        ended_at=group.ended_at,
+        ended_at=found.ended_at,
         failed=None if failed is None else item_state(failed),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from .priority_queue import SLACK, Position, PriorityQueue
 from .rows import MemoryGroup, Row
 
@@ -41,10 +43,8 @@ class RetentionBundle:
 class Retention:
     """Ended rows in ended groups."""
 
-    __slots__ = ("_ties", "bundles", "groups", "rows")
-
     def __init__(self) -> None:
-        self._ties = 0
+        self._ties = count(1)
         self.rows: PriorityQueue[Row] = PriorityQueue()
         self.bundles: PriorityQueue[RetentionBundle] = PriorityQueue()
         self.groups: PriorityQueue[MemoryGroup] = PriorityQueue()
@@ -61,14 +61,12 @@ class Retention:
             self.add(row, group_ended_at + keep)
 
     def add_group(self, group: MemoryGroup, at: float) -> None:
-        self._ties += 1
-        self.groups.push(at, self._ties, group)
+        self.groups.push(at, next(self._ties), group)
 
     def new_bundle(self, ended_at: float, keep: float) -> RetentionBundle:
         """A bundle that the caller adds rows to, at least one."""
-        self._ties += 1
         bundle = RetentionBundle(self.bundles, keep)
-        self.bundles.push(ended_at + keep, self._ties, bundle)
+        self.bundles.push(ended_at + keep, next(self._ties), bundle)
         return bundle
 
     def pop_until(self, now: float) -> Row | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, get_args
 
 import msgspec
+from msgspec import Struct
 
 from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
-from treadle.rules import Dependencies
+from treadle.rules.submission import Dependencies
 
 from .priority_queue import Position
 
@@ -21,93 +23,38 @@ class RowContainer(Protocol):
     def remove(self, member: Row, /) -> None: ...
 
 
-class ItemKind:
+class ItemKind(Struct, eq=False):
     """Items alike in tenant, queue, lane and type, and how many there are in each status."""
 
-    __slots__ = ("counts", "lane", "line", "queue", "tenant", "type")
-
-    def __init__(self, tenant: str, queue: str, lane: str, type: str, line: ReadyLine) -> None:
-        self.tenant = tenant
-        self.queue = queue
-        self.lane = lane
-        self.type = type
-        self.line = line
-        self.counts: dict[Status, int] = {
-            "blocked": 0,
-            "scheduled": 0,
-            "ready": 0,
-            "running": 0,
-            "success": 0,
-            "dead": 0,
-            "cancelled": 0,
-        }
+    tenant: str
+    queue: str
+    lane: str
+    type: str
+    line: ReadyLine
+    counts: dict[Status, int] = msgspec.field(default_factory=lambda: dict.fromkeys(get_args(Status), 0))
 
 
-class DeadlineWatch:
+class DeadlineWatch(Struct, eq=False):
     """A row's position among the deadlines."""
 
-    __slots__ = ("position", "row")
-
-    def __init__(self, row: Row) -> None:
-        self.row = row
-        self.position: Position | None = None
+    row: Row
+    position: Position | None = None
 
 
-class MemoryWorker:
+class MemoryWorker(Struct, eq=False):
     """A worker: how long its lease lasts, which types it has, and what it holds."""
 
-    __slots__ = ("held", "id", "permits", "position", "types", "until")
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        self.until = 0.0
-        self.types: frozenset[str] | None = None
-        """None: every type."""
-        self.held: dict[int, Lease] = {}
-        self.permits: dict[str, int] = {}
-        """Of `slots` limits: the permits that it holds, by the limit's name."""
-        self.position: Position | None = None
+    id: str
+    until: float = 0.0
+    types: frozenset[str] | None = None
+    """None: every type."""
+    held: dict[int, Lease] = {}
+    permits: dict[str, int] = {}
+    """Of `slots` limits: the permits that it holds, by the limit's name."""
+    position: Position | None = None
 
 
-class MemoryGroup:
-    """A root and what was queued below it. A root without children has no such object: its row is enough."""
-
-    __slots__ = (
-        "cancelled",
-        "contributed",
-        "dead",
-        "ended_at",
-        "final",
-        "id",
-        "keep",
-        "members",
-        "open",
-        "position",
-        "tenant",
-        "type",
-        "value",
-        "version",
-    )
-
-    def __init__(self, root: Row) -> None:
-        self.tenant = root.kind.tenant
-        self.id = root.item.id
-        self.type = root.kind.type
-        self.open = 0
-        self.value: bytes | None = None
-        self.contributed = False
-        self.final = False
-        self.version = 0
-        self.ended_at: float | None = None
-        self.members: dict[Row, None] = {}
-        self.dead: dict[Row, None] = {}
-        self.cancelled: dict[Row, None] = {}
-        self.keep: float | None = None
-        """The shortest time that a member is kept after the group's end. None: no member has joined yet."""
-        self.position: Position | None = None
-
-
-class Row(msgspec.Struct, eq=False, gc=False):
+class Row(Struct, eq=False, gc=False):
     """An item, and all that changes about it.
 
     A struct, because structs are quick to make, and one that the garbage collector does not track: a million
@@ -181,3 +128,25 @@ class Row(msgspec.Struct, eq=False, gc=False):
     def keep(self) -> float | None:
         """How long it is kept after its group's end. None: until an operator deletes it."""
         return self.item.keep_dead if self.status == "dead" else self.item.keep
+
+
+@dataclass(slots=True, eq=False)
+class MemoryGroup:
+    """A root and what was queued below it. A root without children has no such object: its row is enough."""
+
+    tenant: str
+    id: str
+    type: str
+    """The root's type."""
+    open: int = 0
+    value: bytes | None = None
+    contributed: bool = False
+    final: bool = False
+    version: int = 0
+    ended_at: float | None = None
+    members: dict[Row, None] = field(default_factory=dict[Row, None])
+    dead: dict[Row, None] = field(default_factory=dict[Row, None])
+    cancelled: dict[Row, None] = field(default_factory=dict[Row, None])
+    keep: float | None = None
+    """The shortest time that a member is kept after the group's end. None: no member has joined yet."""
+    position: Position | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
-from treadle.rules import fired, put_schedule
+from treadle.rules.times import fired, put_schedule
 
 from .submit import submit_together
 from .tables import MemoryTables

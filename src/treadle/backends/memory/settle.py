@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
+from msgspec import Struct, field
+
 from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
-from treadle.rules import (
+from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
-    SubmitPlan,
-    as_child,
     contribution_state,
     death_reason,
     failed_attempt,
@@ -18,6 +18,7 @@ from treadle.rules import (
     put_back,
     recorded_failure,
 )
+from treadle.rules.submission import SubmitPlan, as_child
 
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
@@ -34,16 +35,13 @@ OWN_RESULT = Contribution()
 NOTHING_NEW = SubmitPlan()
 
 
-class MemorySettleCall:
+class MemorySettleCall(Struct):
     """One call of settle: its effects, and the groups whose folds it has refused so far."""
 
-    __slots__ = ("effects", "now", "refused", "store")
-
-    def __init__(self, store: MemoryTables, now: float) -> None:
-        self.store = store
-        self.now = now
-        self.effects = CollectedEffects()
-        self.refused: set[Ref] = set()
+    store: MemoryTables
+    now: float
+    effects: CollectedEffects = field(default_factory=CollectedEffects)
+    refused: set[Ref] = set()
 
 
 def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -> Settled:

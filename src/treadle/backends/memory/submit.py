@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules import SubmitPlan, deadline_at, dependency_cycle, due_at, plan_submission
+from treadle.rules.submission import SubmitPlan, dependency_cycle, plan_submission
+from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import start_waiting, status_if_ended, waits_for
 from .groups import join

@@ -9,15 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import Item, Ref, Schedule
-from treadle.rules import KeyHolder, KeyRef
+from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
 from .due import DueItems
-from .fairness import ParkedItems, ReadyItems, ReadyLine, ServiceCounter
+from .fairness import ParkedItems, ReadyItems, ReadyLine
 from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
 from .retention import Retention
@@ -53,7 +54,7 @@ class MemoryTables:
 
         self.place = 0
         """The last place that was given to a ready row."""
-        self.services = ServiceCounter()
+        self.services = count(1)
         self.paused: set[tuple[str, str | None]] = set()
         self.lines: dict[tuple[str, str, str], ReadyLine] = {}
         self.ready = ReadyItems(self.services, self.paused)
@@ -68,7 +69,7 @@ class MemoryTables:
         self.workers: dict[str, MemoryWorker] = {}
         self.worker_ends: PriorityQueue[MemoryWorker] = PriorityQueue()
         """Workers by the end of their lease, or earlier."""
-        self.watches = 0
+        self.watches = count(1)
         self.workers_by_type: Counter[str] = Counter()
         """How many live workers have a type. Those that have every type are counted apart."""
         self.workers_of_all_types = 0
@@ -248,7 +249,7 @@ def _leave_family(row: Row) -> None:
         child.parent = None
 
 
-_NO_KIND = ItemKind("", "", "", "", ReadyLine(ReadyItems(ServiceCounter(), set()), "", "", ""))
+_NO_KIND = ItemKind("", "", "", "", ReadyLine(ReadyItems(count(1), set()), "", "", ""))
 
 
 def _cut(row: Row) -> None:

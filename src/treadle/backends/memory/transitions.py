@@ -6,7 +6,7 @@ wait -> make_ready, or scheduled      lease -> unlease, free -> wait_again      
 from __future__ import annotations
 
 from treadle.item import Attempt, Lease, Status, Verdict
-from treadle.rules import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
+from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
 
 from .fairness import ParkedItems
 from .rows import DeadlineWatch, MemoryWorker, Row

@@ -40,8 +40,6 @@ class WakeSubscriber:
 
 
 class MemoryWakeups:
-    __slots__ = ("_subscribers",)
-
     def __init__(self) -> None:
         self._subscribers: dict[WakeSubscriber, None] = {}
 

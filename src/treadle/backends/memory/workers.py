@@ -106,8 +106,7 @@ def _extend_lease(store: MemoryTables, worker: MemoryWorker, until: float) -> No
 
 def _watch_lease(store: MemoryTables, worker: MemoryWorker) -> None:
     """Look at the worker when its lease lapses. It is watched anew if heartbeats have extended it by then."""
-    store.watches += 1
-    store.worker_ends.push(worker.until, store.watches, worker)
+    store.worker_ends.push(worker.until, next(store.watches), worker)
 
 
 def lost_leases(store: MemoryTables, held: Sequence[Lease]) -> dict[int, Loss]:

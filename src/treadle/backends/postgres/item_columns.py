@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref
-from treadle.rules import find_cycle
+from treadle.rules.submission import find_cycle
 
 from .codes import ANY_SCOPE, OPEN_SCOPE
 from .columns import data, joined, names, numbers

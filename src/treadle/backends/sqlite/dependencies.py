@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import Item, Ref, ReleasedItem, Status
-from treadle.rules import Dependencies, count_dependencies, dependency_cycle, dependency_state
+from treadle.rules.submission import Dependencies, count_dependencies, dependency_cycle, dependency_state
 
 from .rows import decode_ids
 from .statements import NULL, Row, Tx, array, statements

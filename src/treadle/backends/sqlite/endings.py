@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
-from treadle.rules import KEPT_ATTEMPTS
+from treadle.rules.settlement import KEPT_ATTEMPTS
 
 from .dependencies import count_ends, delete_dependencies
 from .groups import SqliteGroups

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from treadle.item import EndedGroup
-from treadle.rules import GroupValue
+from treadle.rules.settlement import GroupValue
 
 from .statements import NULL, Row, Tx, array, blob, statements
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.item import Limit, PermitReply, PermitRequest
-from treadle.rules import LimitState, idle_at, permit
+from treadle.rules.limits import LimitState, idle_at, permit
 
 from .statements import Tx, statements
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import Changed, Contribution, Filter, ItemState
-from treadle.rules import contributed, redrive, shortest_keep
+from treadle.rules.settlement import contributed, redrive, shortest_keep
 
 from .endings import EndingBatch, OpenItem, open_items
 from .groups import SqliteGroups

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from treadle.item import Fire, Rejected, Schedule, Submission, Submitted
-from treadle.rules import fired
-from treadle.rules import put_schedule as schedule_to_store
+from treadle.rules.times import fired
+from treadle.rules.times import put_schedule as schedule_to_store
 
 from .statements import Row, Tx, statements
 from .submit import submit

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
-from treadle.rules import (
+from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
     WaitingAgain,
     contributed,

@@ -10,15 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules import (
-    Dependencies,
-    KeyHolder,
-    KeyRef,
-    SubmitPlan,
-    deadline_at,
-    due_at,
-    plan_submission,
-)
+from treadle.rules.submission import Dependencies, KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import (
     any_missing,

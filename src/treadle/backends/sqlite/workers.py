@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
-from treadle.rules import PORTION, after_loss, lost_attempt
+from treadle.rules import PORTION
+from treadle.rules.settlement import after_loss, lost_attempt
 
 from .endings import record_attempts
 from .process_directory import ProcessDirectory
