@@ -81,8 +81,7 @@ class PostgresBackend(
         self._channel = f"treadle.{schema}"
         self._schema = PostgresSchema(schema)
         super().__init__(
-            PostgresCalls(self._schema, prepare=prepare, patience=patience),
-            self._channel if notify else None,
+            PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
         self._url = url
         self._apply_schema = apply_schema

@@ -21,18 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.errors import InputError
-from treadle.item import (
-    TERMINAL,
-    Attempt,
-    Count,
-    Ended,
-    Filter,
-    GroupState,
-    ItemState,
-    Page,
-    Ref,
-    Status,
-)
+from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
 
 from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, decoded, status_of
 from .columns import names

@@ -19,12 +19,7 @@ PAUSE_SCHEDULE: Final = statement("schedules", "pause_schedule")
 class PostgresSchedules(PostgresVerbs):
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         found = await self._calls.rows(
-            PUT_SCHEDULE,
-            schedule.name,
-            schedule.next_at,
-            schedule.last_at,
-            schedule.paused,
-            schedule.spec,
+            PUT_SCHEDULE, schedule.name, schedule.next_at, schedule.last_at, schedule.paused, schedule.spec
         )
         return _schedule_of(found[0]) if found else schedule
 

@@ -127,12 +127,7 @@ class SqliteBackend:
         return await self._database.read(read.ended, items, groups)
 
     async def list(
-        self,
-        where: Filter,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-        oldest_first: bool = False,
+        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
     ) -> Page:
         return await self._database.read(read.list_items, where, limit, cursor, oldest_first=oldest_first)
 

@@ -10,15 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules import (
-    Dependencies,
-    KeyHolder,
-    KeyRef,
-    SubmitPlan,
-    deadline_at,
-    due_at,
-    plan_submission,
-)
+from treadle.rules import Dependencies, KeyHolder, KeyRef, SubmitPlan, deadline_at, due_at, plan_submission
 
 from .dependencies import (
     any_missing,
