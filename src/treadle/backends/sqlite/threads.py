@@ -6,8 +6,11 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar, Final
+
+from treadle.clock import Clock
 
 
 class DatabaseCall:
@@ -72,8 +75,10 @@ class DatabaseThread(ABC):
 
     purpose: ClassVar[str]
 
-    def __init__(self, file: str) -> None:
-        self._name = f"treadle-{self.purpose}-{file}"
+    def __init__(self, path: Path, clock: Clock, patience: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._patience = patience
         self._queue: SimpleQueue[DatabaseCall | _Nudge | None] = SimpleQueue()
         """None: the end."""
         self._stopping: DatabaseCall | None = None
@@ -81,7 +86,8 @@ class DatabaseThread(ABC):
     def start(self) -> asyncio.Future[None]:
         """Start the thread. The future tells when its connection is open, or why it cannot be."""
         opening = DatabaseCall(_nothing)
-        threading.Thread(target=self._run, args=(opening,), name=self._name, daemon=True).start()
+        name = f"treadle-{self.purpose}-{self._path.name}"
+        threading.Thread(target=self._run, args=(opening,), name=name, daemon=True).start()
         return opening.future
 
     def call(
