@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 
@@ -18,8 +18,7 @@ from treadle.errors import InputError, SchemaError
 
 from .statements import FILES, statement, text
 
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[Any]
+Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _QUALIFIED = re.compile(r"\btreadle\.")
