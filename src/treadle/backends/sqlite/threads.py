@@ -63,11 +63,8 @@ def _resolve(calls: list[DatabaseCall]) -> None:
             call.future.set_exception(call.error)
 
 
-class _Nudge:
-    """Makes a thread that waits for calls look around."""
-
-
-NUDGE: Final = _Nudge()
+NUDGE: Final = "nudge"
+"""In a queue of calls: makes the thread that waits for them look around."""
 
 
 class DatabaseThread(ABC):
@@ -79,7 +76,7 @@ class DatabaseThread(ABC):
         self._path = path
         self._clock = clock
         self._patience = patience
-        self._queue: SimpleQueue[DatabaseCall | _Nudge | None] = SimpleQueue()
+        self._queue: SimpleQueue[DatabaseCall | str | None] = SimpleQueue()
         """None: the end."""
         self._stopping: DatabaseCall | None = None
 
