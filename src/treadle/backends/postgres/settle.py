@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import asyncpg
@@ -76,7 +76,7 @@ class PostgresSettler:
 
     async def settle(self) -> Settled:
         locked: list[int] = []
-        left = deque(waves(map(_marks, self._settlements)))
+        left = deque(_waves(self._settlements))
         while left:
             wave = left.popleft()
             try:
@@ -130,13 +130,14 @@ class PostgresSettler:
                 return
 
 
-def _marks(settlement: Settlement) -> tuple[set[object], set[object]]:
-    """See `marks`. A second settlement of the same token must see what became of the first."""
-    token = settlement.lease.token
-    if not settlement.children:
-        return {token}, {token}
-    before, after = marks(settlement.children)
-    return before | {token}, after | {token}
+def _waves(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
+    """Which settlements may go in one call: see `marks`. A second one of the same token must see what became
+    of the first."""
+    tokens = {one.lease.token for one in settlements}
+    if 0 < len(tokens) == len(settlements) and not any(one.children for one in settlements):
+        return [list(range(len(settlements)))]
+    marked = ((marks(one.children), {one.lease.token}) for one in settlements)
+    return waves((before | token, after | token) for (before, after), token in marked)
 
 
 class SettleCall:
