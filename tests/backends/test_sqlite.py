@@ -354,7 +354,7 @@ async def test_new_work_is_refused_before_the_disk_is_full(
 ) -> None:
     lease = await start(backend, "running")
     monkeypatch.setattr(database_module, "_CHECK_ROOM_EVERY", -1.0)
-    backend._database._room_until = 0.0
+    backend._room_until = 0.0
     usage = shutil.disk_usage(".")._replace(free=1000)
     monkeypatch.setattr(database_module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreFull):

@@ -46,7 +46,7 @@ async def status(backend: SqliteBackend, id: str) -> str | None:
 
 async def asked(backend: SqliteBackend, sql: str) -> Any:
     """The answer of the writer's connection to this statement."""
-    return await backend._database.write(lambda tx: tx.value(sql))
+    return await backend._write(lambda tx: tx.value(sql))
 
 
 def process(code: str, *arguments: object) -> subprocess.Popen[str]:

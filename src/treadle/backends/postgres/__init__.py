@@ -5,7 +5,7 @@ backend.py            PostgresBackend, made of the verbs in
 connection.py         connections, their pool, calls with retries
 statements.py         the SQL that is sent: sql/statements/*.sql
 schema.py             the SQL in the database: migrations/*.sql (tables), sql/functions/*.sql
-rows.py columns.py codes.py    items and their words as parameters
+item_columns.py columns.py codes.py    items and their words as parameters
 fairness.py           what the last claim served
 wakeups.py            NOTIFY and LISTEN
 user_transaction.py   statements on the user's own connection, with any driver

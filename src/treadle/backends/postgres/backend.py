@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import partial
+from typing import Final
 
 import asyncpg
 
@@ -13,7 +14,7 @@ from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 
 from .claim import PostgresClaim
-from .connection import PostgresCalls, PostgresConnector, PostgresPool, connecting
+from .connection import PostgresCalls, PostgresConnector, PostgresPool
 from .errors import LOST, NothingSent, cause_of, translated
 from .limits import PostgresLimits
 from .long_transactions import LongTransactions
@@ -26,9 +27,6 @@ from .statements import statement
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .wakeups import PostgresListener, PostgresNotifier
-
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[Any]
 
 NOTIFY: Final = statement("wakeups", "notify")
 NOW: Final = statement("read", "now")
@@ -81,23 +79,27 @@ class PostgresBackend(
         self._channel = f"treadle.{schema}"
         self._schema = PostgresSchema(schema)
         super().__init__(
-            PostgresCalls(self._schema, prepare=prepare, patience=patience),
-            self._channel if notify else None,
+            PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
-        self._url = url
         self._apply_schema = apply_schema
-        self._pool_size = pool_size
-        self._reserved = reserved
-        self._prepare = prepare
-        self._connect_timeout = connect_timeout
-        self._statement_timeout = statement_timeout
-        self._connector = PostgresConnector(
+        connect = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
+        ).connect
+        self._new_pool = partial(PostgresPool, partial(connect, url), size=pool_size, reserved=reserved)
+        self._new_heartbeat_connection = partial(
+            PostgresBackend,
+            url,
+            schema=schema,
+            apply_schema=False,
+            pool_size=1,
+            reserved=0,
+            prepare=prepare,
+            connect_timeout=connect_timeout,
+            statement_timeout=statement_timeout,
         )
         self._opening = asyncio.Lock()
         self._notify = notify
-        self._listen_url = listen_url or url
-        self._listener = PostgresListener(self._connect_listener, self._channel)
+        self._listener = PostgresListener(partial(connect, listen_url or url), self._channel)
         self._notifier = PostgresNotifier(self._send)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 
@@ -105,7 +107,7 @@ class PostgresBackend(
         async with self._opening:
             if self._calls.is_open:
                 return
-            pool = PostgresPool(connecting(self._connect), size=self._pool_size, reserved=self._reserved)
+            pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
                     if self._apply_schema:
@@ -128,16 +130,7 @@ class PostgresBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        return PostgresBackend(
-            self._url,
-            schema=self._schema.name,
-            apply_schema=False,
-            pool_size=1,
-            reserved=0,
-            prepare=self._prepare,
-            connect_timeout=self._connect_timeout,
-            statement_timeout=self._statement_timeout,
-        )
+        return self._new_heartbeat_connection()
 
     async def now(self) -> float:
         now: float = await self._calls.value(NOW)
@@ -159,11 +152,3 @@ class PostgresBackend(
 
     async def _send(self, payload: str) -> None:
         await self._calls.rows(NOTIFY, self._channel, payload)
-
-    # -- connections -----------------------------------------------------------------------------------
-
-    async def _connect_listener(self) -> Connection:
-        return await self._connector.connect(self._listen_url)
-
-    async def _connect(self) -> Connection:
-        return await self._connector.connect(self._url)

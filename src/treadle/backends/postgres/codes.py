@@ -29,15 +29,8 @@ SUCCESS: Final = 6
 DEAD: Final = 7
 CANCELLED: Final = 8
 
-STATUS_CODES: Final[dict[Status, int]] = {
-    "blocked": 0,
-    "scheduled": 1,
-    "ready": 2,
-    "running": 5,
-    "success": SUCCESS,
-    "dead": DEAD,
-    "cancelled": CANCELLED,
-}
+STATUS_CODES: Final[dict[Status, int]] = {status: code for code, status in reversed([*enumerate(STATUSES)])}
+"""The first code of each status."""
 
 REASONS: Final[tuple[Reason | None, ...]] = (
     None,

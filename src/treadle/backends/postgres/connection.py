@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -22,14 +22,9 @@ from treadle.errors import NotStarted, TreadleError
 from treadle.retry import Retry
 
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
-from .schema import PostgresSchema
+from .schema import Connection, PostgresSchema
 
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[Any]
-    Record: TypeAlias = asyncpg.Record
-else:
-    Connection = asyncpg.Connection
-    Record = asyncpg.Record
+Record: TypeAlias = asyncpg.Record
 
 T = TypeVar("T")
 
@@ -37,8 +32,6 @@ STATEMENTS_KEPT: Final = 100
 """How many prepared statements a connection keeps."""
 CLOSE_SECONDS: Final = 2.0
 """How long the server may take to close a connection."""
-PATIENCE: Final = 30.0
-"""Seconds that a call may take before its connection is closed."""
 CONFLICT: Final = Retry(attempts=12, base=0.004, factor=1.7, max=0.25, jitter=1.0)
 AWAY: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
 
@@ -168,7 +161,10 @@ class PostgresPool:
             if not connection.is_closed():
                 break
         else:
-            connection = await self._connect()
+            try:
+                connection = await self._connect()
+            except (*LOST, asyncpg.PostgresError) as error:
+                raise NothingSent from error
         self._usual[statement] = connection
         return connection
 
@@ -206,7 +202,7 @@ async def _close(connection: Connection) -> None:
 class PostgresCalls:
     """Carries out statements while the backend is open."""
 
-    def __init__(self, schema: PostgresSchema, *, prepare: bool, patience: float = PATIENCE) -> None:
+    def __init__(self, schema: PostgresSchema, *, prepare: bool, patience: float) -> None:
         self.schema = schema
         self._prepare = prepare
         self._patience = patience
@@ -318,15 +314,3 @@ class PostgresVerbs:
     def __init__(self, calls: PostgresCalls, wake_channel: str | None) -> None:
         self._calls = calls
         self._wake_channel = wake_channel
-
-
-def connecting(connect: Callable[[], Awaitable[Connection]]) -> Callable[[], Awaitable[Connection]]:
-    """`connect`, but it raises `NothingSent` if it fails."""
-
-    async def connect_or_say_so() -> Connection:
-        try:
-            return await connect()
-        except (*LOST, asyncpg.PostgresError) as error:
-            raise NothingSent from error
-
-    return connect_or_say_so

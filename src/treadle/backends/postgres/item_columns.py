@@ -1,8 +1,8 @@
-"""Rows: new items as columns, sorted by id and tenant."""
+"""New items as columns, sorted by id and tenant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -193,3 +193,17 @@ def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
     named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
     blocked: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
     return refs | blocked, refs | named
+
+
+def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[int]]:
+    """Which requests may go in one call, given the marks of each: none may depend on another of the call."""
+    wave: list[int] = []
+    seen: set[object] = set()
+    for n, (before, after) in enumerate(marked):
+        if not before.isdisjoint(seen):
+            yield wave
+            wave, seen = [], set()
+        seen |= after
+        wave.append(n)
+    if wave:
+        yield wave

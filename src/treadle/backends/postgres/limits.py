@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from treadle.item import PermitReply, PermitRequest
 
 from .codes import ALGORITHM_CODES
 from .connection import PostgresVerbs
-from .statements import statement
+from .statements import statements
 
-CLAIM_KEY: Final = statement("limits", "claim_key")
-TAKE_PERMITS: Final = statement("limits", "take_permits")
-RETURN_PERMITS: Final = statement("limits", "return_permits")
+_sql = statements("limits")
 
 
 class PostgresLimits(PostgresVerbs):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        claimed: bool = await self._calls.value(CLAIM_KEY, key, tenant, owner, ttl)
+        claimed: bool = await self._calls.value(_sql("claim_key"), key, tenant, owner, ttl)
         return claimed
 
     async def take_permits(
@@ -28,7 +25,7 @@ class PostgresLimits(PostgresVerbs):
         if not limits:
             return [PermitReply(request.count) for request in requests]
         record = await self._calls.row(
-            TAKE_PERMITS,
+            _sql("take_permits"),
             worker,
             [n for n, _ in limits],
             [request.count for request in requests],
@@ -53,4 +50,4 @@ class PostgresLimits(PostgresVerbs):
         ]
         if returned:
             names, counts = [name for name, _ in returned], [count for _, count in returned]
-            await self._calls.rows(RETURN_PERMITS, worker, names, counts, repeatable=False)
+            await self._calls.rows(_sql("return_permits"), worker, names, counts, repeatable=False)

@@ -16,25 +16,18 @@ from .codes import status_of
 from .connection import PostgresVerbs, Record
 from .read import ListQuery, state_of
 from .settle import EffectsReader
-from .statements import statement, text
+from .statements import statement, statements, text
 
-CANCEL: Final = statement("operate", "cancel")
-COMPLETE: Final = statement("operate", "complete")
+_sql = statements("operate")
 REQUEUE: Final = statement("operate", "requeue", numbers=text("operate", "numbers_of_ids"))
-TRIGGER: Final = statement("operate", "trigger")
-DELETE: Final = statement("operate", "delete")
-PAUSE: Final = statement("operate", "pause")
-RESUME: Final = statement("operate", "resume")
-PAUSED: Final = statement("operate", "paused")
-PRUNE: Final = statement("operate", "prune")
 
 
 class PostgresOperate(PostgresVerbs):
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._change(CANCEL, list(ids), tenant)
+        return await self._change(_sql("cancel"), list(ids), tenant)
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return await self._change(COMPLETE, id, tenant, result)
+        return await self._change(_sql("complete"), id, tenant, result)
 
     async def requeue(
         self,
@@ -54,21 +47,21 @@ class PostgresOperate(PostgresVerbs):
         return await self._change(sql, *arguments)
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._change(TRIGGER, list(ids), tenant)
+        return await self._change(_sql("trigger"), list(ids), tenant)
 
     async def delete(
         self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
     ) -> Changed:
-        return await self._change(DELETE, list(group_ids), tenant, cascade)
+        return await self._change(_sql("delete"), list(group_ids), tenant, cascade)
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self._calls.rows(PAUSE if paused else RESUME, queue, tenant or "")
+        await self._calls.rows(_sql("pause") if paused else _sql("resume"), queue, tenant or "")
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return [(queue, tenant or None) for queue, tenant in await self._calls.rows(PAUSED)]
+        return [(queue, tenant or None) for queue, tenant in await self._calls.rows(_sql("paused"))]
 
     async def prune(self, limit: int = 1000) -> int:
-        pruned: int = await self._calls.value(PRUNE, limit)
+        pruned: int = await self._calls.value(_sql("prune"), limit)
         return pruned
 
     async def _change(self, sql: str, *arguments: object) -> Changed:

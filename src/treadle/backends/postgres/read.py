@@ -21,29 +21,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.errors import InputError
-from treadle.item import (
-    TERMINAL,
-    Attempt,
-    Count,
-    Ended,
-    Filter,
-    GroupState,
-    ItemState,
-    Page,
-    Ref,
-    Status,
-)
+from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
 
 from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, decoded, status_of
 from .columns import names
 from .connection import PostgresVerbs, Record
-from .statements import numbered, statement, text
+from .statements import numbered, statement, statements, text
 
-GET: Final = statement("read", "get")
-ITEMS: Final = statement("read", "items")
-GROUP: Final = statement("read", "group")
-GROUPS: Final = statement("read", "groups")
-ENDED: Final = statement("read", "ended")
+_sql = statements("read")
 OPEN_COUNTS: Final = statement("read", "counts", outcomes=text("read", "only_dead"))
 ALL_COUNTS: Final = statement("read", "counts", outcomes=text("read", "every_outcome"))
 
@@ -58,13 +43,13 @@ class PostgresRead(PostgresVerbs):
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         if not ids:
             return []
-        found = {row["id"]: state_of(row) for row in await self._calls.rows(GET, list(ids), tenant)}
+        found = {row["id"]: state_of(row) for row in await self._calls.rows(_sql("get"), list(ids), tenant)}
         return [found.get(id) for id in ids]
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         if not ids:
             return []
-        groups = await self._groups(await self._calls.rows(GROUP, list(ids), tenant))
+        groups = await self._groups(await self._calls.rows(_sql("group"), list(ids), tenant))
         found = {group.id: group for group in groups}
         return [found.get(id) for id in ids]
 
@@ -73,21 +58,21 @@ class PostgresRead(PostgresVerbs):
         failed = [row["failed"] for row in rows if row["failed"] is not None]
         members: dict[int, ItemState] = {}
         if failed:
-            members = {row["no"]: state_of(row) for row in await self._calls.rows(ITEMS, failed)}
+            members = {row["no"]: state_of(row) for row in await self._calls.rows(_sql("items"), failed)}
         return [_group_of(row, members.get(row["failed"])) for row in rows]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         if not items and not groups:
             return Ended({}, {})
-        found = await self._calls.row(ENDED, *_ref_columns(items), *_ref_columns(groups))
+        found = await self._calls.row(_sql("ended"), *_ref_columns(items), *_ref_columns(groups))
         missing: list[Ref] = [items[place - 1] for place in found["missing_items"] or ()]
         missing += [groups[place - 1] for place in found["missing_groups"] or ()]
         states: Iterable[ItemState] = ()
         ended: Iterable[GroupState] = ()
         if found["items"]:
-            states = [state_of(row) for row in await self._calls.rows(ITEMS, found["items"])]
+            states = [state_of(row) for row in await self._calls.rows(_sql("items"), found["items"])]
         if found["groups"]:
-            ended = await self._groups(await self._calls.rows(GROUPS, found["groups"]))
+            ended = await self._groups(await self._calls.rows(_sql("groups"), found["groups"]))
         return Ended(
             {(state.tenant, state.id): state for state in states},
             {(group.tenant, group.id): group for group in ended if group.ended_at is not None},

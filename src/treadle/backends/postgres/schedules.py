@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from treadle.item import Schedule
 
 from .connection import PostgresVerbs, Record
-from .statements import statement
+from .statements import statements
 
-PUT_SCHEDULE: Final = statement("schedules", "put_schedule")
-SCHEDULES: Final = statement("schedules", "schedules")
-DROP_SCHEDULE: Final = statement("schedules", "drop_schedule")
-PAUSE_SCHEDULE: Final = statement("schedules", "pause_schedule")
+_sql = statements("schedules")
 
 
 class PostgresSchedules(PostgresVerbs):
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         found = await self._calls.rows(
-            PUT_SCHEDULE,
+            _sql("put_schedule"),
             schedule.name,
             schedule.next_at,
             schedule.last_at,
@@ -29,13 +25,13 @@ class PostgresSchedules(PostgresVerbs):
         return _schedule_of(found[0]) if found else schedule
 
     async def schedules(self) -> Sequence[Schedule]:
-        return [_schedule_of(row) for row in await self._calls.rows(SCHEDULES)]
+        return [_schedule_of(row) for row in await self._calls.rows(_sql("schedules"))]
 
     async def drop_schedule(self, name: str) -> bool:
-        return bool(await self._calls.rows(DROP_SCHEDULE, name))
+        return bool(await self._calls.rows(_sql("drop_schedule"), name))
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return bool(await self._calls.rows(PAUSE_SCHEDULE, paused, name))
+        return bool(await self._calls.rows(_sql("pause_schedule"), paused, name))
 
 
 def _schedule_of(row: Record) -> Schedule:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 
 from treadle.errors import InputError, SchemaError
 
-from .statements import FILES, statement, text
+from .statements import FILES, statements, text
 
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[Any]
+Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _QUALIFIED = re.compile(r"\btreadle\.")
@@ -28,14 +27,7 @@ _FUNCTION = re.compile(r'create or replace function "\w+"\.(\w+)\(')
 
 VERSION: Final = 1
 
-NO_TIMEOUTS: Final = statement("schema", "no_timeouts")
-LOCK: Final = statement("schema", "lock")
-TABLE_OID: Final = statement("schema", "table_oid")
-SCHEMA_OID: Final = statement("schema", "schema_oid")
-CREATE_META: Final = statement("schema", "create_meta")
-META: Final = statement("schema", "meta")
-SET_META: Final = statement("schema", "set_meta")
-FUNCTIONS_OF: Final = statement("schema", "functions_of")
+_sql = statements("schema")
 
 
 class PostgresSchema:
@@ -62,8 +54,8 @@ class PostgresSchema:
         if await self._is_current(connection):
             return
         async with connection.transaction():
-            await connection.execute(NO_TIMEOUTS)
-            await connection.execute(LOCK, f"treadle.schema.{self.name}")
+            await connection.execute(_sql("no_timeouts"))
+            await connection.execute(_sql("lock"), f"treadle.schema.{self.name}")
             if not await self._is_current(connection):
                 await self._migrate(connection)
                 await self._define_functions(connection)
@@ -77,24 +69,24 @@ class PostgresSchema:
 
     async def _meta(self, connection: Connection) -> dict[str, str]:
         """The versions in the database; empty if the schema does not exist."""
-        if await connection.fetchval(TABLE_OID, f'"{self.name}".meta') is None:
+        if await connection.fetchval(_sql("table_oid"), f'"{self.name}".meta') is None:
             return {}
-        return dict(await connection.fetch(self.sql(META)))
+        return dict(await connection.fetch(self.sql(_sql("meta"))))
 
     async def _migrate(self, connection: Connection) -> None:
-        if await connection.fetchval(SCHEMA_OID, f'"{self.name}"') is None:
+        if await connection.fetchval(_sql("schema_oid"), f'"{self.name}"') is None:
             await connection.execute(text("schema", "create_schema", schema=self.name))
-        await connection.execute(self.sql(CREATE_META))
+        await connection.execute(self.sql(_sql("create_meta")))
         found = _version(await self._meta(connection)) or 0
         for number, script in migrations():
             if number > found:
                 await connection.execute(self.sql(script))
-                await connection.execute(self.sql(SET_META), "version", str(number))
+                await connection.execute(self.sql(_sql("set_meta")), "version", str(number))
 
     async def _define_functions(self, connection: Connection) -> None:
         for script in functions():
             await self._replace_functions(connection, self.sql(script))
-        await connection.execute(self.sql(SET_META), "functions", functions_hash())
+        await connection.execute(self.sql(_sql("set_meta")), "functions", functions_hash())
 
     async def _replace_functions(self, connection: Connection, script: str) -> None:
         try:
@@ -103,7 +95,7 @@ class PostgresSchema:
         except asyncpg.InvalidFunctionDefinitionError:
             # PostgreSQL cannot replace a function by one that returns something else: drop it first.
             for name in _FUNCTION.findall(script):
-                for (signature,) in await connection.fetch(FUNCTIONS_OF, self.name, name):
+                for (signature,) in await connection.fetch(_sql("functions_of"), self.name, name):
                     await connection.execute(text("schema", "drop_function", signature=signature))
             await connection.execute(script)
 

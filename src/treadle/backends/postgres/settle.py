@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import asyncpg
@@ -17,7 +17,7 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict
-from .item_columns import NO_COLUMNS, circular, marks, rows_of
+from .item_columns import NO_COLUMNS, circular, marks, rows_of, waves
 from .statements import statement, text
 from .submit import refused
 
@@ -31,7 +31,6 @@ HAS_VALUE: Final = 4
 GROUPED: Final = 8
 ENDS: Final = frozenset(("success", "dead", "cancelled"))
 
-NO_MARKS: Final[tuple[set[object], set[object]]] = (set(), set())
 BRIEF: Final = Retry(attempts=2, base=0.005, factor=3.0, max=0.1, jitter=1.0)
 """For locks that are held for a moment."""
 LOCKED_RETRIES: Final = 20
@@ -77,21 +76,21 @@ class PostgresSettler:
 
     async def settle(self) -> Settled:
         locked: list[int] = []
-        waves = deque(_waves(self._settlements))
-        while waves:
-            wave = waves.popleft()
+        left = deque(_waves(self._settlements))
+        while left:
+            wave = left.popleft()
             try:
                 rest = await self._try(wave)
             except StoreUnavailable as error:
                 if not is_conflict(error.__cause__):
                     raise
                 if len(wave) > 1:
-                    waves.extendleft(reversed(await self._separate(wave)))
+                    left.extendleft(reversed(await self._separate(wave)))
                 else:
                     locked += wave
             else:
                 if rest:
-                    waves.appendleft(rest)
+                    left.appendleft(rest)
         for n in locked:
             await self._wait_for(n)
         outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
@@ -131,22 +130,14 @@ class PostgresSettler:
                 return
 
 
-def _waves(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
-    """Which settlements may go in one call. A second one of the same token, and one whose children depend on
-    earlier ones (see `marks`), must see what became of the first."""
-    wave: list[int] = []
-    seen: set[object] = set()
-    for n, settlement in enumerate(settlements):
-        before, after = marks(settlement.children) if settlement.children else NO_MARKS
-        token = settlement.lease.token
-        if token in seen or not before.isdisjoint(seen):
-            yield wave
-            wave, seen = [], set()
-        seen |= after
-        seen.add(token)
-        wave.append(n)
-    if wave:
-        yield wave
+def _waves(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
+    """Which settlements may go in one call: see `marks`. A second one of the same token must see what became
+    of the first."""
+    tokens = {one.lease.token for one in settlements}
+    if 0 < len(tokens) == len(settlements) and not any(one.children for one in settlements):
+        return [list(range(len(settlements)))]
+    marked = ((marks(one.children), {one.lease.token}) for one in settlements)
+    return waves((before | token, after | token) for (before, after), token in marked)
 
 
 class SettleCall:

@@ -7,8 +7,8 @@ arguments of a statement come in the order in which its parameters first appear.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -24,6 +24,11 @@ _PARAMETER = re.compile(r"(?<![\w:]):(\w+)")
 def statement(file: str, name: str, **fragments: str) -> str:
     """The SQL of a statement, with parameters `$1`, `$2` and so on."""
     return numbered(text(file, name, **fragments))[0]
+
+
+def statements(file: str) -> Callable[[str], str]:
+    """The statements of one file, by name."""
+    return cache(partial(statement, file))
 
 
 def text(file: str, name: str, **fragments: str) -> str:

@@ -15,7 +15,7 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
-from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of
+from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of, waves
 from .statements import statement
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers
@@ -41,7 +41,8 @@ class PostgresSubmit(PostgresWorkers):
 
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
-        for wave in waves(submissions):
+        alone = len(submissions) == 1
+        for wave in [[0]] if alone else waves(marks(submission.items) for submission in submissions):
             if tx is None:
                 await self._store(submissions, wave, answers)
             else:
@@ -51,7 +52,7 @@ class PostgresSubmit(PostgresWorkers):
     async def _store_in_transaction(
         self, tx: object, submissions: Sequence[Submission], wave: list[int], answers: dict[int, Answer]
     ) -> None:
-        call = SubmitCall(submissions, wave, {n: self._random.getrandbits(62) for n in wave})
+        call = SubmitCall(submissions, {n: self._random.getrandbits(62) for n in wave})
         if not call.items:
             answers.update((n, ()) for n in wave)
             return
@@ -67,29 +68,25 @@ class PostgresSubmit(PostgresWorkers):
         """Store these submissions. Those that are refused are left out, and the rest is tried again."""
         nonces = {n: self._nonce(submissions[n]) for n in wave}
         try:
-            if not await self._store_alike(submissions, wave, nonces, answers):
-                await self._store_rows(submissions, wave, nonces, answers)
+            if not await self._store_alike(submissions, nonces, answers):
+                await self._store_rows(submissions, nonces, answers)
         except asyncpg.PostgresError:
             raise  # the server rolled back
         except BaseException:
-            self._remember((submissions[n], nonces[n]) for n in wave)
+            self._remember((submissions[n], nonce) for n, nonce in nonces.items())
             raise
         for n in nonces:
             self._unsure.pop(id(submissions[n]), None)
 
     async def _store_alike(
-        self,
-        submissions: Sequence[Submission],
-        wave: list[int],
-        nonces: dict[int, int],
-        answers: dict[int, Answer],
+        self, submissions: Sequence[Submission], nonces: dict[int, int], answers: dict[int, Answer]
     ) -> bool:
         """The short way, for items that are alike. False: they are not, or an id is taken."""
-        items = [item for n in wave for item in submissions[n].items]
+        items = [item for n in nonces for item in submissions[n].items]
         shape = shape_of(items)
         if shape is None:
             return False
-        owners = [nonces[n] for n in wave for _ in submissions[n].items]
+        owners = [nonce for n, nonce in nonces.items() for _ in submissions[n].items]
         try:
             if len(items) == 1:
                 record = await self._calls.row(STORE_ONE, *shape, owners[0], items[0].id, items[0].input)
@@ -98,29 +95,25 @@ class PostgresSubmit(PostgresWorkers):
         except asyncpg.UniqueViolationError:
             return False
         status = status_of(record["state"])
-        for n in wave:
+        for n in nonces:
             stored = submissions[n].items
             answers[n] = tuple([Submitted(item.id, False, status, None, item.id) for item in stored])
         return True
 
     async def _store_rows(
-        self,
-        submissions: Sequence[Submission],
-        wave: list[int],
-        nonces: dict[int, int],
-        answers: dict[int, Answer],
+        self, submissions: Sequence[Submission], nonces: dict[int, int], answers: dict[int, Answer]
     ) -> None:
-        while wave:
-            call = SubmitCall(submissions, wave, nonces)
+        while nonces:
+            call = SubmitCall(submissions, nonces)
             if not call.items:
-                answers.update((n, ()) for n in wave)
+                answers.update((n, ()) for n in nonces)
                 return
             try:
                 record = await self._calls.row(STORE, *call.arguments)
             except asyncpg.PostgresError as error:
                 refusals = refused(error)
                 answers.update(refusals)
-                wave = [n for n in wave if n not in refusals]
+                nonces = {n: nonce for n, nonce in nonces.items() if n not in refusals}
             else:
                 await self._answer(call, record, answers)
                 return
@@ -152,7 +145,7 @@ class PostgresSubmit(PostgresWorkers):
 
     async def fire(self, fire: Fire) -> Answer | None:
         nonce = self._nonce(fire)
-        call = SubmitCall([Submission(fire.items)], [0], {0: nonce})
+        call = SubmitCall([Submission(fire.items)], {0: nonce})
         answers: dict[int, Answer] = {}
         try:
             record = await self._calls.row(FIRE, fire.name, fire.at, fire.next_at, *call.arguments)
@@ -169,14 +162,13 @@ class PostgresSubmit(PostgresWorkers):
 
 
 class SubmitCall:
-    """Some submissions as one call."""
+    """Some submissions as one call: those that `nonces` names."""
 
-    def __init__(self, submissions: Sequence[Submission], wave: list[int], nonces: dict[int, int]) -> None:
-        self._submissions = submissions
-        self._wave = wave
-        self.items = [item for n in wave for item in submissions[n].items]
-        owners = [n for n in wave for _ in submissions[n].items]
-        cycles = any(circular(submissions[n].items) for n in wave)
+    def __init__(self, submissions: Sequence[Submission], nonces: dict[int, int]) -> None:
+        self._sizes = {n: len(submissions[n].items) for n in nonces}
+        self.items = [item for n in nonces for item in submissions[n].items]
+        owners = [n for n in nonces for _ in submissions[n].items]
+        cycles = any(circular(submissions[n].items) for n in nonces)
         rows = rows_of(self.items, owners)
         self._order = rows.order
         nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
@@ -223,8 +215,7 @@ class SubmitCall:
     def distribute(self, stored: dict[int, Submitted], answers: dict[int, Answer]) -> None:
         """Put the answers of the items together by submission."""
         n = 0
-        for owner in self._wave:
-            count = len(self._submissions[owner].items)
+        for owner, count in self._sizes.items():
             answers[owner] = tuple(stored[m] for m in range(n, n + count))
             n += count
 
@@ -256,44 +247,9 @@ def _lease(item: Item, token: int, no: int, now: float) -> Lease:
     deadline = item.deadline
     if deadline is None and item.expires_in is not None:
         deadline = now + item.expires_in
+    due = now + item.delay if item.run_at is None else item.run_at
     return Lease(
-        id=item.id,
-        tenant=item.tenant,
-        token=token,
-        type=item.type,
-        input=item.input,
-        attempt=1,
-        group_id=item.id,
-        queue=item.queue,
-        lane=item.lane,
-        priority=item.priority,
-        attempts=item.attempts,
-        parent=item.parent,
-        workflow=item.workflow,
-        workflow_type=item.workflow_type,
-        after=item.after,
-        options=item.options,
-        queued_at=now,
-        due_at=now + item.delay if item.run_at is None else item.run_at,
-        claimed_at=now,
-        deadline=deadline,
-        ref=no,
-    )
-
-
-def waves(submissions: Sequence[Submission]) -> Iterator[list[int]]:
-    """Which submissions may go in one call: none may depend on another of the same call. See `marks`."""
-    if len(submissions) == 1:
-        yield [0]
-        return
-    wave: list[int] = []
-    seen: set[object] = set()
-    for n, submission in enumerate(submissions):
-        before, after = marks(submission.items)
-        if not before.isdisjoint(seen):
-            yield wave
-            wave, seen = [], set()
-        seen |= after
-        wave.append(n)
-    if wave:
-        yield wave
+        item.id, item.tenant, token, item.type, item.input, 1, item.id, item.queue, item.lane, item.priority,
+        item.attempts, item.parent, item.workflow, item.workflow_type, item.after, item.options, now, due,
+        now, deadline, ref=no,
+    )  # fmt: skip

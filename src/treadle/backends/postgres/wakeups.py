@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Final
 
 import asyncpg
 import msgspec
@@ -21,10 +21,8 @@ from treadle.item import Wake
 from treadle.retry import Retry
 
 from .errors import LOST
+from .schema import Connection
 from .statements import statement
-
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[Any]
 
 log = logging.getLogger("treadle.postgres")
 

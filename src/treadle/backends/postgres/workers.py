@@ -9,12 +9,10 @@ from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 
 from .codes import LOSSES, SETTLED, VERDICTS
 from .connection import PostgresVerbs, Record
-from .statements import statement
+from .statements import statement, statements
 
 BEAT: Final = statement("workers", "beat")
-REMOVE_WORKER: Final = statement("workers", "remove_worker")
-UNKNOWN_LEASES: Final = statement("workers", "unknown_leases")
-WORKERS: Final = statement("workers", "workers")
+_sql = statements("workers")
 
 LEASE_FIELDS: Final = len(Lease.__struct_fields__)
 
@@ -43,16 +41,16 @@ class PostgresWorkers(PostgresVerbs):
         return HeartbeatReply(record["fresh"], lost)
 
     async def remove_worker(self, worker: str) -> int:
-        freed: int = await self._calls.value(REMOVE_WORKER, worker, vital=True)
+        freed: int = await self._calls.value(_sql("remove_worker"), worker, vital=True)
         return freed
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return [lease_of(row) for row in await self._calls.rows(UNKNOWN_LEASES, worker, list(known))]
+        return [lease_of(row) for row in await self._calls.rows(_sql("unknown_leases"), worker, list(known))]
 
     async def workers(self) -> Sequence[WorkerState]:
         return [
             WorkerState(id, until, None if types is None else tuple(types), running)
-            for id, until, types, running in await self._calls.rows(WORKERS)
+            for id, until, types, running in await self._calls.rows(_sql("workers"))
         ]
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
-from treadle.clock import Clock, SystemClock
-from treadle.errors import InputError
 from treadle.item import (
     Changed,
     Claim,
@@ -37,11 +35,10 @@ from treadle.item import (
 )
 
 from . import claim, limits, operate, read, retention, schedules, settle, submit, transactions, workers
-from .connection import Durability
 from .database import SqliteDatabase
 
 
-class SqliteBackend:
+class SqliteBackend(SqliteDatabase):
     """Work in a SQLite file.
 
     `clock.now()` is the store's clock. All processes on one file must agree about the time.
@@ -55,34 +52,6 @@ class SqliteBackend:
 
     capabilities = CAPABILITIES | {"transactions"}
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        clock: Clock | None = None,
-        durability: Durability = "full",
-        apply_schema: bool = True,
-        busy_timeout: float = 30.0,
-        reserve: int = 16 * 2**20,
-    ) -> None:
-        if durability not in ("full", "normal"):
-            raise InputError.of("durability", durability, "must be 'full' or 'normal'")
-        self._clock = SystemClock() if clock is None else clock
-        self._database = SqliteDatabase(
-            path,
-            self._clock,
-            durability=durability,
-            apply_schema=apply_schema,
-            patience=busy_timeout,
-            reserve=reserve,
-        )
-
-    async def open(self) -> None:
-        await self._database.open()
-
-    async def close(self) -> None:
-        await self._database.close()
-
     def heartbeat_connection(self) -> HeartbeatConnection:
         """It writes through this backend's writer thread, which no event loop can block."""
         return SqliteHeartbeatConnection(self)
@@ -92,63 +61,59 @@ class SqliteBackend:
     async def submit(
         self, submissions: Sequence[Submission], *, tx: object = None
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        self._database.check_room()
+        self._check_room()
         if tx is not None:
-            return transactions.submit_within(tx, submissions, self._database.path, self._clock.now())
-        return await self._database.write(submit.submit, submissions)
+            return transactions.submit_within(tx, submissions, self._using().path, self._clock.now())
+        return await self._write(submit.submit, submissions)
 
     async def claim(self, demand: Demand) -> Claim:
-        return await self._database.write(claim.claim, demand, self._database.directory)
+        return await self._write(claim.claim, demand, self._using().directory)
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        postponed = self._database.postpone(beat)
-        if postponed is not None:
-            return postponed
-        return await self._database.write_urgently(workers.beat, beat, self._database.directory)
+        opened = self._using()
+        reply = opened.transactions.postpone(beat)
+        if reply is None:
+            reply = await opened.writer.call(workers.beat, (beat, opened.directory), {}, urgent=True)
+        return reply
 
     async def remove_worker(self, worker: str) -> int:
-        return await self._database.write(workers.remove_worker, worker)
+        return await self._write(workers.remove_worker, worker)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._database.write(settle.settle, settlements)
+        return await self._write(settle.settle, settlements)
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self._database.write(workers.unknown_leases, worker, known)
+        return await self._write(workers.unknown_leases, worker, known)
 
     # -- reads -----------------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self._database.read(read.get, ids, tenant)
+        return await self._read(read.get, ids, tenant)
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        return await self._database.read(read.group, ids, tenant)
+        return await self._read(read.group, ids, tenant)
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return await self._database.read(read.ended, items, groups)
+        return await self._read(read.ended, items, groups)
 
     async def list(
-        self,
-        where: Filter,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-        oldest_first: bool = False,
+        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
     ) -> Page:
-        return await self._database.read(read.list_items, where, limit, cursor, oldest_first=oldest_first)
+        return await self._read(read.list_items, where, limit, cursor, oldest_first=oldest_first)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        return await self._database.read(read.counts, tenant, with_ended=ended)
+        return await self._read(read.counts, tenant, with_ended=ended)
 
     async def workers(self) -> Sequence[WorkerState]:
-        return await self._database.read(workers.workers)
+        return await self._read(workers.workers)
 
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._database.write(operate.cancel, ids, tenant)
+        return await self._write(operate.cancel, ids, tenant)
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return await self._database.write(operate.complete, id, result, tenant)
+        return await self._write(operate.complete, id, result, tenant)
 
     async def requeue(
         self,
@@ -159,66 +124,67 @@ class SqliteBackend:
         redrives: int | None = None,
         backoff: float = 0.0,
     ) -> Changed:
-        return await self._database.write(operate.requeue, where, tenant, limit, redrives, backoff)
+        return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._database.write(operate.trigger, ids, tenant)
+        return await self._write(operate.trigger, ids, tenant)
 
     async def delete(
         self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
     ) -> Changed:
-        return await self._database.write(operate.delete, group_ids, tenant, cascade=cascade)
+        return await self._write(operate.delete, group_ids, tenant, cascade=cascade)
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self._database.write(operate.pause, queue, tenant, paused=paused)
+        await self._write(operate.pause, queue, tenant, paused=paused)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return await self._database.read(operate.paused)
+        return await self._read(operate.paused)
 
     async def prune(self, limit: int = 1000) -> int:
-        return await self._database.write(retention.prune, limit)
+        return await self._write(retention.prune, limit)
 
     # -- coordination ----------------------------------------------------------------------------------
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return await self._database.write(limits.claim_key, key, owner, ttl, tenant)
+        return await self._write(limits.claim_key, key, owner, ttl, tenant)
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
-        return await self._database.write(limits.take_permits, requests, worker)
+        return await self._write(limits.take_permits, requests, worker)
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        await self._database.write(limits.return_permits, requests, worker)
+        await self._write(limits.return_permits, requests, worker)
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._database.write(schedules.put_schedule, schedule)
+        return await self._write(schedules.put_schedule, schedule)
 
     async def schedules(self) -> Sequence[Schedule]:
-        return await self._database.read(schedules.schedules)
+        return await self._read(schedules.schedules)
 
     async def drop_schedule(self, name: str) -> bool:
-        return await self._database.write(schedules.drop_schedule, name)
+        return await self._write(schedules.drop_schedule, name)
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self._database.write(schedules.pause_schedule, name, paused)
+        return await self._write(schedules.pause_schedule, name, paused)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
-        self._database.check_room()
-        return await self._database.write(schedules.fire, fire)
+        self._check_room()
+        return await self._write(schedules.fire, fire)
 
     # -- transactions ----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        return self._database.transaction()
+        return self._using().transactions.begin()
 
     # -- wake-ups --------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
-        self._database.publish(wake)
+        if self._open is not None and self._open.pid == os.getpid():
+            self._open.wakeups.publish(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._database.subscribe(receive)
+        return self._using().wakeups.subscribe(receive)
 
     async def now(self) -> float:
         return self._clock.now()

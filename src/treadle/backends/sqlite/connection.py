@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -64,34 +64,29 @@ class FileIdentity:
 
 def connect(path: Path, durability: Durability, *, check_same_thread: bool = True) -> sqlite3.Connection:
     """Open a connection that writes. It does not wait for locks: its user does (see `retry_while_locked`)."""
-    connection = _connect(path, check_same_thread)
-    try:
-        mode = connection.execute(_SQL["use_write_ahead_log"]).fetchall()[0][0]
-        if mode != "wal":
-            raise BackendError(f"{path}: no write-ahead log here ({mode}): is it on a network file system?")
-        for name in (f"durability_{durability}", *_SETTINGS):
-            connection.execute(_SQL[name])
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    settings = ("use_write_ahead_log", f"durability_{durability}", *_SETTINGS)
+    return _connect(path, settings, check_same_thread=check_same_thread)
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open a connection that only reads."""
-    connection = _connect(path, check_same_thread=True)
+    return _connect(path, ["only_read"])
+
+
+def _connect(path: Path, settings: Iterable[str], *, check_same_thread: bool = True) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=0, isolation_level=None, check_same_thread=check_same_thread, cached_statements=512
+    )
     try:
-        connection.execute(_SQL["only_read"])
+        for name in settings:
+            answer = connection.execute(_SQL[name]).fetchall()
+            if name == "use_write_ahead_log" and answer != [("wal",)]:
+                why = f"no write-ahead log here ({answer[0][0]}): is it on a network file system?"
+                raise BackendError(f"{path}: {why}")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _connect(path: Path, check_same_thread: bool) -> sqlite3.Connection:
-    return sqlite3.connect(
-        path, timeout=0, isolation_level=None, check_same_thread=check_same_thread, cached_statements=512
-    )
 
 
 def check_integrity(connection: sqlite3.Connection, path: Path) -> None:

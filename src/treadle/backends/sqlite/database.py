@@ -1,4 +1,4 @@
-"""The database file while it is open: its threads, its process directory, its wake-ups and transactions."""
+"""The database file: how it is opened and closed, and the parts that exist while it is open."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from treadle.clock import Clock
-from treadle.errors import BackendError, NotStarted, SchemaError, StoreFull
-from treadle.item import Heartbeat, HeartbeatReply, Wake
+from treadle.clock import Clock, SystemClock
+from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull
 
 from .connection import Durability, check_integrity, connect, retry_while_locked, usable_path
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread
 from .schema import apply_schema, check_schema, wanted_version
 from .statements import Tx
-from .transactions import SqliteTransaction, SqliteTransactions
+from .transactions import SqliteTransactions
 from .wakeups import SqliteWakeups
 from .write_lock import WriteLock
 from .writer import WriterThread
@@ -47,23 +45,25 @@ class _OpenDatabase(NamedTuple):
 
 
 class SqliteDatabase:
-    """One file, opened by one process."""
+    """Base of the backend: one file, opened by one process."""
 
     def __init__(
         self,
         path: str | Path,
-        clock: Clock,
         *,
-        durability: Durability,
-        apply_schema: bool,
-        patience: float,
-        reserve: int,
+        clock: Clock | None = None,
+        durability: Durability = "full",
+        apply_schema: bool = True,
+        busy_timeout: float = 30.0,
+        reserve: int = 16 * 2**20,
     ) -> None:
-        self._given_path = path
-        self._clock = clock
+        if durability not in ("full", "normal"):
+            raise InputError.of("durability", durability, "must be 'full' or 'normal'")
+        self._path = path
+        self._clock = SystemClock() if clock is None else clock
         self._durability: Durability = durability
         self._apply_schema = apply_schema
-        self._patience = patience
+        self._patience = busy_timeout
         self._reserve = reserve
         self._opening = asyncio.Lock()
         self._open: _OpenDatabase | None = None
@@ -77,16 +77,15 @@ class SqliteDatabase:
                 self._open = await self._opened()
 
     async def _opened(self) -> _OpenDatabase:
-        path = usable_path(self._given_path)
+        path = usable_path(self._path)
         if not self._apply_schema and not path.exists():
             raise SchemaError(None, wanted_version())
         directory = ProcessDirectory(path)
         directory.open()
-        waiting, patience = directory.waiting_file, self._patience
-        writer = WriterThread(
-            path, self._clock, lambda: self._connect(path), WriteLock(path, waiting), patience=patience
-        )
-        reader = ReaderThread(path, self._clock, patience=patience)
+        waiting, clock, patience = directory.waiting_file, self._clock, self._patience
+        lock = WriteLock(path, waiting)
+        writer = WriterThread(path, clock, patience, lambda: self._connect(path), lock)
+        reader = ReaderThread(path, clock, patience)
         try:
             await writer.start()
             await reader.start()
@@ -96,9 +95,8 @@ class SqliteDatabase:
             directory.close()
             raise
         wakeups = SqliteWakeups(directory, reader)
-        transactions = SqliteTransactions(
-            path, self._clock, WriteLock(path, waiting), self._durability, patience
-        )
+        lock = WriteLock(path, waiting)
+        transactions = SqliteTransactions(path, clock, lock, self._durability, patience)
         return _OpenDatabase(os.getpid(), path, directory, writer, reader, wakeups, transactions)
 
     async def close(self) -> None:
@@ -139,48 +137,22 @@ class SqliteDatabase:
 
     # -- using -----------------------------------------------------------------------------------------
 
-    @property
-    def path(self) -> Path:
-        return self._using().path
-
-    @property
-    def directory(self) -> ProcessDirectory:
-        return self._using().directory
-
-    def write(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def _write(
+        self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
         """Have the writer thread execute a verb. The result comes after the commit."""
         return self._using().writer.call(verb, args, kwargs)
 
-    def write_urgently(
-        self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]:
-        """As `write`, before other verbs that wait at the same time."""
-        return self._using().writer.call(verb, args, kwargs, urgent=True)
-
-    def read(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def _read(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Have the reader thread execute a verb."""
         return self._using().reader.call(verb, args, kwargs)
 
-    def transaction(self) -> AbstractAsyncContextManager[SqliteTransaction]:
-        return self._using().transactions.begin()
-
-    def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
-        """See `SqliteTransactions.postpone`."""
-        return self._using().transactions.postpone(beat)
-
-    def publish(self, wake: Wake) -> None:
-        if self._open is not None and self._open.pid == os.getpid():
-            self._open.wakeups.publish(wake)
-
-    def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._using().wakeups.subscribe(receive)
-
-    def check_room(self) -> None:
+    def _check_room(self) -> None:
         """`StoreFull` if the disk is nearly full: settling needs room too."""
         now = time.monotonic()
         if now < self._room_until:
             return
-        path = self.path
+        path = self._using().path
         free = shutil.disk_usage(path.parent).free
         if free < self._reserve:
             raise StoreFull(f"the disk of {path} has {free} bytes left: new work is refused, free some space")

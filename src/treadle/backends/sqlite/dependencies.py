@@ -33,14 +33,9 @@ def _ended(known: KnownItems, ref: Ref) -> Status | None:
 
 def find_prerequisites(tx: Tx, waiting: Iterable[tuple[str, Item]]) -> dict[Ref, tuple[int, int | None]]:
     """Those of the ids that these items (each with its tenant) wait for which exist."""
-    wanted: dict[str, set[str]] = {}
-    for tenant, item in waiting:
-        wanted.setdefault(tenant, set()).update(item.after)
-    return {
-        (tenant, id): (no, outcome)
-        for tenant, ids in wanted.items()
-        for id, no, outcome in tx.rows(_SQL["prerequisites"], array(ids), tenant)
-    }
+    wanted = {(tenant, id) for tenant, item in waiting for id in item.after}
+    found = tx.rows_of(_SQL["prerequisites"], wanted)
+    return {(tenant, id): (no, outcome) for tenant, (id, no, outcome) in found}
 
 
 def find_cycle(tx: Tx, new: Mapping[Ref, Item]) -> tuple[str, ...] | None:

@@ -70,58 +70,24 @@ class EndingBatch:
         result: bytes | None = None,
         token: int | None = None,
         worker: str | None = None,
-    ) -> None:
-        """End a member of a group, or an item that is alone and contributes nothing."""
-        if item.group is None and self.groups.touched(item.no) is None:
-            self.end_alone(item, outcome, reason, result, token, worker)
-            return
-        group = self.groups.get(item.no if item.group is None else item.group)
-        group.end_member(self._tx.now, failed=outcome != SUCCESS)
-        self._add(item, outcome, reason, result, token, worker, None, 0)
-
-    def end_alone(
-        self,
-        item: OpenItem,
-        outcome: int,
-        reason: Reason | None,
-        result: bytes | None,
-        token: int | None,
-        worker: str | None,
         contributed: int = 0,
     ) -> None:
-        """End an item that is alone in its group. `contributed`: its result is the group's value (1), and
-        final (3)."""
-        keep = item.keep_dead if outcome == DEAD else item.keep
-        expires = None if keep is None else self._tx.now + keep
-        self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
-        self._add(item, outcome, reason, result, token, worker, expires, contributed)
-
-    def _add(
-        self,
-        item: OpenItem,
-        outcome: int,
-        reason: Reason | None,
-        result: bytes | None,
-        token: int | None,
-        worker: str | None,
-        expires: float | None,
-        contributed: int,
-    ) -> None:
+        """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
+        result is the group's value (1), and final (3)."""
+        expires: float | str = NULL
+        if item.group is None and self.groups.touched(item.no) is None:
+            keep = item.keep_dead if outcome == DEAD else item.keep
+            if keep is not None:
+                expires = self._tx.now + keep
+            self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
+        else:
+            group = self.groups.get(item.no if item.group is None else item.group)
+            group.end_member(self._tx.now, failed=outcome != SUCCESS)
         if item.has_dependencies:
             self._with_dependencies.append(item.no)
-        self._done.append(
-            (
-                item.no,
-                outcome,
-                reason or NULL,
-                token or NULL,
-                self._tx.now,
-                NULL if expires is None else expires,
-                contributed,
-                worker or NULL,
-                NULL if result is None else blob(result),
-            )
-        )
+        stored = NULL if result is None else blob(result)
+        ending = (item.no, outcome, reason or NULL, token or NULL, self._tx.now, expires, contributed)
+        self._done.append((*ending, worker or NULL, stored))
 
     def effects(self) -> Effects:
         """Write what is left to write. Return what the endings caused."""

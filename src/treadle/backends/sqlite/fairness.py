@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from treadle.item import Demand
 from treadle.rules import PORTION
@@ -95,14 +95,7 @@ class ClaimRoom:
         return False
 
 
-class RoundRobinMember(Protocol):
-    """A member of a round robin: a lane, or another round robin."""
-
-    def serve(self, count: int) -> list[int]:
-        """The numbers of up to `count` items; fewer only if there are no more."""
-        ...
-
-
+RoundRobinMember: TypeAlias = "RoundRobin | LaneRows"
 FindMember: TypeAlias = Callable[[str], tuple[str, RoundRobinMember] | None]
 """The member with the least name that is not less than this one."""
 
@@ -120,6 +113,7 @@ class RoundRobin:
         self._known: deque[tuple[str, RoundRobinMember]] = deque()
 
     def serve(self, count: int) -> list[int]:
+        """The numbers of up to `count` items; fewer only if there are no more."""
         served: list[int] = []
         while len(served) < count:
             named = self._next()
@@ -163,15 +157,12 @@ class ClaimIndex:
         self.type = type
         self._prefix = () if type is None else (type,)
         kind = "ready" if type is None else "parked"
-        self._queue, self._tenant = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
+        self._names = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
         self._lane, self._rows = _SQL[f"{kind}_lane"], _SQL[f"{kind}_rows"]
 
-    def next_queue(self, begin: str) -> str | None:
-        found: str | None = self._tx.value(self._queue, *self._prefix, begin)
-        return found
-
-    def next_tenant(self, queue: str, begin: str) -> str | None:
-        found: str | None = self._tx.value(self._tenant, *self._prefix, queue, begin)
+    def next_name(self, within: tuple[str, ...], begin: str) -> str | None:
+        """The next queue; within a queue: its next tenant."""
+        found: str | None = self._tx.value(self._names[len(within)], *self._prefix, *within, begin)
         return found
 
     def next_lane(self, queue: str, tenant: str, begin: str) -> Row | None:
@@ -274,41 +265,35 @@ class _FairPick:
         return served
 
     def _find_queue(self, begin: str) -> tuple[str, RoundRobinMember] | None:
-        while True:
-            queue = _first_wanted(self._queues, begin, self._next_queue)
-            if queue is None:
-                return None
-            if (queue, "") not in self._paused:
-                return queue, self._tenants_of(queue)
-            begin = queue + NEXT
-
-    def _next_queue(self, begin: str) -> str | None:
-        return _least(part.next_queue(begin) for part in self._parts if self._room.admits(part.type))
-
-    def _tenants_of(self, queue: str) -> RoundRobin:
+        queue = self._find_name((), self._queues, begin)
+        if queue is None:
+            return None
         tenants = RoundRobin(self._last.tenants.get(queue), lambda begin: self._find_tenant(queue, begin))
         self._of_tenants.append((queue, tenants))
-        return tenants
+        return queue, tenants
 
     def _find_tenant(self, queue: str, begin: str) -> tuple[str, RoundRobinMember] | None:
-        def next_tenant(begin: str) -> str | None:
-            return _least(
-                part.next_tenant(queue, begin) for part in self._parts if self._room.admits(part.type)
-            )
-
-        while True:
-            tenant = _first_wanted(self._tenants, begin, next_tenant)
-            if tenant is None:
-                return None
-            if (queue, tenant) not in self._paused:
-                return tenant, self._lanes_of(queue, tenant)
-            begin = tenant + NEXT
-
-    def _lanes_of(self, queue: str, tenant: str) -> RoundRobin:
+        tenant = self._find_name((queue,), self._tenants, begin)
+        if tenant is None:
+            return None
         key = queue, tenant
         lanes = RoundRobin(self._last.lanes.get(key), lambda begin: self._find_lane(queue, tenant, begin))
         self._of_lanes.append((key, lanes))
-        return lanes
+        return tenant, lanes
+
+    def _find_name(self, within: tuple[str, ...], wanted: Sequence[str] | None, begin: str) -> str | None:
+        """The first queue from `begin` on, or the first tenant within a queue, that is wanted and not
+        paused."""
+
+        def next_name(begin: str) -> str | None:
+            admits = self._room.admits
+            return _least(part.next_name(within, begin) for part in self._parts if admits(part.type))
+
+        while True:
+            name = _first_wanted(wanted, begin, next_name)
+            if name is None or (*within, name, "")[:2] not in self._paused:
+                return name
+            begin = name + NEXT
 
     def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
         while self._room.blocked_lanes < _MOST_BLOCKED_LANES:

@@ -5,50 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from treadle.item import EndedGroup
 from treadle.rules.settlement import GroupValue
 
-from .statements import NULL, Row, Tx, array, blob, statements
+from .statements import NULL, Tx, array, blob, statements
 
 _SQL = statements("groups")
 
 
-class SqliteGroup:
+class SqliteGroup(msgspec.Struct):
     """A group that has a row: from its first child on."""
 
-    __slots__ = (
-        "changed",
-        "closed",
-        "ended",
-        "failed",
-        "final",
-        "id",
-        "keep",
-        "no",
-        "open",
-        "stored",
-        "tenant",
-        "type",
-        "value",
-        "version",
-    )
-
-    def __init__(self, row: Row, *, stored: bool) -> None:
-        self.no: int = row[0]
-        self.id: str = row[1]
-        self.tenant: str = row[2]
-        self.type: str = row[3]
-        self.open: int = row[4]
-        self.failed: int = row[5]
-        self.version: int = row[6]
-        self.final = bool(row[7])
-        self.keep: float = row[8]
-        self.ended: float | None = row[9]
-        self.value: bytes | None = row[10]
-        self.stored = stored
-        self.changed = not stored
-        self.closed = False
-        """It ended within this verb."""
+    no: int
+    id: str
+    tenant: str
+    type: str
+    open: int
+    failed: int
+    version: int
+    final: bool
+    keep: float
+    ended: float | None
+    value: bytes | None
+    stored: bool = True
+    changed: bool = False
+    closed: bool = False
+    """It ended within this verb."""
 
     def set_value(self, new: GroupValue) -> None:
         self.version, self.value, self.final = new
@@ -74,17 +58,8 @@ class SqliteGroup:
         ended: float | str = NULL if self.ended is None else self.ended
         prune_at: float | str = NULL if self.ended is None else self.ended + self.keep
         value = NULL if self.value is None else blob(self.value)
-        return (
-            self.no,
-            self.open,
-            self.failed,
-            self.version,
-            int(self.final),
-            self.keep,
-            ended,
-            prune_at,
-            value,
-        )
+        counts = self.no, self.open, self.failed, self.version, int(self.final)
+        return *counts, self.keep, ended, prune_at, value
 
 
 class SqliteGroups:
@@ -99,7 +74,8 @@ class SqliteGroups:
         wanted = set(nos) - self._touched.keys()
         if wanted:
             for row in self._tx.rows(_SQL["groups"], array(wanted)):
-                self._touched[row[0]] = SqliteGroup(row, stored=True)
+                found = self._touched[row[0]] = SqliteGroup(*row)
+                found.final = bool(found.final)
 
     def get(self, no: int) -> SqliteGroup:
         """The group of this number. It has a row."""
@@ -113,8 +89,10 @@ class SqliteGroups:
 
     def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
         """Make an item that is alone a group with one member."""
-        row = (no, id, tenant, type, 1, 0, 0, 0, keep, None, None)
-        found = self._touched[no] = SqliteGroup(row, stored=False)
+        found = SqliteGroup(
+            no, id, tenant, type, 1, 0, 0, False, keep, None, None, stored=False, changed=True
+        )
+        self._touched[no] = found
         return found
 
     def write(self) -> None:

@@ -63,7 +63,7 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
 
 def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
     if item.group is None:
-        endings.end_alone(item, SUCCESS, None, result, None, None, contributed=1)
+        endings.end(item, SUCCESS, result=result, contributed=1)
         return
     group = endings.groups.get(item.group)
     if not group.final:

@@ -51,14 +51,8 @@ def ended(tx: Tx, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
 
 def _look_up(tx: Tx, name: str, refs: Sequence[Ref]) -> dict[Ref, tuple[int, bool]]:
     """The number of each, and whether it has ended."""
-    by_tenant: dict[str, list[str]] = {}
-    for tenant, id in refs:
-        by_tenant.setdefault(tenant, []).append(id)
-    return {
-        (tenant, id): (no, bool(has_ended))
-        for tenant, ids in by_tenant.items()
-        for id, no, has_ended in tx.rows(_SQL[name], array(ids), tenant)
-    }
+    found = tx.rows_of(_SQL[name], refs)
+    return {(tenant, id): (no, bool(has_ended)) for tenant, (id, no, has_ended) in found}
 
 
 def counts(tx: Tx, tenant: str | None, *, with_ended: bool) -> list[Count]:
@@ -83,9 +77,15 @@ def root(tx: Tx, id: str, tenant: str | None) -> int | None:
 
 def _group(tx: Tx, no: int) -> GroupState:
     row = tx.row(_SQL["group"], no)
-    if row is None:
-        return _group_of_one(tx, no)
-    id, tenant, type, open, failed, version, final, ended_at, value = row
+    if row is not None:
+        id, tenant, type, open, failed_count, version, final, ended_at, value = row
+        failed = _failed_member(tx, no) if failed_count and not open else None
+    else:
+        # The item is alone in its group.
+        id, tenant, type, open, outcome, contributed, ended_at, result = tx.rows(_SQL["lone_item"], no)[0]
+        value = result if contributed else None
+        version, final = 1 if contributed else 0, contributed == 3
+        failed = None if open or outcome == SUCCESS else states(tx, [no])[no]
     return GroupState(
         id=id,
         tenant=tenant,
@@ -96,24 +96,7 @@ def _group(tx: Tx, no: int) -> GroupState:
         final=bool(final),
         version=version,
         ended_at=ended_at,
-        failed=_failed_member(tx, no) if failed and not open else None,
-    )
-
-
-def _group_of_one(tx: Tx, no: int) -> GroupState:
-    """The group of an item that is alone in it."""
-    id, tenant, type, open, outcome, contributed, ended_at, result = tx.rows(_SQL["lone_item"], no)[0]
-    return GroupState(
-        id=id,
-        tenant=tenant,
-        type=type,
-        open=open,
-        value=result if contributed else None,
-        contributed=bool(contributed),
-        final=contributed == 3,
-        version=1 if contributed else 0,
-        ended_at=ended_at,
-        failed=None if open or outcome == SUCCESS else states(tx, [no])[no],
+        failed=failed,
     )
 
 

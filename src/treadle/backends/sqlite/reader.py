@@ -29,11 +29,8 @@ class ReaderThread(DatabaseThread):
 
     purpose: ClassVar[str] = "read"
 
-    def __init__(self, path: Path, clock: Clock, *, patience: float) -> None:
-        super().__init__(path.name)
-        self._path = path
-        self._clock = clock
-        self._patience = patience
+    def __init__(self, path: Path, clock: Clock, patience: float) -> None:
+        super().__init__(path, clock, patience)
         self._on_user_submit: Callable[[], None] | None = None
 
     def watch_user_submits(self, callback: Callable[[], None] | None) -> None:

@@ -134,14 +134,10 @@ class _SettleCall:
     # -- the end ---------------------------------------------------------------------------------------
 
     def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
-        success = outcome == SUCCESS
-        contribution = settlement.contribution if success else None
-        result = settlement.result if success else None
-        worker = self._workers.get(item.worker)
-        reason = death_reason(settlement, item.verdict) if outcome == DEAD else None
-        code = 0 if contribution is None else 3 if contribution.final else 1
-        self._endings.end_alone(item, outcome, reason, result, settlement.lease.token, worker, code)
-        return Outcome(verb="applied", version=1, value=result) if code else _APPLIED
+        given = settlement.contribution
+        code = 0 if given is None or outcome != SUCCESS else 3 if given.final else 1
+        self._add_ending(settlement, item, outcome, code)
+        return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
 
     def _end(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
         planned = self._plan_children(settlement, item)
@@ -154,6 +150,11 @@ class _SettleCall:
         answer = self._contribute(settlement, group)
         if planned.new:
             group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
+        self._add_ending(settlement, item, outcome)
+        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
+        return replace(answer, existing=planned.existing) if planned.existing else answer
+
+    def _add_ending(self, settlement: Settlement, item: OpenItem, outcome: int, contributed: int = 0) -> None:
         self._endings.end(
             item,
             outcome,
@@ -161,9 +162,8 @@ class _SettleCall:
             result=settlement.result if outcome == SUCCESS else None,
             token=settlement.lease.token,
             worker=self._workers.get(item.worker),
+            contributed=contributed,
         )
-        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
-        return replace(answer, existing=planned.existing) if planned.existing else answer
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
         children = settlement.children

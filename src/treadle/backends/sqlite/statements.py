@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from treadle.item import Ref
+
 Row: TypeAlias = tuple[Any, ...]
 
 _NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
@@ -93,6 +95,16 @@ class Tx:
         while found is not None:
             yield found
             found = self.value(sql, *within, found + NEXT)
+
+    def rows_of(self, sql: str, refs: Iterable[Ref]) -> Iterator[tuple[str, Row]]:
+        """The rows that a statement finds for these ids, each with its tenant. The statement takes ids, and
+        the tenant of them all."""
+        by_tenant: dict[str, list[str]] = {}
+        for tenant, id in refs:
+            by_tenant.setdefault(tenant, []).append(id)
+        for tenant, ids in by_tenant.items():
+            for row in self.rows(sql, array(ids), tenant):
+                yield tenant, row
 
     def run(self, sql: str, *parameters: Any) -> int:
         """Execute a statement. Return how many rows it changed."""

@@ -82,13 +82,8 @@ class TakenIds:
     """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for."""
 
     def __init__(self, tx: Tx, refs: Iterable[Ref]) -> None:
-        by_tenant: dict[str, list[str]] = {}
-        for tenant, id in refs:
-            by_tenant.setdefault(tenant, []).append(id)
-        self._taken: set[Ref] = set()
-        for tenant, ids in by_tenant.items():
-            found = tx.rows(_SQL["existing_ids"], array(ids), tenant)
-            self._taken.update([(tenant, id) for (id,) in found])
+        found = tx.rows_of(_SQL["existing_ids"], refs)
+        self._taken: set[Ref] = {(tenant, id) for tenant, (id,) in found}
 
     def __contains__(self, ref: Ref) -> bool:
         return ref in self._taken
@@ -279,29 +274,13 @@ class _ItemStorage:
         return Submitted(item.id, status=STATUS[status], lease=lease, group_id=group_id)
 
     def _lease(self, item: Item, home: Home | None, no: int, due: float, deadline: float | None) -> Lease:
+        parent = item.parent or (home.parent if home else None)
         return Lease(
-            id=item.id,
-            tenant=_tenant(item, home),
-            token=self._token,
-            type=item.type,
-            input=item.input,
-            attempt=1,
-            group_id=home.group_id if home else item.id,
-            queue=item.queue,
-            lane=item.lane,
-            priority=item.priority,
-            attempts=item.attempts,
-            parent=item.parent or (home.parent if home else None),
-            workflow=item.workflow,
-            workflow_type=item.workflow_type,
-            after=item.after,
-            options=item.options,
-            queued_at=self._tx.now,
-            due_at=due,
-            claimed_at=self._tx.now,
-            deadline=deadline,
-            ref=no,
-        )
+            item.id, _tenant(item, home), self._token, item.type, item.input, 1,
+            home.group_id if home else item.id, item.queue, item.lane, item.priority, item.attempts, parent,
+            item.workflow, item.workflow_type, item.after, item.options, self._tx.now, due, self._tx.now,
+            deadline, ref=no,
+        )  # fmt: skip
 
     def _set_key_holders(self) -> None:
         keyed = [

@@ -6,8 +6,11 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar, Final
+
+from treadle.clock import Clock
 
 
 class DatabaseCall:
@@ -60,11 +63,8 @@ def _resolve(calls: list[DatabaseCall]) -> None:
             call.future.set_exception(call.error)
 
 
-class _Nudge:
-    """Makes a thread that waits for calls look around."""
-
-
-NUDGE: Final = _Nudge()
+NUDGE: Final = "nudge"
+"""In a queue of calls: makes the thread that waits for them look around."""
 
 
 class DatabaseThread(ABC):
@@ -72,16 +72,19 @@ class DatabaseThread(ABC):
 
     purpose: ClassVar[str]
 
-    def __init__(self, file: str) -> None:
-        self._name = f"treadle-{self.purpose}-{file}"
-        self._queue: SimpleQueue[DatabaseCall | _Nudge | None] = SimpleQueue()
+    def __init__(self, path: Path, clock: Clock, patience: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._patience = patience
+        self._queue: SimpleQueue[DatabaseCall | str | None] = SimpleQueue()
         """None: the end."""
         self._stopping: DatabaseCall | None = None
 
     def start(self) -> asyncio.Future[None]:
         """Start the thread. The future tells when its connection is open, or why it cannot be."""
         opening = DatabaseCall(_nothing)
-        threading.Thread(target=self._run, args=(opening,), name=self._name, daemon=True).start()
+        name = f"treadle-{self.purpose}-{self._path.name}"
+        threading.Thread(target=self._run, args=(opening,), name=name, daemon=True).start()
         return opening.future
 
     def call(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,18 +27,13 @@ _decoder = msgspec.json.Decoder(Wake)
 EVERYTHING = Wake(ready=True, everything=True)
 
 
-class _Subscriber(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    receive: Receive
-
-
 class SqliteWakeups:
     """The subscribers of one backend, and the pipes to all other processes."""
 
     def __init__(self, directory: ProcessDirectory, reader: ReaderThread) -> None:
         self._directory = directory
         self._reader = reader
-        self._subscribers: dict[object, _Subscriber] = {}
+        self._subscribers: dict[object, tuple[asyncio.AbstractEventLoop, Receive]] = {}
         self._pipe: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rest = b""
@@ -54,7 +49,7 @@ class SqliteWakeups:
 
     def subscribe(self, receive: Receive) -> Callable[[], None]:
         key = object()
-        self._subscribers[key] = _Subscriber(asyncio.get_running_loop(), receive)
+        self._subscribers[key] = asyncio.get_running_loop(), receive
         if len(self._subscribers) == 1:
             self._listen()
         return lambda: self._unsubscribe(key)
@@ -69,9 +64,9 @@ class SqliteWakeups:
 
     def _deliver(self, wake: Wake) -> None:
         """Call every subscriber on its own loop. For any thread."""
-        for subscriber in list(self._subscribers.values()):
+        for loop, receive in list(self._subscribers.values()):
             try:
-                subscriber.loop.call_soon_threadsafe(_call, subscriber.receive, wake)
+                loop.call_soon_threadsafe(_call, receive, wake)
             except RuntimeError:
                 # Its loop is closed.
                 continue

@@ -42,17 +42,13 @@ class WriterThread(DatabaseThread):
         self,
         path: Path,
         clock: Clock,
+        patience: float,
         connect: Callable[[], sqlite3.Connection],
         lock: WriteLock,
-        *,
-        patience: float,
     ) -> None:
-        super().__init__(path.name)
-        self._path = path
-        self._clock = clock
+        super().__init__(path, clock, patience)
         self._connect = connect
         self._lock = lock
-        self._patience = patience
         self._connection: sqlite3.Connection | None = None
 
     def _open(self) -> None:
