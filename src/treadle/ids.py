@@ -61,9 +61,8 @@ def check_id(value: object, *, field: str = "id") -> str:
     return value
 
 
-def check_name(value: object, *, field: str) -> str:
-    """Return `value`, or raise InputError if it is no valid name of a key, tenant, queue, lane, workflow or
-    type.
+def check_name(value: object, field: str) -> str:
+    """Return `value`, or raise InputError if it is no valid name (of a key, tenant, queue, lane, type, ...).
 
     A name is text of 1 to 255 bytes in UTF-8 without control characters. Every store can index and compare
     it, and it fits in a log line.
@@ -92,8 +91,7 @@ def _generator(now: Callable[[], float], random: RandomBits) -> IdGenerator:
     return generate
 
 
-# Not the module-level functions of `random`: an application may seed them with the same value in every
-# process.
+# Not the module-level functions of `random`: an application may seed them alike in every process.
 _random = random_module.Random()
 _default = _generator(time.time, _random)
 _custom: IdGenerator | None = None
