@@ -209,7 +209,7 @@ class Client(Operator):
         catch_up: CatchUp = "none",
         **options: Unpack[Options],
     ) -> ScheduleHandle:
-        """Submit the Work that `run()` returns, again and again: `schedule("tidy", every=60, run=report)`.
+        """Submit the Work that `run()` returns, again and again: `schedule("report", every=60, run=report)`.
 
         name: its name in the whole fleet, where each occurrence fires once. The same name replaces it.
         run: returns a Work, or None to submit nothing this time. It may be async. It is called once per
