@@ -110,41 +110,11 @@ __all__ = [
 ]
 
 # Imported at first use: a program on a database server needs no other store. Names that are not in `__all__`
-# were public in this module once and stay importable.
+# were public in this module once and stay importable, as do all errors.
 _LAZY = {
     "treadle.backends.memory": ("MemoryBackend",),
     "treadle.clock": ("Clock", "SystemClock"),
     "treadle.codec": ("Codec",),
-    "treadle.errors": (
-        "AlreadyEnded",
-        "AttemptTimeout",
-        "BackendError",
-        "BadResultError",
-        "ConflictError",
-        "CronError",
-        "DeadlineExceeded",
-        "DecodeError",
-        "DefinitionError",
-        "DuplicateWorkError",
-        "EncodeError",
-        "HandlerError",
-        "LeaseLost",
-        "LifecycleError",
-        "LongTransaction",
-        "NotStarted",
-        "NotTriggerable",
-        "PayloadError",
-        "PayloadTooLarge",
-        "ProcessDied",
-        "ReferencedError",
-        "RemoteError",
-        "ScheduleError",
-        "SchemaError",
-        "Stopped",
-        "StoreFull",
-        "StoreUnavailable",
-        "StrictReturnError",
-    ),
     "treadle.flow_control": (
         "AcceptInfo",
         "BacklogInfo",
@@ -171,6 +141,9 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(module), name)
+    error = getattr(errors, name, None)
+    if isinstance(error, type) and issubclass(error, TreadleError):
+        return error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

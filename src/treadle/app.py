@@ -23,8 +23,7 @@ from treadle.worker import Worker
 class Treadle(Client):
     """An app: `async with Treadle("sqlite:///work.db", work=[add]) as app:` submits work, runs it and waits.
 
-    backend: a URL (see `treadle.connect`) or a Backend. The other parameters are those of `Client` and
-    `Worker`.
+    backend: a URL (see `treadle.connect`) or a Backend. The others are those of `Client` and `Worker`.
     """
 
     def __init__(

@@ -209,13 +209,11 @@ class Client(Operator):
         catch_up: CatchUp = "none",
         **options: Unpack[Options],
     ) -> ScheduleHandle:
-        """Submit the Work that `run()` returns, again and again: `schedule("nightly", cron="0 3 * * *",
-        run=report)`.
+        """Submit the Work that `run()` returns, again and again: `schedule("report", every=60, run=report)`.
 
         name: its name in the whole fleet, where each occurrence fires once. The same name replaces it.
         run: returns a Work, or None to submit nothing this time. It may be async. It is called once per
-            occurrence, in one process. It is called again only if that process died or the store did not
-            answer.
+            occurrence, in one process; again only if that process died or the store did not answer.
         cron, tz: a cron expression in a time zone, by default UTC. `CronError` names the bad field.
         every: seconds or a timedelta. The first occurrence is that long after the schedule is first stored.
         next: `next(now)`, in epoch seconds, returns the first occurrence. Then it is called with each

@@ -17,8 +17,7 @@ DONE = frozenset({"success", "dead", "cancelled"})
 
 
 class AtLeast(Struct, frozen=True):
-    """At least `n` of the dependencies succeeded or, with `of="done"`, ended in any way. Made by
-    `at_least`."""
+    """`n` dependencies succeeded or, with `of="done"`, ended in any way. Made by `at_least`."""
 
     n: int
     of: Counts = "success"

@@ -59,9 +59,7 @@ class Interrupt:
             raise LeaseLost(self._item_id, self.reason)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block this thread until it is set. False if `timeout` seconds passed first. Do not call it on the
-        event loop.
-        """
+        """Block this thread, not an event loop's, until it is set. False after `timeout` seconds."""
         if self._event is None:
             self._event = threading.Event()
         # The event must exist before the reason is read: `_set` writes the reason before it reads the event.

@@ -59,7 +59,8 @@ class CronSchedule:
         after = timing.instant(instant, field="instant")
         try:
             # Where clocks go back, cronsim may return the first 02:30 after the second 02:10.
-            return next((due for due in self._from(after) if due.timestamp() > after), None)
+            dues = CronSim(self.expression, self._local(after))
+            return next((due for due in dues if due.timestamp() > after), None)
         except (OverflowError, ValueError):
             return None
 
@@ -71,9 +72,6 @@ class CronSchedule:
         except (OverflowError, ValueError):
             return None
         return None if earlier is None else earlier.timestamp()
-
-    def _from(self, after: float) -> CronSim:
-        return CronSim(self.expression, self._local(after))
 
     def _local(self, moment: float) -> datetime:
         return timing.to_datetime(moment).astimezone(self._zone)

@@ -118,8 +118,7 @@ class Definer:
     def declare(self, name: str, fn: Any, /, **options: Unpack[TypeOptions]) -> Any:
         """Make a work type with the signature of `fn`. `fn` itself is never run.
 
-        A producer can enqueue the type without having its code. On the workers, `@the_type.handler` attaches
-        the handler.
+        A producer can enqueue the type without its code. Workers attach the handler: `@the_type.handler`.
         """
         return self._registered(_work_type({**options, "name": name}, inspect_handler(fn)))
 

@@ -60,52 +60,6 @@ if TYPE_CHECKING:
     from .timing import Duration, Instant
 
 
-__all__ = [
-    "Abort",
-    "AlreadyEnded",
-    "AttemptTimeout",
-    "BackendError",
-    "BadResultError",
-    "ConflictError",
-    "CronError",
-    "CycleError",
-    "DeadlineExceeded",
-    "DecodeError",
-    "Defer",
-    "DefinitionError",
-    "Directive",
-    "DuplicateIdError",
-    "DuplicateWorkError",
-    "EncodeError",
-    "GroupFailed",
-    "HandlerError",
-    "InputError",
-    "LeaseLost",
-    "LifecycleError",
-    "LongTransaction",
-    "NotFound",
-    "NotStarted",
-    "NotTriggerable",
-    "PayloadError",
-    "PayloadTooLarge",
-    "ProcessDied",
-    "ReferencedError",
-    "RemoteError",
-    "ScheduleError",
-    "SchemaError",
-    "Stopped",
-    "StoreFull",
-    "StoreUnavailable",
-    "StrictReturnError",
-    "TreadleError",
-    "UnknownWorkError",
-    "UnsupportedError",
-    "WaitTimeout",
-    "WorkCancelled",
-    "WorkFailed",
-]
-
-
 class TreadleError(Exception):
     """The base class of every exception of treadle."""
 
@@ -320,9 +274,8 @@ class LeaseLost(ConflictError):
 class WorkFailed(TreadleError):
     """The awaited item ended without a value.
 
-    `error` and `error_type` are the message and the class name of the last attempt's exception. The class
-    itself may not exist in this process. `reason` is why the item is dead: `exhausted`, `aborted`, `expired`,
-    ...
+    `error` and `error_type` are the message and the class name of the last attempt's exception. The class may
+    not exist in this process. `reason` is why the item is dead: `exhausted`, `aborted`, `expired`, ...
     """
 
     def __init__(
@@ -455,8 +408,7 @@ def _schema_advice(found: int | None, wanted: int) -> str:
 
 
 class LongTransaction(BackendError):
-    """A transaction, of treadle or of another program, has been open for so long that it slows the store
-    down.
+    """A transaction, of treadle or of another program, has been open so long that it slows the store down.
 
     `holder` names it: a session and its `pid`, a replication slot, or a prepared transaction."""
 

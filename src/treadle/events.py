@@ -5,8 +5,7 @@
     ... and GroupDone once the last member of a group has ended.
 
 Each event is sent to the app's `on_event`, then to the type's. Instants are epoch seconds. A hook may match
-on the
-class: `match event: case Failed(will_retry=False, error=error): ...`.
+on the class: `match event: case Failed(will_retry=False, error=error): ...`.
 """
 
 from __future__ import annotations
@@ -15,26 +14,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from .item import Lease, Loss, Reason
-
-__all__ = [
-    "Cancelled",
-    "Dead",
-    "Deferred",
-    "Event",
-    "Expired",
-    "Failed",
-    "GroupDone",
-    "ItemEvent",
-    "LeaseLost",
-    "Queued",
-    "Released",
-    "Started",
-    "Succeeded",
-    "WorkerEvent",
-    "WorkerStarted",
-    "WorkerStopped",
-    "WorkerStopping",
-]
 
 
 # Subclasses without own fields are not dataclasses themselves: making one takes half a millisecond at import.
@@ -171,16 +150,6 @@ _E = TypeVar("_E", bound=ItemEvent)
 
 
 def from_lease(cls: type[_E], lease: Lease, at: float, **extra: Any) -> _E:
-    """Make an event about the attempt of `lease`, for the engine. `extra` are the additional fields of
-    `cls`."""
-    return cls(
-        lease.id,
-        lease.type,
-        lease.group_id,
-        lease.tenant,
-        lease.attempt,
-        lease.parent,
-        lease.after,
-        at,
-        **extra,
-    )
+    """Make an event about the attempt of `lease`, for the engine. `extra` are the other fields of `cls`."""
+    args = (lease.id, lease.type, lease.group_id, lease.tenant, lease.attempt, lease.parent, lease.after, at)
+    return cls(*args, **extra)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from .errors import InputError
 from .item import Reason, Status
 from .metrics import Metrics
-from .timing import Duration, seconds
+from .timing import Duration, check_number, seconds
 
 
 class BackpressureInfo(Struct, frozen=True):
@@ -92,25 +92,19 @@ class BacklogInfo(Struct, frozen=True):
 # -------------------------------------------------------------------------------------------- backpressure
 
 
-class AdaptiveDelay:
+class AdaptiveDelay(Struct, eq=False):
     """Slows down when attempts fail, and speeds up again step by step. See `adaptive_delay`."""
 
-    def __init__(
-        self,
-        max_fail_rate: float,
-        min: float,
-        max: float,
-        base: float,
-        factor: float,
-        step: float,
-        types: Sequence[str] | None,
-    ) -> None:
-        self._max_fail_rate = max_fail_rate
-        self._min, self._max = min, max
-        self._base, self._factor, self._step = base, factor, step
-        self._types = types
-        self._failed = self._succeeded = 0
-        self.delay = min
+    delay: float
+    max_fail_rate: float
+    min: float
+    max: float
+    base: float
+    factor: float
+    step: float
+    types: Sequence[str] | None
+    _failed: int = 0
+    _succeeded: int = 0
 
     def __call__(self, info: BackpressureInfo) -> float:
         failed, succeeded = self._count_ended(info.metrics)
@@ -122,12 +116,12 @@ class AdaptiveDelay:
 
     def _next_delay(self, failed: int, succeeded: int) -> float:
         ended = failed + succeeded
-        if ended and failed / ended > self._max_fail_rate:
-            return min(self._max, max(self._base, self.delay * self._factor))
-        return max(self._min, self.delay - self._step)
+        if ended and failed / ended > self.max_fail_rate:
+            return min(self.max, max(self.base, self.delay * self.factor))
+        return max(self.min, self.delay - self.step)
 
     def _count_ended(self, metrics: Metrics) -> tuple[int, int]:
-        watched = metrics.types() if self._types is None else self._types
+        watched = metrics.types() if self.types is None else self.types
         found = [series for name in watched if (series := metrics.find(name)) is not None]
         return sum(series.failed for series in found), sum(series.succeeded for series in found)
 
@@ -156,20 +150,15 @@ def adaptive_delay(
     if isinstance(types, str):
         raise InputError.of("types", types, "must be a list of names")
     return AdaptiveDelay(
-        _number(max_fail_rate, "max_fail_rate", 0.0, 1.0),
+        least,
+        check_number(max_fail_rate, "max_fail_rate", 0.0, 1.0),
         least,
         most,
         base_seconds,
-        _number(factor, "factor", 1.0, 1e6),
+        check_number(factor, "factor", 1.0, 1e6),
         base_seconds if step is None else seconds(step, field="step"),
         None if types is None else tuple(types),
     )
-
-
-def _number(value: object, field: str, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InputError.of(field, value, f"must be a number from {low:g} to {high:g}")
-    return float(value)
 
 
 # ------------------------------------------------------------------------------------------------- backlog

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Generator
-from typing import Any, Generic
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
 
 from treadle.engine.core import Core
 from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import decode_state, group_value, item_value
-from treadle.engine.wait.waiters import within
+from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
-from treadle.item import GroupState, ItemState, Ref, Submitted
+from treadle.item import ItemState, Ref, Submitted
 from treadle.operator import Operator
 from treadle.timing import Duration, seconds
 from treadle.work import G_co, S_co, Work
+
+T = TypeVar("T")
 
 
 class Handle(Generic[S_co, G_co]):
@@ -45,9 +47,12 @@ class Handle(Generic[S_co, G_co]):
         seconds; the work itself goes on.
         """
         await self._core.connect()
-        ref = await self._ref()
-        future = self._core.waiters.item(ref)
-        value: S_co = await _await_item(self._core, ref, future, timeout)
+        if self._tenant is None:
+            await self._attach()
+        ref = (self._tenant or "", self.id)
+        waiters = self._core.waiters
+        state = await _await_end(waiters, waiters.items, ref, waiters.item(ref), timeout, self.id)
+        value: S_co = item_value(self._core.registry, state, self.id)
         return value
 
     async def group(self, timeout: Duration | None = None) -> G_co:
@@ -56,9 +61,12 @@ class Handle(Generic[S_co, G_co]):
         Raises `GroupFailed` if a member died and the group has no value. Otherwise it raises as `result`.
         """
         await self._core.connect()
-        ref = await self._group_ref()
-        future = self._core.waiters.group(ref)
-        value: G_co = await _await_group(self._core, self.id, ref, future, timeout)
+        if self._tenant is None or self._group_id is None:
+            await self._attach()
+        ref = (self._tenant or "", self.group_id)
+        waiters = self._core.waiters
+        group = await _await_end(waiters, waiters.groups, ref, waiters.group(ref), timeout, self.id)
+        value: G_co = group_value(self._core.registry, group)
         return value
 
     def __await__(self) -> Generator[Any, None, G_co]:
@@ -75,16 +83,6 @@ class Handle(Generic[S_co, G_co]):
     async def cancel(self) -> None:
         """End the item and its open descendants. Running handlers are interrupted."""
         await Operator(self._core, self._tenant).cancel([self.id])
-
-    async def _ref(self) -> Ref:
-        if self._tenant is None:
-            await self._attach()
-        return (self._tenant or "", self.id)
-
-    async def _group_ref(self) -> Ref:
-        if self._tenant is None or self._group_id is None:
-            await self._attach()
-        return (self._tenant or "", self.group_id)
 
     async def _attach(self) -> None:
         """Read the tenant and the group of a handle that was made from an id alone."""
@@ -138,9 +136,10 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             waiters.confirm(ref)
             if timeout is None:  # the usual case, without another coroutine
-                value = item_value(core.registry, await future, answer.id)
+                state = await future
             else:
-                value = await _await_item(core, ref, future, timeout)
+                state = await _await_end(waiters, waiters.items, ref, future, timeout, answer.id)
+            value = item_value(core.registry, state, answer.id)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -159,7 +158,8 @@ class EnqueueCall(Generic[S_co, G_co]):
                 value = await submitted_handle(core, self._tenant, answer).group(timeout)
                 return value
             core.waiters.confirm(ref)
-            value = await _await_group(core, answer.id, ref, future, timeout)
+            group = await _await_end(core.waiters, core.waiters.groups, ref, future, timeout, answer.id)
+            value = group_value(core.registry, group)
             return value
         finally:
             core.waiters.groups.discard(ref, future)
@@ -182,34 +182,20 @@ def submitted_handle(core: Core, tenant: str, answer: Submitted) -> Handle[Any, 
 # ------------------------------------------------------------------------------------------------- waiting
 
 
-async def _await_item(
-    core: Core, ref: Ref, future: asyncio.Future[ItemState], timeout: Duration | None
-) -> Any:
+async def _await_end(
+    waiters: Waiters,
+    table: WaiterTable[T],
+    ref: Ref,
+    future: asyncio.Future[T],
+    timeout: Duration | None,
+    id: str,
+) -> T:
     try:
-        state = await within(future, *_limit(ref[1], timeout))
+        limit = None if timeout is None else seconds(timeout, field="timeout")
+        return await within(future, limit, lambda: WaitTimeout(id, limit or 0.0))
     except WaitTimeout:
-        core.waiters.items.discard(ref, future)
-        await core.waiters.stop_if_unused()
+        table.discard(ref, future)
+        await waiters.stop_if_unused()
         raise
     finally:
-        core.waiters.items.discard(ref, future)
-    return item_value(core.registry, state, ref[1])
-
-
-async def _await_group(
-    core: Core, id: str, ref: Ref, future: asyncio.Future[GroupState], timeout: Duration | None
-) -> Any:
-    try:
-        group = await within(future, *_limit(id, timeout))
-    except WaitTimeout:
-        core.waiters.groups.discard(ref, future)
-        await core.waiters.stop_if_unused()
-        raise
-    finally:
-        core.waiters.groups.discard(ref, future)
-    return group_value(core.registry, group)
-
-
-def _limit(id: str, timeout: Duration | None) -> tuple[float | None, Callable[[], Exception]]:
-    limit = None if timeout is None else seconds(timeout, field="timeout")
-    return limit, lambda: WaitTimeout(id, limit or 0.0)
+        table.discard(ref, future)

@@ -16,9 +16,8 @@ import random as random_module
 import re
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from .clock import Clock
 from .errors import InputError
 
 IdGenerator: TypeAlias = Callable[[], str]
@@ -28,17 +27,6 @@ MAX_NAME_BYTES = 255
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _RANDOM_BITS = 76
-
-
-class RandomBits(Protocol):
-    """The method of `random.Random` that ids use."""
-
-    def getrandbits(self, k: int, /) -> int: ...
-
-
-def id_generator(clock: Clock, random: RandomBits) -> IdGenerator:
-    """Return a generator with this clock and this randomness, for tests: the same seeds give the same ids."""
-    return _generator(clock.now, random)
 
 
 def set_id_generator(generator: IdGenerator | None) -> None:
@@ -61,9 +49,8 @@ def check_id(value: object, *, field: str = "id") -> str:
     return value
 
 
-def check_name(value: object, *, field: str) -> str:
-    """Return `value`, or raise InputError if it is no valid name of a key, tenant, queue, lane, workflow or
-    type.
+def check_name(value: object, field: str) -> str:
+    """Return `value`, or raise InputError if it is no valid name (of a key, tenant, queue, lane, type, ...).
 
     A name is text of 1 to 255 bytes in UTF-8 without control characters. Every store can index and compare
     it, and it fits in a log line.
@@ -83,7 +70,8 @@ def _utf8_length(value: str) -> int:
     return len(value) if value.isascii() else len(value.encode())
 
 
-def _generator(now: Callable[[], float], random: RandomBits) -> IdGenerator:
+def id_generator(now: Callable[[], float], random: random_module.Random) -> IdGenerator:
+    """Return a generator with this clock and this randomness: the same seeds give the same ids."""
     bits = random.getrandbits
 
     def generate() -> str:
@@ -92,10 +80,9 @@ def _generator(now: Callable[[], float], random: RandomBits) -> IdGenerator:
     return generate
 
 
-# Not the module-level functions of `random`: an application may seed them with the same value in every
-# process.
+# Not the module-level functions of `random`: an application may seed them alike in every process.
 _random = random_module.Random()
-_default = _generator(time.time, _random)
+_default = id_generator(time.time, _random)
 _custom: IdGenerator | None = None
 
 # Without a new seed a forked child would repeat its parent's ids. Windows does not fork.

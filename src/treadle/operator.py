@@ -86,8 +86,7 @@ class Operator:
         reason: Reason | None = None,
         oldest_first: bool = False,
     ) -> Page:
-        """Return items that match all given arguments, newest first. `cursor` continues after an earlier
-        page."""
+        """Return items that match all arguments, newest first. `cursor` continues after an earlier page."""
         where = Filter(
             tenant=self._tenant if self._tenant is not None else tenant,
             status=(status,) if isinstance(status, str) else tuple(status or ()),
@@ -120,8 +119,7 @@ class Operator:
     # -- changing --------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Ids) -> int:
-        """End these items and their open descendants. Running handlers are interrupted. Returns how many
-        ended."""
+        """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
         await self.connect()
         changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
         self._core.announcer.cancelled(changed.items)
@@ -207,8 +205,7 @@ class DeadLetters:
         return total
 
     async def delete(self, ids: Ids | None = None, **where: Any) -> int:
-        """Remove dead items with their groups: those named, or all that a filter finds. Returns how many
-        items."""
+        """Remove dead items with their groups: those named, or all that a filter finds. Returns how many."""
         if ids is not None:
             named = [item for item in await self._operator.get(ids) if item is not None]
             groups = {item.group_id for item in named if item.status == "dead"}

@@ -50,6 +50,8 @@ Input: TypeAlias = dict[str, Any]
 class NextOptions(TypedDict, total=False):
     """Options of one item in `.next`, where the chain says what the item waits for."""
 
+    when: When
+    """The condition that the items it waits for must meet."""
     delay: Duration | None
     """Start at the earliest this long from now."""
     run_at: Instant | None
@@ -84,8 +86,6 @@ class Options(NextOptions, total=False):
 
     after: After
     """The ids, Works or Handles that it waits for."""
-    when: When
-    """The condition that they must meet."""
 
 
 class EnqueueOptions(Options, total=False):
@@ -243,23 +243,11 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 
-def _duration(value: Any, name: str) -> float:
-    return seconds(value, field=name)
-
-
 def _positive(value: Any, name: str) -> float:
     number = seconds(value, field=name)
     if number == 0:
         raise InputError.of(name, value, "must be more than zero")
     return number
-
-
-def _instant(value: Any, name: str) -> float:
-    return instant(value, field=name)
-
-
-def _name(value: Any, name: str) -> str:
-    return check_name(value, field=name)
 
 
 def _flag(value: Any, name: str) -> bool:
@@ -346,24 +334,24 @@ def _run_in(value: Any, name: str) -> Any:
 
 _COMMON: Final[Mapping[str, Check]] = {
     "priority": _priority,
-    "lane": _name,
-    "queue": _name,
+    "lane": check_name,
+    "queue": check_name,
     "timeout": _positive,
-    "expires_in": _duration,
+    "expires_in": seconds,
     "skip_queue": _flag,
     "on_dead": _compensation,
 }
 
 NEXT_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
-    "delay": _duration,
-    "run_at": _instant,
+    "delay": seconds,
+    "run_at": instant,
     "retry": _stored_retry,
-    "deadline": _instant,
-    "key": _name,
+    "deadline": instant,
+    "key": check_name,
     "key_scope": _key_scope,
-    "workflow": _name,
-    "workflow_type": _name,
+    "workflow": check_name,
+    "workflow_type": check_name,
 }
 
 QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
@@ -376,7 +364,7 @@ ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": lambda tx,
 
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
-    "name": _name,
+    "name": check_name,
     "retry": _retry,
     "options": _function,
     "doer": lambda doer, _: doer,
@@ -386,5 +374,5 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "log_context": _function,
     "strict_return": _flag,
     "run_in": _run_in,
-    "keep": _duration,
+    "keep": seconds,
 }

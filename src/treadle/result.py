@@ -56,28 +56,18 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
     links: tuple[Link, ...] = ()
 
     @overload
-    def next(
-        self, a: Items[G1], /, *, when: When = ..., **options: Unpack[NextOptions]
-    ) -> Result[S_co, G_co | G1]: ...
+    def next(self, a: Items[G1], /, **options: Unpack[NextOptions]) -> Result[S_co, G_co | G1]: ...
     @overload
     def next(
-        self, a: Items[G1], b: Items[G2], /, *, when: When = ..., **options: Unpack[NextOptions]
+        self, a: Items[G1], b: Items[G2], /, **options: Unpack[NextOptions]
     ) -> Result[S_co, G_co | G1 | G2]: ...
     @overload
     def next(
-        self, a: Items[G1], b: Items[G2], c: Items[G3], /, *, when: When = ..., **options: Unpack[NextOptions]
+        self, a: Items[G1], b: Items[G2], c: Items[G3], /, **options: Unpack[NextOptions]
     ) -> Result[S_co, G_co | G1 | G2 | G3]: ...
     @overload
     def next(
-        self,
-        a: Items[G1],
-        b: Items[G2],
-        c: Items[G3],
-        d: Items[G4],
-        /,
-        *,
-        when: When = ...,
-        **options: Unpack[NextOptions],
+        self, a: Items[G1], b: Items[G2], c: Items[G3], d: Items[G4], /, **options: Unpack[NextOptions]
     ) -> Result[S_co, G_co | G1 | G2 | G3 | G4]: ...
     @overload
     def next(
@@ -88,8 +78,6 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         d: Items[G4],
         e: Items[G5],
         /,
-        *,
-        when: When = ...,
         **options: Unpack[NextOptions],
     ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5]: ...
     @overload
@@ -102,8 +90,6 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         e: Items[G5],
         f: Items[G6],
         /,
-        *,
-        when: When = ...,
         **options: Unpack[NextOptions],
     ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6]: ...
     @overload
@@ -117,8 +103,6 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         f: Items[G6],
         g: Items[G7],
         /,
-        *,
-        when: When = ...,
         **options: Unpack[NextOptions],
     ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6 | G7]: ...
     @overload
@@ -133,17 +117,11 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         g: Items[G7],
         h: Items[G8],
         /,
-        *,
-        when: When = ...,
         **options: Unpack[NextOptions],
     ) -> Result[S_co, G_co | G1 | G2 | G3 | G4 | G5 | G6 | G7 | G8]: ...
     @overload
-    def next(
-        self, *works: Items[G1], when: When = ..., **options: Unpack[NextOptions]
-    ) -> Result[S_co, G_co | G1]: ...
-    def next(
-        self, *works: Items[Any], when: When = "all_success", **options: Unpack[NextOptions]
-    ) -> Result[Any, Any]:
+    def next(self, *works: Items[G1], **options: Unpack[NextOptions]) -> Result[S_co, G_co | G1]: ...
+    def next(self, *works: Items[Any], when: When = "all_success", **options: Any) -> Result[Any, Any]:
         """Run `works` when the works before them have met `when`. `options` apply to `works`.
 
         The works before them are those of the previous link or of `ctx.queue`, including those of nested

@@ -60,8 +60,7 @@ _Step: TypeAlias = tuple[Node, Mapping[str, Any], _Wait]
 
 
 def plan(returned: object, self_id: str) -> ResultPlan:
-    """Plan what the item `self_id` returned. A plain value means `ctx.result(value)`, None means
-    `ctx.void()`.
+    """Plan what the item `self_id` returned. A plain value is `ctx.result(value)`, None is `ctx.void()`.
 
     Raises DuplicateIdError if one Work occurs twice.
     """
@@ -129,8 +128,7 @@ def needs_old(contributions: Sequence[PlannedContribution]) -> bool:
 
 
 def fold(contributions: Sequence[PlannedContribution], old: Any) -> tuple[Any, bool]:
-    """Return the group's value after `contributions`, and whether it is final. `old` is None if there is
-    none."""
+    """Return the group's value after `contributions`, and whether it is final. `old` None: it has none."""
     for each in contributions:
         old = each.value if each.append is None else each.append(old)
         if each.final:

@@ -11,11 +11,13 @@ import math
 import random as random_module
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
+
+from msgspec import UNSET, UnsetType
 
 from .clock import Clock, SystemClock
 from .errors import Abort, InputError
-from .timing import MAX_DURATION, Duration, seconds
+from .timing import MAX_DURATION, Duration, check_number, seconds
 
 T = TypeVar("T")
 
@@ -24,21 +26,7 @@ Draw: TypeAlias = Callable[[], float] | random_module.Random
 OnError: TypeAlias = Callable[[Exception], object | Awaitable[object]]
 
 
-class _Unset:
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = _Unset()
-
-_DEFAULTS: Final = {
-    "attempts": 3,
-    "base": 1.0,
-    "factor": 2.0,
-    "max": 30.0,
-    "jitter": 0.5,
-    "backoff": None,
-}
+_DEFAULTS: Final = {"attempts": 3, "base": 1.0, "factor": 2.0, "max": 30.0, "jitter": 0.5, "backoff": None}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,26 +52,17 @@ class Retry:
 
     def __init__(
         self,
-        attempts: int | _Unset | None = UNSET,
-        base: Duration | _Unset = UNSET,
-        factor: float | _Unset = UNSET,
-        max: Duration | _Unset = UNSET,
-        jitter: float | _Unset = UNSET,
-        backoff: Backoff | _Unset | None = UNSET,
+        attempts: int | UnsetType | None = UNSET,
+        base: Duration | UnsetType = UNSET,
+        factor: float | UnsetType = UNSET,
+        max: Duration | UnsetType = UNSET,
+        jitter: float | UnsetType = UNSET,
+        backoff: Backoff | UnsetType | None = UNSET,
     ) -> None:
-        written = {
-            "attempts": attempts,
-            "base": base,
-            "factor": factor,
-            "max": max,
-            "jitter": jitter,
-            "backoff": backoff,
-        }
-        for name, value in written.items():
-            object.__setattr__(self, name, _DEFAULTS[name] if value is UNSET else _CHECKS[name](value, name))
-        object.__setattr__(
-            self, "_given", frozenset(name for name, value in written.items() if value is not UNSET)
-        )
+        values = zip(_CHECKS, (attempts, base, factor, max, jitter, backoff), strict=True)
+        given = {name: _CHECKS[name](value, name) for name, value in values if value is not UNSET}
+        for name, value in {**_DEFAULTS, **given, "_given": frozenset(given)}.items():
+            object.__setattr__(self, name, value)
 
     def exhausted(self, attempt: int) -> bool:
         """Whether attempt number `attempt` (1 = the first) is the last one allowed."""
@@ -161,41 +140,23 @@ async def _least_wait(on: OnError | None, error: Exception) -> float | None:
     return seconds(answer, field="on") if isinstance(answer, int | float) and answer is not True else 0.0
 
 
-def _checked_attempts(value: object, name: str) -> int | None:
+def _checked_attempts(value: Any, name: str) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise InputError.of(name, value, "must be a whole number, 1 or more, or None for no limit")
     return value
 
 
-def _checked_seconds(value: object, name: str) -> float:
-    return seconds(cast("Duration", value), field=name)
-
-
-def _checked_factor(value: object, name: str) -> float:
-    return _checked_number(value, name, low=0.0, high=MAX_DURATION)
-
-
-def _checked_jitter(value: object, name: str) -> float:
-    return _checked_number(value, name, low=0.0, high=1.0)
-
-
-def _checked_number(value: object, name: str, *, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InputError.of(name, value, f"must be a number from {low:g} to {high:g}")
-    return float(value)
-
-
-def _checked_backoff(value: object, name: str) -> Backoff | None:
+def _checked_backoff(value: Any, name: str) -> Any:
     if value is not None and not callable(value):
         raise InputError.of(name, value, "must be a function of n, the number of the retry")
-    return cast("Backoff | None", value)
+    return value
 
 
-_CHECKS: Final[dict[str, Callable[[object, str], object]]] = {
+_CHECKS: Final[dict[str, Callable[[Any, str], object]]] = {
     "attempts": _checked_attempts,
-    "base": _checked_seconds,
-    "factor": _checked_factor,
-    "max": _checked_seconds,
-    "jitter": _checked_jitter,
+    "base": seconds,
+    "factor": lambda value, name: check_number(value, name, 0.0, MAX_DURATION),
+    "max": seconds,
+    "jitter": lambda value, name: check_number(value, name, 0.0, 1.0),
     "backoff": _checked_backoff,
 }

@@ -110,13 +110,7 @@ class Schedules:
         self._prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
 
     def add(
-        self,
-        name: str,
-        run: RunFn,
-        *,
-        timing: Timing,
-        catch_up: CatchUp,
-        options: Mapping[str, Any],
+        self, name: str, run: RunFn, *, timing: Timing, catch_up: CatchUp, options: Mapping[str, Any]
     ) -> ScheduleHandle:
         """See `app.schedule`."""
         core = self._core
@@ -180,8 +174,7 @@ class Schedules:
         )
 
     async def cancel(self, name: str) -> None:
-        """End it, in the whole fleet. Items that it has submitted go on. `NotFound` if there is none of that
-        name.
+        """End it, in the whole fleet. Items that it has submitted go on. `NotFound` if there is none.
 
         Remove the code as well: a process that calls `app.schedule` for it, as at its start, brings it back.
         """
@@ -232,9 +225,7 @@ class Schedules:
 
 
 def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: NextFn | None) -> Timing:
-    """The timing that the arguments of `app.schedule` give. `ScheduleError` unless there is exactly one;
-    `CronError`, naming the field.
-    """
+    """The timing that the arguments of `app.schedule` give. `ScheduleError` unless there is exactly one."""
     given = [name for name, value in (("cron", cron), ("every", every), ("next", next)) if value is not None]
     if len(given) != 1:
         said = " and ".join(given) or "nothing"
@@ -242,24 +233,14 @@ def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: Ne
     if tz is not None and cron is None:
         raise ScheduleError(f"tz= goes with cron=, not with {given[0]}=", parameters=("tz",))
     if cron is not None:
-        return CronTiming(_text(cron), "UTC" if tz is None else tz)
-    return _every_timing(every) if every is not None else _next_timing(next)
-
-
-def _text(cron: object) -> str:
-    if not isinstance(cron, str):
-        raise InputError.of("cron", cron, "must be text, as in cron='0 3 * * *'")
-    return cron
-
-
-def _every_timing(every: Duration) -> EveryTiming:
-    number = seconds(every, field="every")
-    if number < LEAST_EVERY:
-        raise InputError.of("every", every, "must be a millisecond or more")
-    return EveryTiming(number)
-
-
-def _next_timing(next: NextFn | None) -> NextTiming:
+        if not isinstance(cron, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("cron", cron, "must be text, as in cron='0 3 * * *'")
+        return CronTiming(cron, "UTC" if tz is None else tz)
+    if every is not None:
+        number = seconds(every, field="every")
+        if number < LEAST_EVERY:
+            raise InputError.of("every", every, "must be a millisecond or more")
+        return EveryTiming(number)
     if not callable(next) or inspect.iscoroutinefunction(next):
         raise InputError.of("next", next, "must be a plain function of an instant, in epoch seconds")
     return NextTiming(next)

@@ -170,8 +170,7 @@ def own_type(returned: Any) -> Any:
     """Return S for a handler annotated to return `returned`: the type itself, or S of `Result[S, ...]`."""
     if returned is Result:
         return Any
-    origin = get_origin(returned)
-    if origin is Result:
+    if get_origin(returned) is Result:
         return get_args(returned)[0]
     if _is_union(returned):
         return _union([own_type(each) for each in get_args(returned)])
@@ -282,8 +281,7 @@ def _is_exception(annotation: Any) -> bool:
 
 
 def batch_item(handler: Handler) -> Handler:
-    """Return the signature of one item of a batch. TypeError if the function does not map a list to a
-    list."""
+    """Return the signature of one item of a batch. TypeError if the function does not map lists to lists."""
     if handler.wants_context:
         raise TypeError(
             f"{handler.fn.__name__} is a batch function: items share a call, so it cannot take a Context"

@@ -167,8 +167,7 @@ def _running_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _run_without_loop(awaitable: Awaitable[T]) -> T:
-    """Return the value of an awaitable that waits for nothing, as a submit with a driver that is not
-    async."""
+    """Return the value of an awaitable that waits for nothing, as a submit with a sync driver."""
 
     async def wait() -> T:
         return await awaitable

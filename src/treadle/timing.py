@@ -22,21 +22,20 @@ MAX_INSTANT = 253_402_300_799.0
 MAX_DURATION = MAX_INSTANT
 
 
-def seconds(value: Duration, *, field: str = "duration", allow_negative: bool = False) -> float:
+def seconds(value: Duration, field: str = "duration") -> float:
     """Return `value` as finite seconds, zero or more."""
-    number = (
-        value.total_seconds()
-        if isinstance(value, timedelta)
-        else _number(value, field, "seconds or a timedelta")
-    )
-    if number < 0 and not allow_negative:
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    else:
+        number = _number(value, field, "seconds or a timedelta")
+    if number < 0:
         raise InputError.of(field, value, "must not be negative")
-    if abs(number) > MAX_DURATION:
+    if number > MAX_DURATION:
         raise InputError.of(field, value, "is longer than 8,000 years")
     return number
 
 
-def instant(value: Instant, *, field: str = "instant") -> float:
+def instant(value: Instant, field: str = "instant") -> float:
     """Return `value` as epoch seconds. It may be in the past."""
     if isinstance(value, datetime):
         return _timestamp(value, field)
@@ -44,6 +43,13 @@ def instant(value: Instant, *, field: str = "instant") -> float:
     if not MIN_INSTANT <= number <= MAX_INSTANT:
         raise InputError.of(field, value, "is outside the years 1 to 9999")
     return number
+
+
+def check_number(value: object, field: str, low: float, high: float) -> float:
+    """Return `value` as a float, or raise InputError if it is not a number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InputError.of(field, value, f"must be a number from {low:g} to {high:g}")
+    return float(value)
 
 
 def to_datetime(epoch: float) -> datetime:

@@ -40,8 +40,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class WorkType(WorkTypeBase, Generic[P, S, G]):
-    """A kind of work. P is the signature of its calls, S the type of the item's own value, G of the
-    group's."""
+    """A kind of work. P is the signature of its calls, S the type of the item's value, G of the group's."""
 
     __name__: str
     __qualname__: str
@@ -78,8 +77,7 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The handler function itself, to be called directly. DefinitionError if the type is only
-        declared."""
+        """The handler function itself, to be called directly. DefinitionError if it is only declared."""
         return handler_of(self).fn
 
     @property
@@ -93,8 +91,7 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
         | Callable[Concatenate[Context, P], MaybeAsync[S | Result[S, G]]],
         /,
     ) -> WorkType[P, S, G]:
-        """Attach the function that runs this type. TypeError if its signature differs from the declared
-        one."""
+        """Attach the function that runs this type. TypeError if its signature is not the declared one."""
         if self._handler is not None:
             raise TypeError(f"{self.name!r} has a handler already, {self._handler.fn.__qualname__}")
         handler = inspect_handler(fn)

@@ -90,7 +90,7 @@ NAMES: dict[str, set[str]] = {
     "Retry(...)": parameters(Retry.__init__),
     "app.schedule(...)": parameters(Client.schedule),
     "app.list(...)": parameters(Client.list),
-    "errors": set(errors.__all__) - {"Directive"},
+    "errors": {name for name in defined_in(errors) if name[0].isupper()} - {"Directive"},
     "Treadle": public(Treadle),
     "Client": public(Client),
     "Worker": public(Worker),
@@ -112,7 +112,7 @@ NAMES: dict[str, set[str]] = {
     "options": {each.__name__ for each in (NextOptions, Options, EnqueueOptions, TypeOptions)},
     "manual_lease": {ClaimedLease.__name__},
     "doers": set(doers.__all__),
-    "events": set(events.__all__),
+    "events": {name for name in defined_in(events) if name[0].isupper()} | {"Event"},
     "flow": defined_in(flow),
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__

@@ -24,7 +24,7 @@ def test_ids_are_valid_and_distinct() -> None:
 
 def test_ids_sort_by_age() -> None:
     clock = ManualClock()
-    generate = id_generator(clock, random.Random(1))
+    generate = id_generator(clock.now, random.Random(1))
     made: list[str] = []
     for _ in range(100):
         made.append(generate())
@@ -33,7 +33,7 @@ def test_ids_sort_by_age() -> None:
 
 
 def test_equal_seeds_give_equal_ids() -> None:
-    first, second = (id_generator(ManualClock(), random.Random(7)) for _ in range(2))
+    first, second = (id_generator(ManualClock().now, random.Random(7)) for _ in range(2))
     assert [first() for _ in range(5)] == [second() for _ in range(5)]
 
 

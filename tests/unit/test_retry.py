@@ -129,7 +129,7 @@ def test_merges_stack() -> None:
 
 
 def test_fields_that_were_not_given_show_as_unset() -> None:
-    assert "attempts: 'int | _Unset | None' = UNSET" in str(inspect.signature(Retry))
+    assert "attempts: 'int | UnsetType | None' = UNSET" in str(inspect.signature(Retry))
 
 
 def test_equal_policies_behave_alike() -> None:

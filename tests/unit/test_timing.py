@@ -50,12 +50,6 @@ def test_a_bad_duration_is_refused_by_name(given: Any, problem: str) -> None:
     assert caught.value.parameters == ("expires_in",)
 
 
-def test_negative_durations_pass_where_allowed() -> None:
-    assert seconds(-2, allow_negative=True) == -2.0
-    with pytest.raises(InputError, match="8,000 years"):
-        seconds(-1e18, allow_negative=True)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

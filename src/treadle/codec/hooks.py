@@ -9,7 +9,7 @@ import typing
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import PurePath
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -28,18 +28,6 @@ _TEXT: Final = (
 )
 
 _to_json = msgspec.json.Encoder().encode
-
-
-class PydanticModel(Protocol):
-    """The methods of `pydantic.BaseModel` that are used here."""
-
-    def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool) -> Any: ...
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Any: ...
-
-    @classmethod
-    def model_validate_json(cls, json_data: bytes) -> Any: ...
 
 
 def bare(cls: Any) -> type:
@@ -76,17 +64,13 @@ def write(value: Any) -> Any:
 def read(cls: Any, value: Any) -> Any:
     """Make an instance of `cls` from the output of `write`. Raises TypeError or ValueError."""
     if is_model(cls) and not isinstance(value, cls):
-        return _read_model(cls, value)
+        try:
+            # From JSON first: a strict model accepts text for a datetime only from JSON.
+            return cls.model_validate_json(_to_json(value))
+        except ValueError:
+            return cls.model_validate(value)
     if isinstance(value, bare(cls)):
         return value
     if issubclass(bare(cls), _TEXT) and isinstance(value, str):
         return cls(value)
     raise TypeError(f"Expected `{bare(cls).__name__}`, got `{type(value).__name__}`")
-
-
-def _read_model(cls: type[PydanticModel], value: Any) -> Any:
-    try:
-        # From JSON first: a strict model accepts text for a datetime only from JSON.
-        return cls.model_validate_json(_to_json(value))
-    except ValueError:
-        return cls.model_validate(value)

@@ -8,7 +8,7 @@ know, the tree holds the value itself, and the codec writes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec import inspect as info
@@ -16,24 +16,14 @@ from msgspec import inspect as info
 from . import hooks
 from .refused import Refused
 
+if TYPE_CHECKING:
+    from .shape import Shape
+
 Lower: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: Final = (info.IntType, info.FloatType, info.BoolType, info.StrType, info.NoneType)
 
-_Series: TypeAlias = info.ListType | info.SetType | info.FrozenSetType | info.VarTupleType
 _Fields: TypeAlias = info.StructType | info.DataclassType | info.TypedDictType
-
-
-class ChoiceMember(Protocol):
-    """The methods of a Shape that a Choice uses."""
-
-    type: Any
-
-    def check(self, value: Any) -> Any: ...
-
-    def lower(self, checked: Any) -> Any: ...
-
-    def lift(self, tree: Any) -> Any: ...
 
 
 class _TakesAnything(type):
@@ -48,7 +38,7 @@ class Choice(metaclass=_TakesAnything):
     Each such union gets its own subclass. A value is written as `[name of the member, value]`.
     """
 
-    members: ClassVar[Mapping[str, ChoiceMember]]
+    members: ClassVar[Mapping[str, Shape]]
 
     @classmethod
     def check(cls, value: Any) -> Any:
@@ -68,18 +58,16 @@ class Choice(metaclass=_TakesAnything):
 
     @classmethod
     def _pick(cls, value: Any) -> tuple[str, Any]:
-        """Return the member that accepts this value. The member of its exact class is tried before base
-        classes."""
-        for name in sorted(cls.members, key=lambda name: not cls._is_own(name, value)):
+        """Return the member that accepts this value. That of its exact class is tried before base classes."""
+        exact_first = sorted(
+            cls.members.items(), key=lambda each: hooks.bare(each[1].type) is not type(value)
+        )
+        for name, member in exact_first:
             try:
-                return name, cls.members[name].check(value)
+                return name, member.check(value)
             except Refused:
                 continue
         raise TypeError(f"Expected one of `{' | '.join(cls.members)}`, got `{type(value).__name__}`")
-
-    @classmethod
-    def _is_own(cls, name: str, value: Any) -> bool:
-        return hooks.bare(cls.members[name].type) is type(value)
 
 
 def parts(root: info.Type) -> Iterator[info.Type]:
@@ -113,8 +101,7 @@ def _children(node: info.Type) -> list[info.Type]:
 
 
 def is_open(node: info.Type) -> bool:
-    """Whether the codec writes this part: the declared type is `Any`, or a class that msgspec does not
-    know."""
+    """Whether the codec writes this part: its type is `Any`, or a class that msgspec does not know."""
     return isinstance(node, info.AnyType) or (
         isinstance(node, info.CustomType) and not hooks.is_known(node.cls)
     )
@@ -158,13 +145,15 @@ class _Lowering:
     def _make_open(self, node: info.Type) -> Lower:
         match node:
             case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
-                return self._series(node)
+                each = self.of(node.item_type)
+                return lambda value: [_lower_at(i, item, each) for i, item in enumerate(value)]
             case info.TupleType():
                 return self._tuple([self.of(item) for item in node.item_types])
             case info.NamedTupleType():
                 return self._tuple([self.of(field.type) for field in node.fields])
             case info.DictType():
-                return self._dict(self.of(node.key_type), self.of(node.value_type))
+                key, item = self.of(node.key_type), self.of(node.value_type)
+                return lambda value: {key(k): _lower_at(k, v, item) for k, v in value.items()}
             case info.UnionType():
                 return self._union(node)
             case info.StructType() | info.DataclassType() | info.TypedDictType():
@@ -174,15 +163,8 @@ class _Lowering:
             case _:
                 return _as_is
 
-    def _series(self, node: _Series) -> Lower:
-        each = self.of(node.item_type)
-        return lambda value: _lower_each(value, each)
-
     def _tuple(self, each: list[Lower]) -> Lower:
         return lambda value: [_lower_at(i, item, each[i]) for i, item in enumerate(value)]
-
-    def _dict(self, of_key: Lower, of_value: Lower) -> Lower:
-        return lambda value: {of_key(key): _lower_at(key, item, of_value) for key, item in value.items()}
 
     def _union(self, node: info.UnionType) -> Lower:
         members = [(_classes_of(member), self.of(member)) for member in node.types]
@@ -198,11 +180,13 @@ class _Lowering:
 
     def _fields(self, node: _Fields) -> Lower:
         fields = [(field.name, field.encode_name, self.of(field.type)) for field in node.fields]
-        label = _label(node)
-        as_array = isinstance(node, info.StructType) and node.array_like
+        struct = node if isinstance(node, info.StructType) else None
+        # The tag field of a tagged Struct tells it from its siblings.
+        label = {struct.tag_field: struct.tag} if struct and struct.tag_field is not None else {}
+        as_array = struct is not None and struct.array_like
 
         def lower(value: Any) -> Any:
-            lowered = dict(label)
+            lowered: dict[str, Any] = dict(label)
             for name, encode_name, lower_field in fields:
                 item = _field(value, name)
                 if item is not msgspec.UNSET:
@@ -210,10 +194,6 @@ class _Lowering:
             return list(lowered.values()) if as_array else lowered
 
         return lower
-
-
-def _lower_each(values: Any, each: Lower) -> list[Any]:
-    return [_lower_at(index, value, each) for index, value in enumerate(values)]
 
 
 def _lower_at(step: object, value: Any, lower: Lower) -> Any:
@@ -227,13 +207,6 @@ def _field(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name, msgspec.UNSET)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return getattr(value, name, msgspec.UNSET)
-
-
-def _label(node: _Fields) -> dict[str, Any]:
-    """Return the tag field of a tagged Struct, which tells it from its siblings."""
-    if isinstance(node, info.StructType) and node.tag_field is not None:
-        return {node.tag_field: node.tag}
-    return {}
 
 
 def _choice(node: info.Type) -> type[Choice] | None:

@@ -14,8 +14,7 @@ _PATH: Final = re.compile(r" - at `(?:key[^`]*` in `)?(\$[^`]*)`\Z")
 class Refused(Exception):
     """What is wrong with a value, and the path of the part at fault.
 
-    Each container adds its step to the path. Public methods turn it into InputError, EncodeError or
-    DecodeError.
+    Each container adds its step to the path. Public methods turn it into a public error.
     """
 
     def __init__(self, problem: str, path: str = "$") -> None:

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as info
 
-from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError, shown
+from treadle.errors import DecodeError, DefinitionError, EncodeError, shown
 
 from . import hooks
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
@@ -74,16 +74,6 @@ class Shape:
         except TypeError:  # not hashable: an Annotated with a list inside, for instance
             return cls(tp)
 
-    def validate(self, value: Any) -> Any:
-        """Return `value` as this type, or raise InputError with the path. `"1"` is not an int, 1 is a float.
-
-        The fields of dataclass instances and the like are validated too: they may hold any value at runtime.
-        """
-        try:
-            return self.check(value)
-        except Refused as refused:
-            raise InputError(f"{refused.path}: {refused.problem}") from refused
-
     def encode(self, value: Any, codec: Codec = default_codec) -> bytes:
         """Validate and write. EncodeError, with the path, if it is not of this type or cannot be written."""
         if self.is_plain and type(codec) is JsonCodec:
@@ -111,7 +101,10 @@ class Shape:
             raise DecodeError(refused.problem, path=refused.path) from error
 
     def check(self, value: Any) -> Any:
-        """As `validate`, but raises Refused."""
+        """Return `value` as this type, or raise Refused. `"1"` is not an int, 1 is a float.
+
+        The fields of dataclass instances and the like are validated too: they may hold any value at runtime.
+        """
         try:
             checked = self._convert(value)
             if self._has_classes:
@@ -140,8 +133,7 @@ class Shape:
             raise Refused.because(error) from error
 
     def lift(self, tree: Any) -> Any:
-        """Return the value that was lowered to `tree`. Raises any exception that a constructor of the type
-        raises."""
+        """Return the value that was lowered to `tree`. Raises what a constructor of the type raises."""
         return msgspec.convert(tree, self._wire, dec_hook=_lift_hook)
 
     def _convert(self, value: Any) -> Any:
@@ -157,13 +149,11 @@ class Shape:
             return value
 
     def _keeps_times(self, tree: Any, checked: Any) -> bool:
-        """Whether no datetime lost the seconds of its UTC offset. If one did, the codec receives it as it
-        is."""
+        """Whether no datetime lost the seconds of its UTC offset. If one did, the codec receives it as is."""
         return not self._has_times or self.lift(tree) == checked
 
     def _is_exact(self, data: bytes, value: Any) -> bool:
-        """Whether msgspec wrote the value exactly: it writes NaN as null, and rounds UTC offsets to
-        minutes."""
+        """Whether msgspec wrote the value exactly: it writes NaN as null, and rounds UTC offsets."""
         if data.find(MARK_BYTES) >= 0 or (self._has_numbers and data.find(b"null") >= 0):
             return False
         return not self._has_times or self._read(data) == value
