@@ -1,11 +1,4 @@
-"""Runtime: the parts of one running worker, put together.
-
-claim       asks for work                  heartbeat  keeps the worker's lease
-dispatch    hands it to doers              loops      the background loops, started and ended
-attempt     calls handlers                 shutdown   drains, and gives back
-settle      writes decisions to the store  held       the leases that the worker holds
-after_commit  events, waiters, wake-ups
-"""
+"""Runtime: the parts of one running worker, put together."""
 
 from __future__ import annotations
 
@@ -38,7 +31,7 @@ class Runtime:
         self._core = core
         self._worker = worker
         self._lifespan = AsyncExitStack()
-        failures = FailureDecider(core.settings.clock, core.settings.random.random, core.hooks)
+        failures = FailureDecider(core)
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
@@ -46,16 +39,12 @@ class Runtime:
         self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
         self._types = BoundTypes(core, worker, self._wake_claimer)
         self._dispatcher = Dispatcher(core, worker, self._types, held, self.settler, self.runner)
-        heartbeat = HeartbeatLoop(
-            core, worker.worker, held, types=self._types.names, interrupt=self.runner.interrupt
-        )
+        heartbeat = HeartbeatLoop(core, worker.worker, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(
-            core, worker, held, self._types, self.runner.timers, heartbeat, self.claimer, self.is_quiet
+            core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
-        self._shutdown = Shutdown(
-            worker.worker, core.scheduler, self.loops, held, self._dispatcher, self.runner, self.settler
-        )
+        self._shutdown = Shutdown(self.loops, held, self._dispatcher, self.runner)
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()
