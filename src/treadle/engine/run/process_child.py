@@ -82,7 +82,7 @@ def _die_with_the_parent() -> None:
     if parent is None:
         return
     threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True, name="treadle-parent").start()
-    # Only for a direct child: the parent of a fork server's child is that server.
+    # If the parent is gone already, this process has another one, and the thread ends it.
     if sys.platform == "linux" and os.getppid() == parent.pid:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -199,8 +199,7 @@ class ItemBuilder:
 
     def _encode_failure(self, lease: Lease, parameter: str, reason: Reason, error: str) -> bytes:
         failure = Failure(lease.id, lease.type, _input_of(lease), error, reason)
-        plain = {name: getattr(failure, name) for name in ("id", "type", "input", "error", "reason")}
-        return self._settings.codec.encode({parameter: plain})
+        return self._settings.codec.encode({parameter: msgspec.structs.asdict(failure)})
 
     def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
         type = self._registry.get(name)
@@ -248,6 +247,3 @@ def _stored_retry(retry: Retry) -> StoredRetry:
 
 def _starts_now(resolved: Resolved) -> bool:
     return not (resolved.delay or resolved.run_at or resolved.after)
-
-
-__all__ = ["ItemBuilder", "ItemOptions", "read_stored", "retry_of", "timeout_of"]
