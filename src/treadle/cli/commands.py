@@ -51,7 +51,6 @@ def worker(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
     )
     opened = _load(app)
-    settings = core_of(opened).settings
     options = ChildOptions(
         app=app,
         worker="",
@@ -61,15 +60,8 @@ def worker(
         concurrency=concurrency or None,
         burst=burst,
     )
-    supervisor = Supervisor(
-        opened.backend,
-        options,
-        processes=processes,
-        lease=settings.lease,
-        heartbeat=settings.heartbeat,
-        drain=settings.drain,
-        max_block=max_block,
-    )
+    settings = core_of(opened).settings
+    supervisor = Supervisor(opened.backend, settings, options, processes=processes, max_block=max_block)
     sys.exit(asyncio.run(_supervise(supervisor, reload)))
 
 

@@ -31,6 +31,7 @@ from treadle.backend import Backend
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
 from treadle.engine.hooks import LOGGER
+from treadle.engine.settings import Settings
 from treadle.errors import BackendError
 from treadle.ids import generate_id
 from treadle.item import Heartbeat
@@ -96,22 +97,12 @@ class ChildProcess:
 
 class Supervisor:
     def __init__(
-        self,
-        backend: Backend,
-        options: ChildOptions,
-        *,
-        processes: int,
-        lease: float,
-        heartbeat: float,
-        drain: float,
-        max_block: float,
+        self, backend: Backend, settings: Settings, options: ChildOptions, *, processes: int, max_block: float
     ) -> None:
         self._backend = backend
+        self._settings = settings
         self._options = options
         self._processes = processes
-        self._lease = lease
-        self._heartbeat = heartbeat
-        self._drain = drain
         self._max_block = max_block
         self._children: list[ChildProcess] = []
         self._stop_requests = 0
@@ -175,7 +166,7 @@ class Supervisor:
             self._children.append(ChildProcess(self._options, directory))
 
     def _report_blocked(self, child: ChildProcess) -> None:
-        if child.reported or not child.is_blocked(self._heartbeat):
+        if child.reported or not child.is_blocked(self._settings.heartbeat):
             return
         child.reported = True
         LOGGER.warning(
@@ -188,11 +179,11 @@ class Supervisor:
         child.dump_stacks()
 
     async def _send_heartbeat(self, child: ChildProcess) -> None:
-        due = time.monotonic() - child.last_heartbeat >= self._heartbeat
+        due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
         if not due or child.liveness.blocked_for() is None:
             return
         try:
-            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._lease))
+            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
             child.last_heartbeat = time.monotonic()
         except BackendError as error:
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
@@ -229,7 +220,7 @@ class Supervisor:
             self._next_start = time.monotonic() + RESPAWN.delay(self._failed_starts)
 
     async def _end_all(self) -> None:
-        deadline = time.monotonic() + self._drain + 5.0
+        deadline = time.monotonic() + self._settings.drain + 5.0
         for child in self._children:
             child.terminate()
         for child in self._children:
