@@ -157,7 +157,7 @@ class AfterCommit:
     async def _conclude_unsure(self, batch: Sequence[PendingSettlement]) -> None:
         """Conclude settlements that a call whose answer was lost has applied. Meanwhile waiters here poll.
 
-        Repeated, such a settlement is answered `applied` with `again`. That does not say which group it ended,
+        Repeated, such a settlement is answered `applied` with `again`. It does not say which group it ended,
         so the store is asked for the group. If it ended at the same instant as the item, the settlement ended
         it: a settlement writes one instant for everything that it ends.
         """
