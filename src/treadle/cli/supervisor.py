@@ -72,17 +72,9 @@ class ChildProcess:
         blocked_for = self.liveness.blocked_for()
         return blocked_for is not None and blocked_for > seconds
 
-    def dump_stacks(self) -> None:
-        """Make it write the stacks of its threads to standard error."""
-        self.process.send_signal(signal.SIGUSR1)
-
     def terminate(self) -> None:
         if self.alive:
             self.process.terminate()
-
-    def wait(self, seconds: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
 
     def kill(self) -> None:
         if self.alive:
@@ -147,7 +139,12 @@ class Supervisor:
             if not child.alive:
                 await self._remove(child)
             elif child.is_blocked(self._max_block):
-                await self._kill_blocked(child)
+                # Kill it, wait for its end, and only then free its items.
+                LOGGER.error(
+                    "killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block
+                )
+                child.kill()
+                await self._remove(child)
             else:
                 self._report_blocked(child)
                 await self._send_heartbeat(child)
@@ -176,7 +173,7 @@ class Supervisor:
             child.liveness.blocked_for(),
             self._max_block,
         )
-        child.dump_stacks()
+        child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
 
     async def _send_heartbeat(self, child: ChildProcess) -> None:
         due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
@@ -187,12 +184,6 @@ class Supervisor:
             child.last_heartbeat = time.monotonic()
         except BackendError as error:
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
-
-    async def _kill_blocked(self, child: ChildProcess) -> None:
-        """Kill it, wait for its end, and only then free its items."""
-        LOGGER.error("killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block)
-        child.kill()
-        await self._remove(child)
 
     async def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""
@@ -225,7 +216,8 @@ class Supervisor:
             child.terminate()
         for child in self._children:
             left = max(0.0, deadline - time.monotonic())
-            await asyncio.to_thread(child.wait, left)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(child.process.wait, left)
         for child in list(self._children):
             child.kill()
             await self._remove(child)
