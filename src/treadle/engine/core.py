@@ -33,9 +33,11 @@ class LocalRuntime(Protocol):
 
     def offers(self, type: str) -> str | None: ...
 
-    def take(self, leases: tuple[Lease, ...], sent: float) -> None: ...
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
 
-    def recover_leases(self) -> None: ...
+    def recover_leases(self) -> None:
+        """Ask the store for leases that this worker does not know of: an answer was lost."""
 
 
 class Core:
@@ -53,7 +55,7 @@ class Core:
         self.waiters = Waiters(backend, settings, hooks, self.tasks)
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
-        self._runtimes: list[LocalRuntime] = []
+        self.runtimes: list[LocalRuntime] = []
         self._opening: asyncio.Lock | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop that it is connected on; None before."""
@@ -65,7 +67,7 @@ class Core:
 
     def _warn_unregistered(self, type: AnyType) -> None:
         """Warn if a worker runs here and the code of the type is here, but the type is not registered."""
-        if type.has_handler and self._runtimes:
+        if type.has_handler and self.runtimes:
             LOGGER.warning(
                 "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
                 "app.register. Until a worker has it, its items wait",
@@ -141,22 +143,16 @@ class Core:
 
     # -- workers of this process -----------------------------------------------------------------------
 
-    def add_runtime(self, runtime: LocalRuntime) -> None:
-        self._runtimes.append(runtime)
-
-    def remove_runtime(self, runtime: LocalRuntime) -> None:
-        self._runtimes.remove(runtime)
-
     def local(self) -> LocalRuntime | None:
         """A running worker of this process, if there is one: for `skip_queue`."""
-        return self._runtimes[0] if self._runtimes else None
+        return self.runtimes[0] if self.runtimes else None
 
     def learn(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types. Workers that are running run them from now on."""
         self.registry.add(*given)
         for type in self.registry.types.values():
             self.hooks.listen(type.name, type.options.get("on_event"))
-            for runtime in self._runtimes:
+            for runtime in self.runtimes:
                 runtime.add(type)
 
     def recover_leases(self) -> None:

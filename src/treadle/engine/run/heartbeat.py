@@ -139,7 +139,14 @@ class Watchdog:
         """Log, once per blockage, what blocks the event loop."""
         if not self._blocked and not self._loop_answers():
             self._blocked = True
-            self._log_stack()
+            frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+            LOGGER.warning(
+                "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
+                "thread), or run_in='process'. It is here:\n%s",
+                self._heartbeat * 1.5,
+                stack,
+            )
 
     def _loop_answers(self) -> bool:
         """Whether the loop runs: then it is the store that is slow."""
@@ -166,13 +173,3 @@ class Watchdog:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
-
-    def _log_stack(self) -> None:
-        frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        LOGGER.warning(
-            "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
-            "thread), or run_in='process'. It is here:\n%s",
-            self._heartbeat * 1.5,
-            stack,
-        )

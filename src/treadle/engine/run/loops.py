@@ -53,7 +53,7 @@ class WorkerLoops:
         self._heartbeat = heartbeat
         self._claimer = claimer
         self._is_quiet = is_quiet
-        self.pruner = Pruner(core.backend, core.settings.clock, core.hooks)
+        self.pruner = Pruner(core)
         self._tasks = Tasks(self._died)
         self._watchdog: Watchdog | None = None
         self._unlisten: Callable[[], None] | None = None
@@ -121,8 +121,8 @@ class WorkerLoops:
     async def end_schedules(self) -> None:
         await self._core.scheduler.stop(self._worker.worker)
 
-    async def end_new_work(self) -> None:
-        await self._tasks.cancel(NEW_WORK)
+    async def end(self, *names: str) -> None:
+        await self._tasks.cancel(names)
 
     async def close(self) -> None:
         """End all loops, whether or not all were started. Public: a mutant replaces it."""

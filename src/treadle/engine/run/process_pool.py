@@ -72,7 +72,7 @@ class ProcessPool:
             answer = await child.call(request, what)
         except BaseException:
             # Cancelled, or the child died. A child that was still starting has not seen the call.
-            if child.is_idle():
+            if child.calling is None:
                 self._return(child)
             else:
                 await self._discard(child)
@@ -207,7 +207,8 @@ class _PoolChild:
         self._calls: SimpleQueue[_ChildCall | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._process: BaseProcess | None = None
-        self._call: _ChildCall | None = None
+        self.calling: _ChildCall | None = None
+        """The call that was handed to it."""
         self._killed = False
         self.started: Future[None] = loop.create_future()
         """Done when the process takes calls, or never will."""
@@ -218,21 +219,17 @@ class _PoolChild:
     # -- from the event loop ---------------------------------------------------------------------------
 
     async def call(self, request: bytes, name: str) -> ChildAnswer:
-        call = self._call = _ChildCall(request, name, self._loop.create_future())
+        call = self.calling = _ChildCall(request, name, self._loop.create_future())
         self._calls.put(call)
         try:
             answer = await call.answer
         except asyncio.CancelledError:
             with self._lock:
                 if not call.sent:
-                    call.withdrawn, self._call = True, None
+                    call.withdrawn, self.calling = True, None
             raise
-        self._call = None
+        self.calling = None
         return answer
-
-    def is_idle(self) -> bool:
-        """Whether no call was handed to it."""
-        return self._call is None
 
     def is_alive(self) -> bool:
         with self._lock:
@@ -240,7 +237,7 @@ class _PoolChild:
 
     def stop(self) -> None:
         """End it. If it waits for calls it ends by itself, else it is killed."""
-        if self._call is not None or not self.started.done():
+        if self.calling is not None or not self.started.done():
             self.kill()
         self._calls.put(None)
 
@@ -257,7 +254,8 @@ class _PoolChild:
             with self._start() as connection:
                 self._serve(connection)
         except Exception as error:  # noqa: BLE001  there is no process: every call fails
-            self._refuse_calls(error)
+            while (call := self._calls.get()) is not None:
+                self._post(call.answer, error)
         self._reap()
         self._post(self.started, None)
         self._post(self.ended, None)
@@ -298,10 +296,6 @@ class _PoolChild:
         # The pipe closes a moment before the process ends.
         self._process.join(_KILL_WAIT)
         return ProcessDied(name, self._process.exitcode)
-
-    def _refuse_calls(self, error: Exception) -> None:
-        while (call := self._calls.get()) is not None:
-            self._post(call.answer, error)
 
     def _reap(self) -> None:
         """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""

@@ -7,11 +7,9 @@ from contextlib import AsyncExitStack
 
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
-from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import wait_briefly
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.item import Lease
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
@@ -44,6 +42,9 @@ class Runtime:
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
+        # For the core, as a `LocalRuntime`:
+        self.add, self.take = self._types.add, self._dispatcher.take
+        self.recover_leases = self.claimer.recover_leases
         self._shutdown = Shutdown(self.loops, held, self._dispatcher, self.runner)
 
     def _wake_claimer(self) -> None:
@@ -116,21 +117,7 @@ class Runtime:
                     return
             await asyncio.sleep(0)
 
-    # -- for the core (`LocalRuntime`) -----------------------------------------------------------------
-
-    def add(self, type: AnyType) -> None:
-        """Run this type too, if it is among the worker's types and has a handler."""
-        self._types.add(type)
-
     def offers(self, type: str) -> str | None:
         """The worker's id if it could start an item of this type right now: for `skip_queue`."""
         can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
         return self._worker.worker if can_start else None
-
-    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
-        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
-        self._dispatcher.take(leases, sent)
-
-    def recover_leases(self) -> None:
-        """Ask the store for leases that this worker does not know of: an answer was lost."""
-        self.claimer.recover_leases()

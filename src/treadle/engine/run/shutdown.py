@@ -9,7 +9,7 @@ from treadle.engine.store_retry import wait_briefly
 from .attempt import CANCEL_GRACE, AttemptRunner
 from .dispatch import Dispatcher
 from .held import HeldLeases
-from .loops import WorkerLoops
+from .loops import NEW_WORK, WorkerLoops
 
 
 class Shutdown:
@@ -32,7 +32,7 @@ class Shutdown:
 
     async def _wind_down(self, drain: float) -> None:
         await self._loops.end_schedules()
-        await self._loops.end_new_work()
+        await self._loops.end(*NEW_WORK)
         self._dispatcher.flush()
         for held in self._held.all():
             self._runner.interrupt(held, "stopping")
@@ -45,7 +45,7 @@ class Shutdown:
 
     async def give_back(self) -> None:
         """Give back what did not start, and what did not end in time. Public: a mutant replaces it."""
-        await self._loops.end_new_work()  # they would claim what is given back
+        await self._loops.end(*NEW_WORK)  # they would claim what is given back
         self._dispatcher.give_back()
         unfinished = self._held.unfinished()
         for held in unfinished:
