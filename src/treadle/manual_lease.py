@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from treadle.dependency import DEPENDENCY
 from treadle.engine.core import Core
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.decide import FailureDecider, GiveBack, Succeed, judged, raised, undecodable
-from treadle.engine.run.dispatch import is_dependency, met_dependency
+from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.settle import PendingSettlement, SettlementBuilder, Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
@@ -69,16 +70,9 @@ class ClaimedLease:
         """The attempt failed. The retry policy decides whether the item is tried again or dead. `Abort` and
         `Defer` work as in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
-        settings = self._core.settings
+        now, draw = await self._core.backend.now(), self._core.settings.random.random
         policy = merge_retry(retry_of(read_stored(self._lease.options), self._policy()), retry)
-        decision = raised(
-            self._lease,
-            failure,
-            lambda _: None,
-            policy,
-            await self._core.backend.now(),
-            settings.random.random,
-        )
+        decision = raised(self._lease, failure, lambda _: None, policy, now, draw)
         await self._settle(PendingSettlement(self._lease, decision))
 
     def _policy(self) -> Retry:
@@ -149,21 +143,17 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if lease.verdict is not None:
         await _settle(core, PendingSettlement(lease, judged(lease, lease.verdict)))
         return None
-    if is_dependency(lease.type):
+    if lease.type == DEPENDENCY.name:
         await _settle(core, met_dependency(lease))
         return None
     return ClaimedLease(core, lease, worker, duration)
 
 
 async def _settle(core: Core, pending: PendingSettlement) -> Outcome:
-    settings, held = core.settings, HeldLeases()
-    failures = FailureDecider(settings.clock, settings.random.random, core.hooks)
-    builder = SettlementBuilder(core, held, failures)
-    return await Settler(core, held, builder, AfterCommit(core, held, _no_lease_freed)).at_once(pending)
-
-
-def _no_lease_freed() -> None:
-    """A manual lease takes no worker's room."""
+    held = HeldLeases()
+    builder = SettlementBuilder(core, held, FailureDecider(core))
+    after_commit = AfterCommit(core, held, lambda: None)  # a manual lease takes no worker's room
+    return await Settler(core, held, builder, after_commit).at_once(pending)
 
 
 def _decode_input(core: Core, lease: Lease) -> dict[str, Any]:

@@ -99,11 +99,11 @@ class Worker:
             if self._runtime is None:
                 await self._core.connect()
                 self._runtime = Runtime(self._core, self._settings)
-                self._core.add_runtime(self._runtime)
+                self._core.runtimes.append(self._runtime)
                 try:
                     await self._runtime.start()
                 except BaseException:
-                    self._core.remove_runtime(self._runtime)
+                    self._core.runtimes.remove(self._runtime)
                     self._runtime = None
                     raise
 
@@ -113,7 +113,7 @@ class Worker:
         async with self._changing:
             runtime, self._runtime = self._runtime, None
             if runtime is not None:
-                self._core.remove_runtime(runtime)
+                self._core.runtimes.remove(runtime)
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)
 

@@ -200,7 +200,7 @@ def no_compensation_lost(patch: Patch) -> None:
 
 @mutant("a submit is repeated under another id")
 def submitted_twice(patch: Patch) -> None:
-    real = Submitter._submit_with_retries
+    real = Submitter.submit_repeatedly
 
     async def patiently(self: Any, submissions: Any) -> Any:
         try:
@@ -212,7 +212,7 @@ def submitted_twice(patch: Patch) -> None:
             ]
             return await real(self, renamed)
 
-    patch(Submitter, "_submit_with_retries", patiently)
+    patch(Submitter, "submit_repeatedly", patiently)
 
 
 @mutant("an item stored by a lost submit is reported as a duplicate")
@@ -220,7 +220,7 @@ def own_duplicate(patch: Patch) -> None:
     async def own(self: Any, items: Any, answer: Any) -> Any:
         return answer
 
-    patch(Submitter, "_own_answer", own)
+    patch(Submitter, "recognize_own", own)
 
 
 @mutant("an item leased by a lost submit is not asked for")

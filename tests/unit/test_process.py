@@ -128,17 +128,7 @@ async def test_a_handler_may_start_processes(pool: ProcessPool) -> None:
     assert await pool.run(handlers.in_a_process_of_its_own, (4,)) == 5
 
 
-async def test_forkserver_works() -> None:
-    pool = ProcessPool(1, context="forkserver")
-    try:
-        assert await pool.run(handlers.add, (1, 2)) == 3
-    finally:
-        await pool.close()
-
-
-def test_fork_is_refused() -> None:
-    with pytest.raises(InputError, match="not safe"):
-        ProcessPool(1, context="fork")  # type: ignore[arg-type]
+def test_a_pool_has_at_least_one_process() -> None:
     with pytest.raises(InputError, match="processes"):
         ProcessPool(0)
 

@@ -82,7 +82,7 @@ async def test_context_variables_do_not_leak_between_handlers() -> None:
 
 async def test_a_cancellation_does_not_reach_the_next_handler() -> None:
     doer, recorder = unlimited(), Recorder()
-    recorder.gate.set()
+    recorder.go.set()
     doer.submit(recorder.cancelling)
     doer.submit(recorder.waiting)
     doer.submit(recorder.waiting)

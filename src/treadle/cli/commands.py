@@ -10,7 +10,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.app import Treadle
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load
 from treadle.cli.reload import FileWatcher
@@ -50,8 +49,10 @@ def worker(
     logging.basicConfig(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
     )
-    opened = _load(app)
-    settings = core_of(opened).settings
+    try:
+        opened = load(app)
+    except CannotLoad as error:
+        _fail(str(error))
     options = ChildOptions(
         app=app,
         worker="",
@@ -61,15 +62,8 @@ def worker(
         concurrency=concurrency or None,
         burst=burst,
     )
-    supervisor = Supervisor(
-        opened.backend,
-        options,
-        processes=processes,
-        lease=settings.lease,
-        heartbeat=settings.heartbeat,
-        drain=settings.drain,
-        max_block=max_block,
-    )
+    settings = core_of(opened).settings
+    supervisor = Supervisor(opened.backend, settings, options, processes=processes, max_block=max_block)
     sys.exit(asyncio.run(_supervise(supervisor, reload)))
 
 
@@ -109,13 +103,6 @@ def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> N
     else:
         _fail(f"{kind!r} has no schema: sqlite or postgres")
     typer.echo(schema_sql())
-
-
-def _load(app: str) -> Treadle:
-    try:
-        return load(app)
-    except CannotLoad as error:
-        _fail(str(error))
 
 
 def _names(given: str) -> tuple[str, ...] | None:

@@ -31,6 +31,7 @@ from treadle.backend import Backend
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
 from treadle.engine.hooks import LOGGER
+from treadle.engine.settings import Settings
 from treadle.errors import BackendError
 from treadle.ids import generate_id
 from treadle.item import Heartbeat
@@ -71,17 +72,9 @@ class ChildProcess:
         blocked_for = self.liveness.blocked_for()
         return blocked_for is not None and blocked_for > seconds
 
-    def dump_stacks(self) -> None:
-        """Make it write the stacks of its threads to standard error."""
-        self.process.send_signal(signal.SIGUSR1)
-
     def terminate(self) -> None:
         if self.alive:
             self.process.terminate()
-
-    def wait(self, seconds: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
 
     def kill(self) -> None:
         if self.alive:
@@ -96,22 +89,12 @@ class ChildProcess:
 
 class Supervisor:
     def __init__(
-        self,
-        backend: Backend,
-        options: ChildOptions,
-        *,
-        processes: int,
-        lease: float,
-        heartbeat: float,
-        drain: float,
-        max_block: float,
+        self, backend: Backend, settings: Settings, options: ChildOptions, *, processes: int, max_block: float
     ) -> None:
         self._backend = backend
+        self._settings = settings
         self._options = options
         self._processes = processes
-        self._lease = lease
-        self._heartbeat = heartbeat
-        self._drain = drain
         self._max_block = max_block
         self._children: list[ChildProcess] = []
         self._stop_requests = 0
@@ -156,7 +139,12 @@ class Supervisor:
             if not child.alive:
                 await self._remove(child)
             elif child.is_blocked(self._max_block):
-                await self._kill_blocked(child)
+                # Kill it, wait for its end, and only then free its items.
+                LOGGER.error(
+                    "killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block
+                )
+                child.kill()
+                await self._remove(child)
             else:
                 self._report_blocked(child)
                 await self._send_heartbeat(child)
@@ -175,7 +163,7 @@ class Supervisor:
             self._children.append(ChildProcess(self._options, directory))
 
     def _report_blocked(self, child: ChildProcess) -> None:
-        if child.reported or not child.is_blocked(self._heartbeat):
+        if child.reported or not child.is_blocked(self._settings.heartbeat):
             return
         child.reported = True
         LOGGER.warning(
@@ -185,23 +173,17 @@ class Supervisor:
             child.liveness.blocked_for(),
             self._max_block,
         )
-        child.dump_stacks()
+        child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
 
     async def _send_heartbeat(self, child: ChildProcess) -> None:
-        due = time.monotonic() - child.last_heartbeat >= self._heartbeat
+        due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
         if not due or child.liveness.blocked_for() is None:
             return
         try:
-            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._lease))
+            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
             child.last_heartbeat = time.monotonic()
         except BackendError as error:
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
-
-    async def _kill_blocked(self, child: ChildProcess) -> None:
-        """Kill it, wait for its end, and only then free its items."""
-        LOGGER.error("killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block)
-        child.kill()
-        await self._remove(child)
 
     async def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""
@@ -229,12 +211,13 @@ class Supervisor:
             self._next_start = time.monotonic() + RESPAWN.delay(self._failed_starts)
 
     async def _end_all(self) -> None:
-        deadline = time.monotonic() + self._drain + 5.0
+        deadline = time.monotonic() + self._settings.drain + 5.0
         for child in self._children:
             child.terminate()
         for child in self._children:
             left = max(0.0, deadline - time.monotonic())
-            await asyncio.to_thread(child.wait, left)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(child.process.wait, left)
         for child in list(self._children):
             child.kill()
             await self._remove(child)

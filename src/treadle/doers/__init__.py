@@ -27,13 +27,4 @@ from .priority import priority
 from .rate_limited import rate_limited
 from .unlimited import unlimited
 
-__all__ = [
-    "Doer",
-    "Task",
-    "balanced",
-    "concurrency",
-    "oldest",
-    "priority",
-    "rate_limited",
-    "unlimited",
-]
+__all__ = ["Doer", "Task", "balanced", "concurrency", "oldest", "priority", "rate_limited", "unlimited"]

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from asyncio import current_task, get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
+from functools import partial
+from itertools import count
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from treadle.clock import Clock
@@ -157,7 +159,8 @@ class AdaptedDoer(BaseDoer):
             if not callable(getattr(doer, method, None)):
                 raise InputError.of("doer", doer, f"has no method {method}: see treadle.doers.Doer")
         self.doer = doer
-        self._pending: dict[AdaptedTask, None] = {}
+        self._pending: dict[int, Task] = {}
+        self._numbers = count()
         self._wants_tenant = _accepts(doer.submit, "tenant")
         forward = getattr(doer, "on_free", None)
         if callable(forward):
@@ -176,49 +179,37 @@ class AdaptedDoer(BaseDoer):
         tenant: str = "",
         place: float | None = None,
     ) -> None:
-        adapted = AdaptedTask(self, task)
-        self._pending[adapted] = None
+        number = next(self._numbers)
+        self._pending[number] = task
+        adapted = partial(self._run_adapted, number)
         extra: dict[str, Any] = {"tenant": tenant} if self._wants_tenant else {}
         try:
             self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
         except BaseException:
-            self._pending.pop(adapted, None)
+            self._pending.pop(number, None)
             raise
 
     async def idle(self) -> None:
         await self.doer.idle()
 
     def cancel_pending(self) -> list[Task]:
-        # The doer may still call them later. Then `run` does nothing, since they are not pending.
-        tasks = [adapted.task for adapted in self._pending]
+        # The doer may still call them later. Then `_run_adapted` does nothing, since they are not pending.
+        tasks = list(self._pending.values())
         self._pending.clear()
         return tasks
 
-    async def run(self, adapted: AdaptedTask) -> None:
-        if adapted not in self._pending:
+    async def _run_adapted(self, number: int) -> None:
+        task = self._pending.pop(number, None)
+        if task is None:
             return
-        del self._pending[adapted]
         try:
-            await self._spawn(adapted.task())  # in our context: the doer's own task may have any
+            await self._spawn(task())  # in our context: the doer's own task may have any
         except Exception as error:  # noqa: BLE001  reported, never lost
             self._report(error)
         finally:
             # The doer's own task ends after this one, and its callbacks run one turn of the loop later.
             loop = get_running_loop()
             loop.call_soon(loop.call_soon, self._tell_free)
-
-
-class AdaptedTask:
-    """A task as a user's doer sees it."""
-
-    __slots__ = ("_owner", "task")
-
-    def __init__(self, owner: AdaptedDoer, task: Task) -> None:
-        self._owner = owner
-        self.task = task
-
-    def __call__(self) -> Coroutine[Any, Any, None]:
-        return self._owner.run(self)
 
 
 def _accepts(function: Callable[..., object], name: str) -> bool:

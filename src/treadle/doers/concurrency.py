@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.ids import check_name
-
-from .base import check_whole
 from .doer import Doer
-from .limit_rules import LimitRule, Per, check_per
+from .limit_rules import LimitRule, Per
 from .limited import LimitedDoer
 
 
@@ -20,7 +17,4 @@ def concurrency(
     inner: the doer that runs what may start (default: `unlimited()`); may be another limit.
     name: doers with the same name count together. Default: each work type for itself.
     """
-    check_per(per)
-    if name is not None:
-        check_name(name, field="name")
-    return LimitedDoer([LimitRule(check_whole(limit, "limit"), 1.0, "slots", per, name)], inner)
+    return LimitedDoer([LimitRule(limit, 1.0, "slots", per, name)], inner)

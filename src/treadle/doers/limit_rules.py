@@ -9,8 +9,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.errors import InputError
-from treadle.ids import MAX_NAME_BYTES
+from treadle.ids import MAX_NAME_BYTES, check_name
 from treadle.item import Algorithm, Limit
+
+from .base import check_whole
 
 Per: TypeAlias = Literal["lane", "tenant"] | None
 """What shares a limit: each lane of each tenant, each tenant, or (None) all items together."""
@@ -25,6 +27,13 @@ class LimitRule(Struct, frozen=True):
     per: Per
     name: str | None = None
     """Rules with the same name count together, also across doers."""
+
+    def __post_init__(self) -> None:
+        check_whole(self.limit, "limit")
+        if self.per not in (None, "lane", "tenant"):
+            raise InputError.of("per", self.per, "must be None, 'lane' or 'tenant'")
+        if self.name is not None:
+            check_name(self.name, field="name")
 
     @property
     def kind(self) -> str:
@@ -61,8 +70,3 @@ def check_rules(rules: Sequence[LimitRule]) -> tuple[LimitRule, ...]:
     if len(seen) < len(rules):
         raise InputError("two limits of the same kind around one another: keep the lower one")
     return tuple(rules)
-
-
-def check_per(per: object) -> None:
-    if per not in (None, "lane", "tenant"):
-        raise InputError.of("per", per, "must be None, 'lane' or 'tenant'")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from treadle.errors import InputError
-from treadle.ids import check_name
 from treadle.timing import Duration, seconds
 
-from .base import check_whole
 from .doer import Doer
-from .limit_rules import LimitRule, Per, check_per
+from .limit_rules import LimitRule, Per
 from .limited import LimitedDoer
 
 ALGORITHMS = ("token_bucket", "fixed_window", "sliding_window")
@@ -36,10 +34,7 @@ def rate_limited(
     """
     if algorithm not in ALGORITHMS:
         raise InputError.of("algorithm", algorithm, f"must be one of {', '.join(ALGORITHMS)}")
-    check_per(per)
     length = seconds(window, field="window")
     if length <= 0:
         raise InputError.of("window", window, "must be more than 0 seconds")
-    if name is not None:
-        check_name(name, field="name")
-    return LimitedDoer([LimitRule(check_whole(limit, "limit"), length, algorithm, per, name)], inner)
+    return LimitedDoer([LimitRule(limit, length, algorithm, per, name)], inner)

@@ -1,4 +1,4 @@
-"""Natural batching of writes: while one batch is being written, the next one collects."""
+"""Natural batching of writes."""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
 from treadle.backend import Backend
 from treadle.flow_control import OnUnhandledGroup
-from treadle.item import Lease, Wake
+from treadle.item import Item, Lease, Wake
 from treadle.metrics import Metrics
 
 from .hooks import LOGGER, Hooks, Phase
@@ -33,44 +33,32 @@ class LocalRuntime(Protocol):
 
     def offers(self, type: str) -> str | None: ...
 
-    def take(self, leases: tuple[Lease, ...], sent: float) -> None: ...
+    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
+        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
 
-    def recover_leases(self) -> None: ...
+    def recover_leases(self) -> None:
+        """Ask the store for leases that this worker does not know of: an answer was lost."""
 
 
 class Core:
     def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, metrics: Metrics) -> None:
-        clock, draw = settings.clock, settings.random.random
         self.backend = backend
         self.settings = settings
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings)
-        self.announcer = Announcer(hooks, metrics, self.registry, clock)
+        self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
         self.tasks = Tasks(self._task_died)
         self.wakeups = WakeUps(backend, hooks, self.tasks, settings.generate_id())
-        self.submitter = Submitter(
-            backend,
-            self.tasks,
-            sleep=clock.sleep,
-            draw=draw,
-            ready=self.wakeups.ready,
-            leases_unknown=self.recover_leases,
-        )
-        self.waiters = Waiters(backend, clock, hooks, self.tasks, settings.poll_interval)
-        self.scheduler = Scheduler(
-            backend,
-            settings,
-            hooks,
-            self.item_builder,
-            announce_queued=self.announcer.queued,
-            ready=self.wakeups.ready,
-        )
+        self.submitter = Submitter(backend, settings, self.tasks, self.wakeups, self.recover_leases)
+        self.waiters = Waiters(backend, settings, hooks, self.tasks)
+        self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
-        self._runtimes: list[LocalRuntime] = []
+        self.runtimes: list[LocalRuntime] = []
         self._opening: asyncio.Lock | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that it is connected on; None before."""
         self.wakeups.listen(self._receive)
 
     def _task_died(self, error: BaseException, name: str) -> None:
@@ -79,35 +67,35 @@ class Core:
 
     def _warn_unregistered(self, type: AnyType) -> None:
         """Warn if a worker runs here and the code of the type is here, but the type is not registered."""
-        if type.has_handler and self._runtimes:
+        if type.has_handler and self.runtimes:
             LOGGER.warning(
                 "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
                 "app.register. Until a worker has it, its items wait",
                 type.name,
             )
 
-    # -- connecting ------------------------------------------------------------------------------------
+    def _fired(self, items: Sequence[Item]) -> None:
+        """A schedule has stored these items."""
+        self.announcer.queued(items)
+        self.wakeups.ready()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that it is connected on; None before."""
-        return self._loop
+    # -- connecting ------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Open the backend and subscribe to wake-ups. Idempotent; concurrent callers share one attempt."""
         loop = asyncio.get_running_loop()
-        if self._loop is loop:
+        if self.loop is loop:
             return
-        if self._loop is not None and not self._loop.is_closed():
+        if self.loop is not None and not self.loop.is_closed():
             raise RuntimeError(
                 "this app is in use on another event loop: make one per loop, or use app.sync from threads"
             )
-        if self._opening is None or self._loop is not None:
+        if self._opening is None or self.loop is not None:
             self._opening = asyncio.Lock()
         async with self._opening:
-            if self._loop is not loop:
+            if self.loop is not loop:
                 await retry_unavailable(self._open, self.settings)
-                self._loop = loop
+                self.loop = loop
 
     async def _open(self) -> None:
         await self.backend.open()
@@ -119,14 +107,14 @@ class Core:
 
     async def close(self) -> None:
         """Finish what is being written, then close the backend."""
-        if self._loop is None:
+        if self.loop is None:
             return
         await wait_briefly(self.submitter.flush())
         await wait_briefly(self.wakeups.flush())
         self.wakeups.close()
         self.waiters.close()
         await self.tasks.cancel()
-        self._loop = None
+        self.loop = None
         self._opening = None
         await self.backend.close()
 
@@ -148,29 +136,23 @@ class Core:
             self.settings,
             self.hooks,
             self.tasks,
-            waited=self.waiters.waited,
-            ask=self.wakeups.ask,
-            hook=hook,
+            self.waiters,
+            self.wakeups,
+            hook,
         )
 
     # -- workers of this process -----------------------------------------------------------------------
 
-    def add_runtime(self, runtime: LocalRuntime) -> None:
-        self._runtimes.append(runtime)
-
-    def remove_runtime(self, runtime: LocalRuntime) -> None:
-        self._runtimes.remove(runtime)
-
     def local(self) -> LocalRuntime | None:
         """A running worker of this process, if there is one: for `skip_queue`."""
-        return self._runtimes[0] if self._runtimes else None
+        return self.runtimes[0] if self.runtimes else None
 
     def learn(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types. Workers that are running run them from now on."""
         self.registry.add(*given)
         for type in self.registry.types.values():
             self.hooks.listen(type.name, type.options.get("on_event"))
-            for runtime in self._runtimes:
+            for runtime in self.runtimes:
                 runtime.add(type)
 
     def recover_leases(self) -> None:

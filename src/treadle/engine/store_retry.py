@@ -22,12 +22,12 @@ STOP_TIMEOUT = 2.0
 async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings) -> T:
     """The answer of `call`, repeated while the store is unavailable."""
     return await retry_call(
-        call, CALLER_RETRY, on=_is_unavailable, clock=settings.clock, random=settings.random.random
+        call,
+        CALLER_RETRY,
+        on=lambda error: isinstance(error, StoreUnavailable),
+        clock=settings.clock,
+        random=settings.random.random,
     )
-
-
-def _is_unavailable(error: Exception) -> bool:
-    return isinstance(error, StoreUnavailable)
 
 
 async def wait_briefly(coroutine: Coroutine[Any, Any, object]) -> bool:

@@ -69,7 +69,10 @@ class Timers:
         while True:
             self._changed.clear()
             self._call_due()
-            await self._wait_for_next()
+            if self._heap:
+                await first_of(self._changed, self._clock, self._heap[0][0] - self._clock.monotonic())
+            else:
+                await self._changed.wait()
 
     def _call_due(self) -> None:
         now = self._clock.monotonic()
@@ -83,13 +86,6 @@ class Timers:
                 call()
             except Exception as error:  # noqa: BLE001  the other timers must still be called
                 LOGGER.warning("a timer's call failed: %s", error, exc_info=error)
-
-    async def _wait_for_next(self) -> None:
-        if not self._heap:
-            await self._changed.wait()
-            return
-        wait = self._heap[0][0] - self._clock.monotonic()
-        await first_of(self._changed, self._clock, wait)
 
 
 async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:

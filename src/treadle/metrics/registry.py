@@ -48,8 +48,7 @@ class Metrics:
         if registry is not None:
             from .prometheus import Collector
 
-            collector = Collector(self.series)
-            registry.register(collector)
+            registry.register(Collector(self.series))
 
     def of(self, type: str) -> TypeMetrics:
         """The metrics of this type, made if needed. Beyond `MAX_TYPES` types: those of `OTHER`."""
@@ -93,10 +92,7 @@ class Metrics:
             value = _merged(metric, self.series(type))
             if isinstance(value, Histogram):
                 flat |= {f"{metric.name}_count": value.count, f"{metric.name}_mean": value.mean}
-                flat |= {
-                    f"{metric.name}_p50": value.quantile(0.5),
-                    f"{metric.name}_p95": value.quantile(0.95),
-                }
+                flat |= {f"{metric.name}_p{q}": value.quantile(q / 100) for q in (50, 95)}
             else:
                 flat[metric.name] = value
         return flat

@@ -1,7 +1,6 @@
 """After the commit: free the lease, count, emit events, answer waiters, send wake-ups.
 
-Nothing is announced before the commit. `LostAnswers` finds out what a commit has caused if its answer was
-lost.
+Nothing is announced before the commit.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ class AfterCommit:
         self._clock = core.settings.clock
         self._held = held
         self._on_free = on_free
-        self._lost_answers = LostAnswers(core, self._conclude)
 
     def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
         """The store has answered these for good."""
         unsure = [pending for pending in batch if pending.outcome is not None and pending.outcome.again]
         if unsure:
-            self._lost_answers.ask(unsure)
+            self._core.tasks.start(self._conclude_unsure(unsure), "settle")
             batch = [pending for pending in batch if pending not in unsure or pending.otherwise is None]
         self._conclude(batch, effects)
         if unsure:
@@ -156,43 +154,29 @@ class AfterCommit:
         state.value, state.contributed = group.value, True
         self._core.waiters.answer_group(ref, state)
 
+    async def _conclude_unsure(self, batch: Sequence[PendingSettlement]) -> None:
+        """Conclude settlements that a call whose answer was lost has applied. Meanwhile waiters here poll.
 
-def _unknown_error() -> Exception:
-    return RuntimeError("the error of this attempt is not known here")
-
-
-class LostAnswers:
-    """Asks what settlements have caused that were applied by a call whose answer was lost.
-
-    Repeated, such a settlement is answered `applied` with `again`: it was applied, but the answer does not
-    repeat which group it ended. The store is asked for the group. If it ended at the same instant as the
-    item, the settlement ended it: a settlement writes one instant for everything that it ends.
-    """
-
-    def __init__(self, core: Core, conclude: Callable[[Sequence[PendingSettlement], Effects], None]) -> None:
-        self._core = core
-        self._conclude = conclude
-
-    def ask(self, batch: Sequence[PendingSettlement]) -> None:
-        """Find out, in a task, what else these ended, and conclude it. Meanwhile waiters here poll."""
-        self._core.tasks.start(self._ask(batch), "settle")
-
-    async def _ask(self, batch: Sequence[PendingSettlement]) -> None:
+        Repeated, such a settlement is answered `applied` with `again`. It does not say which group it ended,
+        so the store is asked for the group. If it ended at the same instant as the item, the settlement ended
+        it: a settlement writes one instant for everything that it ends.
+        """
+        core = self._core
         items = [_item(pending) for pending in batch]
         groups = list(dict.fromkeys(_group(pending) for pending in batch))
-        ended = await self._read(items, groups)
+        ended = await retry_call(
+            lambda: core.backend.ended(items, groups),
+            BACKOFF,
+            on=lambda error: core.hooks.report(error, "settle", "could not ask what was settled"),
+            clock=self._clock,
+            random=core.settings.random.random,
+        )
         doubtful = [_applied(pending, ended) for pending in batch if pending.otherwise is not None]
         self._conclude(doubtful, Effects(closed=ended_groups(batch, ended)))
 
-    async def _read(self, items: list[Ref], groups: list[Ref]) -> Ended:
-        settings = self._core.settings
-        return await retry_call(
-            lambda: self._core.backend.ended(items, groups),
-            BACKOFF,
-            on=lambda error: self._core.hooks.report(error, "settle", "could not ask what was settled"),
-            clock=settings.clock,
-            random=settings.random.random,
-        )
+
+def _unknown_error() -> Exception:
+    return RuntimeError("the error of this attempt is not known here")
 
 
 def _applied(pending: PendingSettlement, ended: Ended) -> PendingSettlement:

@@ -136,14 +136,11 @@ class AttemptRunner:
     def _invoke(self, held: HeldLease) -> Awaitable[Any]:
         bound = held.bound
         if bound.wants_context or self._middleware:
-            held.ctx = Context(held.lease, self._services, self._log_fields(held))
+            fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
+            held.ctx = Context(held.lease, self._services, fields)
             if self._middleware:
                 return self._call_through(held, 0, [])
         return self._call(held)
-
-    def _log_fields(self, held: HeldLease) -> Callable[[], Any] | None:
-        log_context = held.bound.log_context
-        return None if log_context is None else functools.partial(log_context, held.input)
 
     async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
         """Call the handler through the middlewares. One that returns None keeps the handler's value, so that

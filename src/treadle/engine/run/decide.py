@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from treadle.clock import Clock
-from treadle.engine.hooks import Hooks
+from treadle.engine.core import Core
 from treadle.engine.submit.build_item import retry_of
 from treadle.errors import (
     Abort,
@@ -102,7 +101,8 @@ def raised(
     """The attempt failed with `error`. `now` is the store's clock, as the worker estimates it."""
     match error:
         case Abort():
-            return Die("aborted", failure_of(_cause(error)), error)
+            cause = error.cause if isinstance(error.cause, BaseException) else error
+            return Die("aborted", failure_of(cause), error)
         case Defer():
             return _defer(lease, error, now)
         case DeadlineExceeded():
@@ -110,29 +110,18 @@ def raised(
         case HandlerError():
             return Die("bad_result", failure_of(error), error)
         case _:
-            return _classified(lease, error, classify(error), retry, now, draw)
+            pass
+    verdict = classify(error)
+    if verdict == "abort":
+        return Die("aborted", failure_of(error), error)
+    if isinstance(verdict, Defer):
+        return _defer(lease, verdict, now)
+    return _retry(lease, error, retry, now, draw)
 
 
 def undecodable(error: BaseException) -> Die:
     """The stored input cannot be decoded, or the result cannot be encoded. A retry would not help."""
     return Die("undecodable", failure_of(error), error)
-
-
-def _classified(
-    lease: Lease,
-    error: BaseException,
-    verdict: Classified,
-    retry: Retry,
-    now: float,
-    draw: Callable[[], float],
-) -> Decision:
-    match verdict:
-        case "abort":
-            return Die("aborted", failure_of(error), error)
-        case Defer():
-            return _defer(lease, verdict, now)
-        case _:
-            return _retry(lease, error, retry, now, draw)
 
 
 def _retry(
@@ -197,17 +186,13 @@ def _cut(text: str, *, keep_end: bool = False) -> str:
     return _CUT + kept if keep_end else kept + _CUT
 
 
-def _cause(abort: Abort) -> BaseException:
-    return abort.cause if isinstance(abort.cause, BaseException) else abort
-
-
 class FailureDecider:
     """Decides how a failed attempt settles, by its retry policy and its `on_failure` hook."""
 
-    def __init__(self, clock: Clock, draw: Callable[[], float], hooks: Hooks) -> None:
-        self._clock = clock
-        self._draw = draw
-        self._hooks = hooks
+    def __init__(self, core: Core) -> None:
+        self._clock = core.settings.clock
+        self._draw = core.settings.random.random
+        self._hooks = core.hooks
 
     def decide(self, held: HeldLease, error: BaseException) -> Decision:
         retry = retry_of(held.stored, held.bound.retry)

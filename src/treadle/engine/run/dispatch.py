@@ -110,7 +110,7 @@ class Dispatcher:
         self._bound = types.by_name
         self._doer = worker.doer
         self._held = held
-        self._settler = settler
+        self.settler = settler
         self._runner = runner
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
@@ -131,7 +131,7 @@ class Dispatcher:
 
         fairness: what the last claim answered.
         """
-        if len(self._settler.waiting) >= UNSETTLED:
+        if len(self.settler.waiting) >= UNSETTLED:
             return None
         bound_types = self._bound
         shared = min(self._doer.available(), PORTION)
@@ -176,9 +176,9 @@ class Dispatcher:
     def _settle_without_handler(self, lease: Lease) -> None:
         if lease.verdict is not None:
             self._settle_unrun(lease, judged(lease, lease.verdict))
-        elif is_dependency(lease.type):
+        elif lease.type == DEPENDENCY.name:
             try:
-                self._settler.settle_unrun(met_dependency(lease))
+                self.settler.settle_unrun(met_dependency(lease))
             except PayloadError as error:
                 self._settle_unrun(lease, undecodable(error))
         else:
@@ -186,7 +186,7 @@ class Dispatcher:
             self._settle_unrun(lease, GiveBack())
 
     def _settle_unrun(self, lease: Lease, decision: Decision | GiveBack) -> None:
-        self._settler.settle_unrun(PendingSettlement(lease, decision))
+        self.settler.settle_unrun(PendingSettlement(lease, decision))
 
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
         try:
@@ -217,7 +217,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  a user's doer may raise anything
             self._hooks.report(error, "settle", f"the doer refused {lease.id}; its lease is given back")
             for held in _attempts(task):
-                self._give_back(held, GiveBack(1.0))
+                self.give_back_one(held, delay=1.0)
 
     # -- draining and giving back ----------------------------------------------------------------------
 
@@ -229,21 +229,21 @@ class Dispatcher:
         """Return when handlers have ended and are settled."""
         for doer in self._types.doers():
             await doer.idle()
-        await self._settler.flush()
+        await self.settler.flush()
 
     def give_back(self) -> None:
         """Give back what has not started: collected for batches, or waiting in a doer."""
         for held in self._batches.clear():
-            self._give_back(held, GiveBack())
+            self.give_back_one(held)
         for doer in self._types.doers():
             for task in doer.cancel_pending():
                 for held in _attempts(task):
-                    self._give_back(held, GiveBack())
+                    self.give_back_one(held)
 
-    def _give_back(self, held: HeldLease, decision: GiveBack) -> None:
+    def give_back_one(self, held: HeldLease, delay: float = 0.0) -> None:
         if not held.over:
             held.over = True
-            self._settler.decided(held, decision)
+            self.settler.decided(held, GiveBack(delay))
 
 
 def _attempts(task: Task) -> list[HeldLease]:
@@ -254,10 +254,6 @@ def _attempts(task: Task) -> list[HeldLease]:
 
 
 _decoder = msgspec.json.Decoder(tuple[Item, ...])
-
-
-def is_dependency(type: str) -> bool:
-    return type == DEPENDENCY.name
 
 
 def met_dependency(lease: Lease) -> PendingSettlement:

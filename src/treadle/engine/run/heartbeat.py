@@ -13,33 +13,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from typing import cast
 
-from treadle.backend import HeartbeatConnection
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 
-from .held import HeldLease, HeldLeases, Stop
+from .attempt import AttemptRunner
+from .dispatch import BoundTypes
+from .held import HeldLeases, Stop
 
 
 class HeartbeatLoop:
-    """
-    types: the names of the types that the worker settles.
-    interrupt: stops an attempt whose lease is lost.
-    """
-
     def __init__(
-        self,
-        core: Core,
-        worker: str,
-        held: HeldLeases,
-        *,
-        types: Callable[[], tuple[str, ...]],
-        interrupt: Callable[[HeldLease, Stop], None],
+        self, core: Core, worker: str, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
     ) -> None:
         self._backend = core.backend
         self._clock = core.settings.clock
@@ -49,7 +38,7 @@ class HeartbeatLoop:
         self._heartbeat = core.settings.heartbeat
         self._held = held
         self._types = types
-        self._interrupt = interrupt
+        self._interrupt = runner.interrupt
         self.last_beat = 0.0
         """When the last heartbeat that was answered was sent, by the monotonic clock."""
         self.last_watchdog_beat = -math.inf
@@ -88,7 +77,7 @@ class HeartbeatLoop:
         """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
         leases = tuple([held.lease for held in self._held.unfinished()])
-        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types())
+        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types.names())
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
         for token, why in reply.lost.items():
@@ -116,19 +105,11 @@ class Watchdog:
     """A thread that sends heartbeats while the event loop is blocked, and logs what blocks it. Also while the
     loop's own heartbeats are not answered."""
 
-    def __init__(
-        self,
-        loop_heartbeat: HeartbeatLoop,
-        connect: Callable[[], HeartbeatConnection],
-        *,
-        worker: str,
-        lease: float,
-        heartbeat: float,
-    ) -> None:
+    def __init__(self, core: Core, worker: str, loop_heartbeat: HeartbeatLoop) -> None:
         self._loop_heartbeat = loop_heartbeat
-        self._connect = connect
-        self._message = Heartbeat(worker=worker, lease=lease)
-        self._heartbeat = heartbeat
+        self._connect = core.backend.heartbeat_connection
+        self._message = Heartbeat(worker=worker, lease=core.settings.lease)
+        self._heartbeat = core.settings.heartbeat
         self._over = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -158,7 +139,14 @@ class Watchdog:
         """Log, once per blockage, what blocks the event loop."""
         if not self._blocked and not self._loop_answers():
             self._blocked = True
-            self._log_stack()
+            frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+            LOGGER.warning(
+                "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
+                "thread), or run_in='process'. It is here:\n%s",
+                self._heartbeat * 1.5,
+                stack,
+            )
 
     def _loop_answers(self) -> bool:
         """Whether the loop runs: then it is the store that is slow."""
@@ -185,13 +173,3 @@ class Watchdog:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
             LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
-
-    def _log_stack(self) -> None:
-        frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        LOGGER.warning(
-            "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
-            "thread), or run_in='process'. It is here:\n%s",
-            self._heartbeat * 1.5,
-            stack,
-        )

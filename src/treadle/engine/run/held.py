@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -22,23 +22,6 @@ from treadle.work_type import handler_of
 
 class BoundType:
     """A work type with its doer and everything that an attempt looks up."""
-
-    __slots__ = (
-        "doer",
-        "fn",
-        "is_async",
-        "log_context",
-        "metrics",
-        "name",
-        "on_failure",
-        "own_doer",
-        "retry",
-        "run_in",
-        "strict",
-        "timeout",
-        "type",
-        "wants_context",
-    )
 
     def __init__(
         self, type: AnyType, builder: ItemBuilder, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
@@ -156,9 +139,6 @@ class HeldLeases:
     def unfinished(self) -> list[HeldLease]:
         """The attempts whose decision has not been handed over."""
         return [held for held in self.by_token.values() if not held.over]
-
-    def has_any(self, refs: Iterable[Ref]) -> bool:
-        return any(ref in self.refs for ref in refs)
 
     def find(self, ctx: Context) -> HeldLease | None:
         """The attempt that was given this context."""

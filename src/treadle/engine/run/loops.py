@@ -1,12 +1,5 @@
 """Loops: the background loops of a running worker.
 
-    renew    heartbeat.py         keeps the worker's lease, stops attempts whose lease is lost
-    timers   engine/timers.py     timeouts and deadlines of attempts
-    claim    claim.py             asks the store for work
-    prune    upkeep/prune.py      removes what was kept long enough
-    redrive  upkeep/redrive.py    tries dead items again, if the worker is set to
-    backlog  upkeep/backlog.py    calls `on_backlog`, if there is one
-
 A loop that ends with an error ends the worker: a worker that silently stopped claiming, or sending
 heartbeats, would be worse than none.
 """
@@ -21,14 +14,14 @@ from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import Tasks
-from treadle.engine.timers import Timers
 from treadle.engine.upkeep.backlog import Backlog
 from treadle.engine.upkeep.prune import Pruner
 from treadle.engine.upkeep.redrive import Redriver
 from treadle.errors import BackendError, UnsupportedError
-from treadle.flow_control import BacklogWatch, OnBacklog, Redrive
+from treadle.flow_control import OnBacklog, Redrive
 from treadle.item import Wake
 
+from .attempt import AttemptRunner
 from .claim import Claimer
 from .dispatch import BoundTypes
 from .heartbeat import HeartbeatLoop, Watchdog
@@ -47,7 +40,7 @@ class WorkerLoops:
         worker: WorkerSettings,
         held: HeldLeases,
         types: BoundTypes,
-        timers: Timers,
+        runner: AttemptRunner,
         heartbeat: HeartbeatLoop,
         claimer: Claimer,
         is_quiet: Callable[[], bool],
@@ -56,11 +49,11 @@ class WorkerLoops:
         self._worker = worker
         self._held = held
         self._types = types
-        self._timers = timers
+        self._timers = runner.timers
         self._heartbeat = heartbeat
         self._claimer = claimer
         self._is_quiet = is_quiet
-        self.pruner = Pruner(core.backend, core.settings.clock, core.hooks)
+        self.pruner = Pruner(core)
         self._tasks = Tasks(self._died)
         self._watchdog: Watchdog | None = None
         self._unlisten: Callable[[], None] | None = None
@@ -85,55 +78,37 @@ class WorkerLoops:
         self._start_watchdog()
 
     def redriver(self, redrive: Redrive) -> Redriver:
-        core, worker = self._core, self._worker
+        core = self._core
         if "operating" not in core.backend.capabilities:
             raise UnsupportedError("operating", type(core.backend).__name__)
         return Redriver(
-            core.backend,
-            core.settings.clock,
-            core.hooks,
+            core,
+            self._worker,
             redrive,
             idle=lambda: self._is_quiet() and self._claimer.idle,
-            moved=core.wakeups.ready,
-            types=lambda: tuple(self._types.by_name),
-            queues=worker.queues,
-            tenants=worker.tenants,
-            interval=core.settings.poll_interval,
+            types=self._types.by_name,
         )
 
     def _backlog(self, hook: OnBacklog) -> Backlog:
-        core, worker = self._core, self._worker
         return Backlog(
-            core.backend,
-            core.settings.clock,
-            core.hooks,
-            BacklogWatch(worker.backlog_after, worker.backlog_every),
+            self._core,
+            self._worker,
             hook,
             behind=lambda: self._claimer.behind,
-            active=lambda: len(self._held.by_token),
-            types=lambda: self._types.by_name,
-            queues=worker.queues,
-            tenants=worker.tenants,
-            interval=core.settings.poll_interval,
+            held=self._held.by_token,
+            types=self._types.by_name,
         )
 
     def _start_watchdog(self) -> None:
         """Only a thread can notice a blocked event loop. It needs the system clock."""
-        settings = self._core.settings
-        if isinstance(settings.clock, SystemClock):
-            self._watchdog = Watchdog(
-                self._heartbeat,
-                self._core.backend.heartbeat_connection,
-                worker=self._worker.worker,
-                lease=settings.lease,
-                heartbeat=settings.heartbeat,
-            )
+        if isinstance(self._core.settings.clock, SystemClock):
+            self._watchdog = Watchdog(self._core, self._worker.worker, self._heartbeat)
             self._watchdog.start()
 
     def _receive(self, wake: Wake) -> None:
         if wake.ready or wake.everything:
             self._claimer.wake()
-        if wake.items and self._held.has_any(wake.items):
+        if wake.items and any(ref in self._held.refs for ref in wake.items):
             self._tasks.start(self._beat_now(), "look")
 
     async def _beat_now(self) -> None:
@@ -142,6 +117,9 @@ class WorkerLoops:
             await self._heartbeat.beat()
         except BackendError as error:
             self._core.hooks.report(error, "renew")
+
+    async def end_schedules(self) -> None:
+        await self._core.scheduler.stop(self._worker.worker)
 
     async def end(self, *names: str) -> None:
         await self._tasks.cancel(names)

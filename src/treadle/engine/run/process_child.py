@@ -57,7 +57,9 @@ class Raised:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the pipe closes."""
-    _ignore_signals()
+    # Not SIG_IGN: programs that a handler starts would inherit it.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, _ignore)
     _die_with_the_parent()
     # A daemon may not have children, and a handler may want to start some.
     multiprocessing.current_process().daemon = False
@@ -65,12 +67,6 @@ def serve(connection: Connection) -> None:
         connection.send_bytes(READY)
         while True:
             connection.send_bytes(answer(connection.recv_bytes()))
-
-
-def _ignore_signals() -> None:
-    # Not SIG_IGN: programs that a handler starts would inherit it.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, _ignore)
 
 
 def _ignore(signum: int, frame: object) -> None:
@@ -82,7 +78,7 @@ def _die_with_the_parent() -> None:
     if parent is None:
         return
     threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True, name="treadle-parent").start()
-    # Only for a direct child: the parent of a fork server's child is that server.
+    # If the parent is gone already, this process has another one, and the thread ends it.
     if sys.platform == "linux" and os.getppid() == parent.pid:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

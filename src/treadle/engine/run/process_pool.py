@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import os
 import pickle
 import threading
@@ -24,18 +23,18 @@ import weakref
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, Stopped
 
 from .process_child import Raised, Reference, Returned, serve
 
 ChildAnswer: TypeAlias = Returned | Raised
-StartMethod: TypeAlias = Literal["spawn", "forkserver"]
 
 # A killed process is gone within milliseconds, unless it hangs in the kernel.
 _KILL_WAIT: Final = 1.0
@@ -44,13 +43,10 @@ _KILL_WAIT: Final = 1.0
 class ProcessPool:
     """Runs functions in up to `size` processes (default: one per core), started when first needed."""
 
-    def __init__(self, size: int | None = None, context: StartMethod = "spawn") -> None:
+    def __init__(self, size: int | None = None) -> None:
         if size is not None and (type(size) is not int or size < 1):
             raise InputError.of("processes", size, "must be a whole number, 1 or more")
-        if context not in ("spawn", "forkserver"):
-            raise InputError.of("context", context, "must be 'spawn' or 'forkserver': forking is not safe")
         self.size = size or os.cpu_count() or 1
-        self._context: StartMethod = context
         self._children: set[_PoolChild] = set()
         self._idle: list[_PoolChild] = []
         self._waiting: deque[Future[None]] = deque()
@@ -76,7 +72,7 @@ class ProcessPool:
             answer = await child.call(request, what)
         except BaseException:
             # Cancelled, or the child died. A child that was still starting has not seen the call.
-            if child.is_idle():
+            if child.calling is None:
                 self._return(child)
             else:
                 await self._discard(child)
@@ -134,7 +130,7 @@ class ProcessPool:
                     return child
                 self._remove(child)
             if len(self._children) < self.size:
-                child = _PoolChild(self._context, asyncio.get_running_loop())
+                child = _PoolChild(asyncio.get_running_loop())
                 self._children.add(child)
                 return child
             await self._wait_for_child()
@@ -206,13 +202,13 @@ class _PoolChild:
     Both are daemons: a pool that was not closed does not keep the program from ending.
     """
 
-    def __init__(self, context: StartMethod, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._context = get_context("spawn") if context == "spawn" else get_context("forkserver")
         self._calls: SimpleQueue[_ChildCall | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._process: BaseProcess | None = None
-        self._call: _ChildCall | None = None
+        self.calling: _ChildCall | None = None
+        """The call that was handed to it."""
         self._killed = False
         self.started: Future[None] = loop.create_future()
         """Done when the process takes calls, or never will."""
@@ -223,21 +219,17 @@ class _PoolChild:
     # -- from the event loop ---------------------------------------------------------------------------
 
     async def call(self, request: bytes, name: str) -> ChildAnswer:
-        call = self._call = _ChildCall(request, name, self._loop.create_future())
+        call = self.calling = _ChildCall(request, name, self._loop.create_future())
         self._calls.put(call)
         try:
             answer = await call.answer
         except asyncio.CancelledError:
             with self._lock:
                 if not call.sent:
-                    call.withdrawn, self._call = True, None
+                    call.withdrawn, self.calling = True, None
             raise
-        self._call = None
+        self.calling = None
         return answer
-
-    def is_idle(self) -> bool:
-        """Whether no call was handed to it."""
-        return self._call is None
 
     def is_alive(self) -> bool:
         with self._lock:
@@ -245,7 +237,7 @@ class _PoolChild:
 
     def stop(self) -> None:
         """End it. If it waits for calls it ends by itself, else it is killed."""
-        if self._call is not None or not self.started.done():
+        if self.calling is not None or not self.started.done():
             self.kill()
         self._calls.put(None)
 
@@ -262,17 +254,19 @@ class _PoolChild:
             with self._start() as connection:
                 self._serve(connection)
         except Exception as error:  # noqa: BLE001  there is no process: every call fails
-            self._refuse_calls(error)
+            while (call := self._calls.get()) is not None:
+                self._post(call.answer, error)
         self._reap()
         self._post(self.started, None)
         self._post(self.ended, None)
 
     def _start(self) -> Connection:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve, args=(theirs,), daemon=True, name="treadle-process")
+        spawn = get_context("spawn")
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(theirs,), daemon=True, name="treadle-process")
         process.start()
         theirs.close()
-        _kill_at_exit(self)
+        _alive.add(self)
         with self._lock:
             self._process = process
             if self._killed:
@@ -303,10 +297,6 @@ class _PoolChild:
         self._process.join(_KILL_WAIT)
         return ProcessDied(name, self._process.exitcode)
 
-    def _refuse_calls(self, error: Exception) -> None:
-        while (call := self._calls.get()) is not None:
-            self._post(call.answer, error)
-
     def _reap(self) -> None:
         """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
         process = self._process
@@ -326,16 +316,15 @@ class _PoolChild:
             self._loop.call_soon_threadsafe(_resolve, future, result)
 
 
+@dataclass(slots=True)
 class _ChildCall:
     """A call that was handed to a child. `sent` and `withdrawn` exclude each other."""
 
-    __slots__ = ("answer", "name", "request", "sent", "withdrawn")
-
-    def __init__(self, request: bytes, name: str, answer: Future[ChildAnswer]) -> None:
-        self.request = request
-        self.name = name
-        self.answer = answer
-        self.sent = self.withdrawn = False
+    request: bytes
+    name: str
+    answer: Future[ChildAnswer]
+    sent: bool = False
+    withdrawn: bool = False
 
 
 def _read(data: bytes, name: str) -> ChildAnswer | Exception:
@@ -358,17 +347,8 @@ def _resolve(future: Future[Any], result: Any) -> None:
 _alive: Final[weakref.WeakSet[_PoolChild]] = weakref.WeakSet()
 
 
-def _kill_at_exit(child: _PoolChild) -> None:
-    _alive.add(child)
-    _register_exit()
-
-
-@functools.cache
-def _register_exit() -> None:
-    # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.
-    atexit.register(_kill_all)
-
-
+@atexit.register
 def _kill_all() -> None:
+    # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.
     for child in list(_alive):
         child.kill()

@@ -1,11 +1,4 @@
-"""Runtime: the parts of one running worker, put together.
-
-claim       asks for work                  heartbeat  keeps the worker's lease
-dispatch    hands it to doers              loops      the background loops, started and ended
-attempt     calls handlers                 shutdown   drains, and gives back
-settle      writes decisions to the store  held       the leases that the worker holds
-after_commit  events, waiters, wake-ups
-"""
+"""Runtime: the parts of one running worker, put together."""
 
 from __future__ import annotations
 
@@ -14,11 +7,9 @@ from contextlib import AsyncExitStack
 
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
-from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import wait_briefly
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.item import Lease
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
@@ -38,7 +29,7 @@ class Runtime:
         self._core = core
         self._worker = worker
         self._lifespan = AsyncExitStack()
-        failures = FailureDecider(core.settings.clock, core.settings.random.random, core.hooks)
+        failures = FailureDecider(core)
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
@@ -46,16 +37,15 @@ class Runtime:
         self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
         self._types = BoundTypes(core, worker, self._wake_claimer)
         self._dispatcher = Dispatcher(core, worker, self._types, held, self.settler, self.runner)
-        heartbeat = HeartbeatLoop(
-            core, worker.worker, held, types=self._types.names, interrupt=self.runner.interrupt
-        )
+        heartbeat = HeartbeatLoop(core, worker.worker, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(
-            core, worker, held, self._types, self.runner.timers, heartbeat, self.claimer, self.is_quiet
+            core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
-        self._shutdown = Shutdown(
-            worker.worker, core.scheduler, self.loops, held, self._dispatcher, self.runner, self.settler
-        )
+        # For the core, as a `LocalRuntime`:
+        self.add, self.take = self._types.add, self._dispatcher.take
+        self.recover_leases = self.claimer.recover_leases
+        self._shutdown = Shutdown(self.loops, held, self._dispatcher, self.runner)
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()
@@ -127,21 +117,7 @@ class Runtime:
                     return
             await asyncio.sleep(0)
 
-    # -- for the core (`LocalRuntime`) -----------------------------------------------------------------
-
-    def add(self, type: AnyType) -> None:
-        """Run this type too, if it is among the worker's types and has a handler."""
-        self._types.add(type)
-
     def offers(self, type: str) -> str | None:
         """The worker's id if it could start an item of this type right now: for `skip_queue`."""
         can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
         return self._worker.worker if can_start else None
-
-    def take(self, leases: tuple[Lease, ...], sent: float) -> None:
-        """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
-        self._dispatcher.take(leases, sent)
-
-    def recover_leases(self) -> None:
-        """Ask the store for leases that this worker does not know of: an answer was lost."""
-        self.claimer.recover_leases()

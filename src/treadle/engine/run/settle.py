@@ -92,9 +92,7 @@ class Settler:
         self._combiner: Combiner[PendingSettlement] = Combiner(self._write, core.tasks, name="settle")
         self.add: Callable[[PendingSettlement], None] = self._combiner.add
         self.waiting = self._combiner.waiting
-
-    async def flush(self) -> None:
-        await self._combiner.flush()
+        self.flush = self._combiner.flush
 
     # -- what attempts hand over -----------------------------------------------------------------------
 

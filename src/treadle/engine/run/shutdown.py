@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.engine.schedule.scheduler import Scheduler
 from treadle.engine.store_retry import wait_briefly
 
 from .attempt import CANCEL_GRACE, AttemptRunner
-from .decide import GiveBack
 from .dispatch import Dispatcher
 from .held import HeldLeases
 from .loops import NEW_WORK, WorkerLoops
-from .settle import Settler
 
 
 class Shutdown:
     def __init__(
-        self,
-        worker: str,
-        scheduler: Scheduler,
-        loops: WorkerLoops,
-        held: HeldLeases,
-        dispatcher: Dispatcher,
-        runner: AttemptRunner,
-        settler: Settler,
+        self, loops: WorkerLoops, held: HeldLeases, dispatcher: Dispatcher, runner: AttemptRunner
     ) -> None:
-        self._worker = worker
-        self._scheduler = scheduler
         self._loops = loops
         self._held = held
         self._dispatcher = dispatcher
         self._runner = runner
-        self._settler = settler
 
     async def run(self, drain: float) -> None:
         """Wait up to `drain` seconds for handlers to end. Then, even if the wait was cut short, give back
@@ -44,7 +31,7 @@ class Shutdown:
             await self.give_back()
 
     async def _wind_down(self, drain: float) -> None:
-        await self._scheduler.stop(self._worker)
+        await self._loops.end_schedules()
         await self._loops.end(*NEW_WORK)
         self._dispatcher.flush()
         for held in self._held.all():
@@ -69,7 +56,5 @@ class Shutdown:
         if running:
             await asyncio.wait(running, timeout=CANCEL_GRACE)
         for held in unfinished:
-            if not held.over:
-                held.over = True
-                self._settler.decided(held, GiveBack())
-        await wait_briefly(self._settler.flush())
+            self._dispatcher.give_back_one(held)
+        await wait_briefly(self._dispatcher.settler.flush())

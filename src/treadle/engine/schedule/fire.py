@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -26,6 +27,9 @@ from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide
 from .store_clock import StoreClock
 
+OnFired: TypeAlias = Callable[[Sequence[Item]], None]
+"""Called with the items of an occurrence, once they are stored."""
+
 
 class OccurrenceFirer:
     def __init__(
@@ -35,16 +39,13 @@ class OccurrenceFirer:
         hooks: Hooks,
         items: ItemBuilder,
         store_clock: StoreClock,
-        *,
-        announce_queued: Callable[[Sequence[Item]], None],
-        ready: Callable[[], None],
+        on_fired: OnFired,
     ) -> None:
         self._backend = backend
         self._hooks = hooks
         self._items = items
         self._store_clock = store_clock
-        self._announce_queued = announce_queued
-        self._ready = ready
+        self._on_fired = on_fired
         self._lease = settings.lease
         self._owner = settings.generate_id()
         self.tolerance = max(settings.lease, 2 * settings.poll_interval)
@@ -105,8 +106,7 @@ class OccurrenceFirer:
             return False
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
         if stored:
-            self._announce_queued(stored)
-            self._ready()
+            self._on_fired(stored)
         return _move_on(entry, fire)
 
     async def _find_submitted(self, fire: Fire) -> tuple[Submitted, ...] | None:

@@ -72,17 +72,13 @@ def decide(timing: Timing, at: float, until: float, lateness: Lateness, catch_up
     if lateness == "due":
         return Occurrence(timing.after(at), fires=True)
     if catch_up == "all":
-        return _catch_up_each(timing, at, until)
+        start = timing.recent(at, until, MOST_CAUGHT_UP)
+        return Occurrence(start, fires=False) if start > at else Occurrence(timing.after(at), fires=True)
     next_one = timing.first_after(at, until)
     if next_one is not None and next_one <= until:
         return Occurrence(next_one, fires=False)
     # A process that was suspended is late, but it was running: `none` is for times without any process.
     return Occurrence(next_one, fires=catch_up == "one" or lateness == "slept")
-
-
-def _catch_up_each(timing: Timing, at: float, until: float) -> Occurrence:
-    start = timing.recent(at, until, MOST_CAUGHT_UP)
-    return Occurrence(start, fires=False) if start > at else Occurrence(timing.after(at), fires=True)
 
 
 # ------------------------------------------------------------------------------------------------- timings

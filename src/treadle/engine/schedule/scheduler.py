@@ -12,7 +12,7 @@ process was running are left to `catch_up` (occurrence.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -25,10 +25,10 @@ from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
-from treadle.item import Item, Schedule
+from treadle.item import Schedule
 
 from .entry import BACKOFF, Recurrence, ScheduleEntry
-from .fire import OccurrenceFirer
+from .fire import OccurrenceFirer, OnFired
 from .occurrence import NextTiming
 from .store_clock import StoreClock
 
@@ -41,21 +41,10 @@ UNSEEN: Final = 3
 
 
 class Scheduler:
-    """Fires the schedules of this process. All its workers share one; it runs while one of them does.
-
-    announce_queued: called with the items of an occurrence, once they are stored.
-    ready: called then too, since there may be something to claim.
-    """
+    """Fires the schedules of this process. All its workers share one; it runs while one of them does."""
 
     def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        hooks: Hooks,
-        items: ItemBuilder,
-        *,
-        announce_queued: Callable[[Sequence[Item]], None],
-        ready: Callable[[], None],
+        self, backend: Backend, settings: Settings, hooks: Hooks, items: ItemBuilder, on_fired: OnFired
     ) -> None:
         self._backend = backend
         self._clock = settings.clock
@@ -65,15 +54,7 @@ class Scheduler:
         self._store_clock = StoreClock(backend, settings.clock, every=REFRESH)
         self._sync = ScheduleSync(backend, settings, hooks, self._store_clock)
         self._entries = self._sync.entries
-        self._firer = OccurrenceFirer(
-            backend,
-            settings,
-            hooks,
-            items,
-            self._store_clock,
-            announce_queued=announce_queued,
-            ready=ready,
-        )
+        self._firer = OccurrenceFirer(backend, settings, hooks, items, self._store_clock, on_fired)
         self._tasks = Tasks(lambda error, name: hooks.report(error, "schedule", f"the {name} task ended"))
         self._workers: set[str] = set()
         self._wake, self._became_idle = asyncio.Event(), asyncio.Event()

@@ -160,8 +160,11 @@ class ItemBuilder:
         return data
 
     def _encode_options(self, resolved: Resolved, base: Resolved) -> bytes:
+        retry = resolved.retry
         stored = ItemOptions(
-            retry=msgspec.UNSET if resolved.retry is base.retry else _stored_retry(resolved.retry),
+            retry=msgspec.UNSET
+            if retry is base.retry
+            else StoredRetry(retry.base, retry.factor, retry.max, retry.jitter),
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
             # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self._compensating(resolved.on_dead, base.on_dead),
@@ -186,7 +189,8 @@ class ItemBuilder:
             return ()
         data = wanted.input
         if data is None:
-            data = self._encode_failure(lease, wanted.parameter, reason, error)
+            failure = Failure(lease.id, lease.type, _input_of(lease), error, reason)
+            data = self._settings.codec.encode({wanted.parameter: msgspec.structs.asdict(failure)})
         return (self._compensation_item(lease, wanted.type, data),)
 
     def _compensating_of(self, lease: Lease) -> Compensating | None:
@@ -196,11 +200,6 @@ class ItemBuilder:
         type = self._registry.get(lease.type)
         found = None if type is None else self._compensating(self.base(type).on_dead, None)
         return None if found is msgspec.UNSET else found
-
-    def _encode_failure(self, lease: Lease, parameter: str, reason: Reason, error: str) -> bytes:
-        failure = Failure(lease.id, lease.type, _input_of(lease), error, reason)
-        plain = {name: getattr(failure, name) for name in ("id", "type", "input", "error", "reason")}
-        return self._settings.codec.encode({parameter: plain})
 
     def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
         type = self._registry.get(name)
@@ -242,12 +241,5 @@ def _input_of(lease: Lease) -> dict[str, Any]:
     return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
 
 
-def _stored_retry(retry: Retry) -> StoredRetry:
-    return StoredRetry(retry.base, retry.factor, retry.max, retry.jitter)
-
-
 def _starts_now(resolved: Resolved) -> bool:
     return not (resolved.delay or resolved.run_at or resolved.after)
-
-
-__all__ = ["ItemBuilder", "ItemOptions", "read_stored", "retry_of", "timeout_of"]

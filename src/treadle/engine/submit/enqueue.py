@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from treadle.engine.core import Core, LocalRuntime
+from treadle.engine.core import Core
 from treadle.errors import DuplicateIdError
 from treadle.item import Item, Submitted
 from treadle.work import Work
@@ -17,25 +17,14 @@ def submit(
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked."""
     tx = options.pop("tx", None)
-    if tx is not None:
-        return core.submitter.submit_within(_items(core, tenant, works, options, None), tx)
-    items = _items(core, tenant, works, options, core.local())
-    sent = core.settings.clock.monotonic()
-    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
-
-
-def _items(
-    core: Core,
-    tenant: str,
-    works: Sequence[Work[Any, Any]],
-    options: Mapping[str, Any],
-    runtime: LocalRuntime | None,
-) -> tuple[Item, ...]:
-    item = core.item_builder.item
-    lease_to = None if runtime is None else runtime.offers
+    runtime = core.local() if tx is None else None
+    item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
     _check_ids(items)
-    return items
+    if tx is not None:
+        return core.submitter.submit_within(items, tx)
+    sent = core.settings.clock.monotonic()
+    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
+from treadle.engine.settings import Settings
 from treadle.engine.store_retry import CALLER_RETRY
 from treadle.engine.tasks import Tasks
+from treadle.engine.wait.wakeups import WakeUps
 from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
@@ -33,30 +35,26 @@ class SubmitRequest(msgspec.Struct, eq=False):
 
 
 class Submitter:
+    """on_lost: called when an answer was lost, and items may be leased to a worker of this process."""
+
     def __init__(
         self,
         backend: Backend,
+        settings: Settings,
         tasks: Tasks,
-        *,
-        sleep: Callable[[float], Awaitable[None]],
-        draw: Callable[[], float],
-        ready: Callable[[], None],
-        leases_unknown: Callable[[], None],
+        wakeups: WakeUps,
+        on_lost: Callable[[], None],
     ) -> None:
-        """
-        ready: called when items were stored that can be claimed, once for each write.
-        leases_unknown: called when an answer was lost, and items may be leased to a worker of this process.
-        """
         self._backend = backend
-        self._sleep = sleep
-        self._draw = draw
-        self._ready = ready
-        self._leases_unknown = leases_unknown
+        self._settings = settings
+        self._wakeups = wakeups
+        self._on_lost = on_lost
         self.leasing = 0
         """Requests under way whose items are to be stored with a lease."""
         # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
         # run by another process: 6,200 a second in one portion, 7,000 in four.)
         self._combiner: Combiner[SubmitRequest] = Combiner(self._write, tasks, name="submit", limit=250)
+        self.flush = self._combiner.flush
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
         """Store these items together. Then `stored` is called, and returns whether there is something to
@@ -77,12 +75,9 @@ class Submitter:
             raise rejection_error(answer)
         return answer
 
-    async def flush(self) -> None:
-        await self._combiner.flush()
-
     async def _write(self, requests: list[SubmitRequest]) -> None:
         try:
-            answers = await self._submit_with_retries([request.submission for request in requests])
+            answers = await self.submit_repeatedly([request.submission for request in requests])
         except Exception as error:  # noqa: BLE001  the callers get it
             await self._fail_or_split(requests, error)
         except BaseException as error:
@@ -101,7 +96,7 @@ class Submitter:
                 self.leasing -= request.leases
                 ready = request.context.run(request.stored, answer) or ready
         if ready:
-            self._ready()
+            self._wakeups.ready()
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Rejected):
                 self._fail(request, rejection_error(answer))
@@ -114,34 +109,32 @@ class Submitter:
             request.answer.set_exception(error)
             request.answer.exception()  # a cancelled caller does not retrieve it
 
-    async def _submit_with_retries(self, submissions: list[Submission]) -> list[Answer | Rejected]:
+    async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
+        """Submit, repeated while the store is unavailable. Public: a mutant replaces it."""
         tries = 0
         try:
             while True:
                 try:
                     answers = list(await self._backend.submit(submissions))
-                    return await self._recognize_own(submissions, answers) if tries else answers
+                    if not tries:
+                        return answers
+                    pairs = zip(submissions, answers, strict=True)
+                    return [await self.recognize_own(each.items, answer) for each, answer in pairs]
                 except StoreUnavailable:
                     tries += 1
                     if CALLER_RETRY.exhausted(tries):
                         raise
-                    await self._sleep(CALLER_RETRY.delay(tries, self._draw))
+                    delay = CALLER_RETRY.delay(tries, self._settings.random.random)
+                    await self._settings.clock.sleep(delay)
         finally:
             if tries and any(item.lease_to for submission in submissions for item in submission.items):
-                self._leases_unknown()
+                self._on_lost()
 
     # -- after an answer was lost ----------------------------------------------------------------------
 
-    async def _recognize_own(
-        self, submissions: list[Submission], answers: list[Answer | Rejected]
-    ) -> list[Answer | Rejected]:
-        """Correct the answers to a repeated call: items that its first try has stored are no duplicates."""
-        return [
-            await self._own_answer(submission.items, answer)
-            for submission, answer in zip(submissions, answers, strict=True)
-        ]
-
-    async def _own_answer(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
+    async def recognize_own(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
+        """Correct the answer to a repeated call: items that its first try has stored are no duplicates.
+        Public: a mutant replaces it."""
         if isinstance(answer, Rejected):
             found = await self._find_all(items) if answer.why == "duplicate_id" else None
             return answer if found is None else found

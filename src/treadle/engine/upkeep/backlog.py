@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container, Sized
 
-from treadle.backend import Backend
-from treadle.clock import Clock
-from treadle.engine.hooks import Hooks
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
 from treadle.flow_control import BacklogInfo, BacklogWatch, OnBacklog
 from treadle.item import Count
 
@@ -16,33 +15,28 @@ class Backlog:
     """Watches whether the worker keeps up.
 
     behind: whether the last claim filled all the room there was, or there was no room.
-    active: how many items the worker has leased.
-    types, queues, tenants: those of the worker; None for all.
+    held: the items that the worker has leased, by token.
+    types: the work types that it runs, by name.
     """
 
     def __init__(
         self,
-        backend: Backend,
-        clock: Clock,
-        hooks: Hooks,
-        watch: BacklogWatch,
+        core: Core,
+        worker: WorkerSettings,
         hook: OnBacklog,
         *,
         behind: Callable[[], bool],
-        active: Callable[[], int],
-        types: Callable[[], Collection[str]],
-        queues: tuple[str, ...] | None,
-        tenants: tuple[str, ...] | None,
-        interval: float,
+        held: Sized,
+        types: Container[str],
     ) -> None:
-        self._backend = backend
-        self._clock = clock
-        self._hooks = hooks
-        self._watch = watch
+        self._backend = core.backend
+        self._clock = core.settings.clock
+        self._hooks = core.hooks
+        self._watch = BacklogWatch(worker.backlog_after, worker.backlog_every)
+        self._worker = worker
         self._hook = hook
-        self._behind, self._active, self._types = behind, active, types
-        self._queues, self._tenants = queues, tenants
-        self._interval = interval
+        self._behind, self._held, self._types = behind, held, types
+        self._interval = core.settings.poll_interval
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -66,7 +60,7 @@ class Backlog:
             # It is busy, but no item waits; or it has caught up meanwhile.
             self._watch.run_once(self._clock.monotonic(), False)
             return
-        answer = self._hook(BacklogInfo(self._active(), behind_for, ready))
+        answer = self._hook(BacklogInfo(len(self._held), behind_for, ready))
         if inspect.isawaitable(answer):
             await answer
 
@@ -84,7 +78,7 @@ class Backlog:
     def _could_claim(self, count: Count) -> bool:
         return (
             count.status == "ready"
-            and count.type in self._types()
-            and (self._queues is None or count.queue in self._queues)
-            and (self._tenants is None or count.tenant in self._tenants)
+            and count.type in self._types
+            and (self._worker.queues is None or count.queue in self._worker.queues)
+            and (self._worker.tenants is None or count.tenant in self._worker.tenants)
         )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from treadle.backend import Backend, Inspected
-from treadle.clock import Clock
-from treadle.engine.hooks import Hooks
+from treadle.backend import Inspected
+from treadle.engine.core import Core
 
 INTERVAL = 30.0
 PORTION = 1000
 
 
 class Pruner:
-    def __init__(self, backend: Backend, clock: Clock, hooks: Hooks) -> None:
-        self._backend = backend
-        self._clock = clock
-        self._hooks = hooks
+    def __init__(self, core: Core) -> None:
+        self._backend = core.backend
+        self._clock = core.settings.clock
+        self._hooks = core.hooks
 
     async def run(self) -> None:
         """Prune until cancelled."""

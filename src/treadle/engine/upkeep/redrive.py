@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Final
 
-from treadle.backend import Backend
-from treadle.clock import Clock
-from treadle.engine.hooks import Hooks
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
 from treadle.flow_control import Redrive
 from treadle.item import Filter, Reason
 from treadle.timing import seconds
@@ -24,33 +23,26 @@ class Redriver:
     """Moves dead items back while the worker is idle.
 
     idle: whether the worker runs nothing, and found nothing to claim.
-    moved: called when there is something to claim, now or soon.
-    types, queues, tenants: those of the worker; None for all.
+    types: the work types that it runs, by name.
     """
 
     def __init__(
         self,
-        backend: Backend,
-        clock: Clock,
-        hooks: Hooks,
+        core: Core,
+        worker: WorkerSettings,
         redrive: Redrive,
         *,
         idle: Callable[[], bool],
-        moved: Callable[[], None],
-        types: Callable[[], Iterable[str]],
-        queues: tuple[str, ...] | None,
-        tenants: tuple[str, ...] | None,
-        interval: float,
+        types: Iterable[str],
     ) -> None:
-        self._backend = backend
-        self._clock = clock
-        self._hooks = hooks
+        self._core = core
+        self._clock = core.settings.clock
         self._redrive = redrive
         self._backoff = seconds(redrive.backoff, field="backoff")
-        self._idle, self._moved, self._types = idle, moved, types
-        self._queues = (None,) if queues is None else queues
-        self._tenants = (None,) if tenants is None else tenants
-        self._interval = interval
+        self._idle, self._types = idle, types
+        self._queues = (None,) if worker.queues is None else worker.queues
+        self._tenants = (None,) if worker.tenants is None else worker.tenants
+        self._interval = core.settings.poll_interval
 
     async def run(self) -> None:
         """Redrive until cancelled. While nothing is found, search less and less often."""
@@ -60,15 +52,12 @@ class Redriver:
             if not self._idle():
                 wait = self._interval
                 continue
-            moved = await self._run_or_report()
+            moved = 0
+            try:
+                moved = await self.run_once()
+            except Exception as error:  # noqa: BLE001  dead items can wait
+                self._core.hooks.report(error, "claim", "could not redrive; will retry")
             wait = self._interval if moved else min(2 * wait, max(LONGEST, self._interval))
-
-    async def _run_or_report(self) -> int:
-        try:
-            return await self.run_once()
-        except Exception as error:  # noqa: BLE001  dead items can wait
-            self._hooks.report(error, "claim", "could not redrive; will retry")
-            return 0
 
     async def run_once(self) -> int:
         """Move up to `count` items back. Returns how many it moved."""
@@ -79,17 +68,17 @@ class Redriver:
             left -= await self._move(where, left)
         moved = self._redrive.count - left
         if moved > 0:
-            self._moved()
+            self._core.wakeups.ready()
         return moved
 
     def _filters(self) -> Iterable[Filter]:
         """One filter for each combination of the worker's types, queues and tenants."""
-        places = product(self._types(), TRANSIENT, self._queues, self._tenants)
+        places = product(self._types, TRANSIENT, self._queues, self._tenants)
         for type, reason, queue, tenant in places:
             yield Filter(status=("dead",), type=type, reason=reason, queue=queue, tenant=tenant)
 
     async def _move(self, where: Filter, limit: int) -> int:
-        changed = await self._backend.requeue(
+        changed = await self._core.backend.requeue(
             where, limit=limit, redrives=self._redrive.max_times, backoff=self._backoff
         )
         return len(changed.items)

@@ -8,7 +8,6 @@ sure that the hook is called once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 
 from treadle.backend import Backend
 from treadle.engine.hooks import Hooks
@@ -19,6 +18,8 @@ from treadle.flow_control import OnUnhandledGroup, UnhandledGroup
 from treadle.item import EndedGroup, Filter, Ref, Status
 
 from .wait_result import decode_group_value
+from .waiters import Waiters
+from .wakeups import WakeUps
 
 
 class UnwatchedGroups:
@@ -29,9 +30,8 @@ class UnwatchedGroups:
         settings: Settings,
         hooks: Hooks,
         tasks: Tasks,
-        *,
-        waited: Callable[[tuple[Ref, ...]], list[Ref]],
-        ask: Callable[[list[Ref]], None],
+        waiters: Waiters,
+        wakeups: WakeUps,
         hook: OnUnhandledGroup,
     ) -> None:
         self._backend = backend
@@ -39,8 +39,8 @@ class UnwatchedGroups:
         self._settings = settings
         self._hooks = hooks
         self._tasks = tasks
-        self._waited = waited
-        self._ask = ask
+        self._waited = waiters.waited
+        self._ask = wakeups.ask
         self._hook = hook
         self._open: set[Ref] = set()
         """Groups that the other processes were asked about, without an answer so far."""

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from treadle.backend import Backend
-from treadle.clock import Clock
 from treadle.engine.hooks import Hooks
+from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import NotFound, Stopped
@@ -80,25 +80,18 @@ class WaiterTable(Generic[T]):
             if not future.done():
                 future.set_exception(error)
 
-    def fail_all(self, error: Callable[[], Exception]) -> None:
-        for ref in list(self.futures):
-            self.fail(ref, error())
-        self.expected.clear()
-
     def named(self, refs: tuple[Ref, ...]) -> None:
         """A wake-up names these refs."""
         self.unseen.update(ref for ref in refs if ref in self.futures)
 
 
 class Waiters:
-    def __init__(
-        self, backend: Backend, clock: Clock, hooks: Hooks, tasks: Tasks, poll_interval: float
-    ) -> None:
+    def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, tasks: Tasks) -> None:
         self._backend = backend
-        self._clock = clock
+        self._clock = settings.clock
         self._hooks = hooks
         self._tasks = tasks
-        self._interval = poll_interval
+        self._interval = settings.poll_interval
         self._read_now = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._answered: dict[Ref, None] = {}
@@ -143,7 +136,9 @@ class Waiters:
     def close(self) -> None:
         """The store is not read any more: fail all that wait."""
         for table in (self.items, self.groups):
-            table.fail_all(lambda: Stopped("the app"))
+            for ref in list(table.futures):
+                table.fail(ref, Stopped("the app"))
+            table.expected.clear()
 
     def receive(self, wake: Wake) -> None:
         """Read what the wake-up names, as far as this process waits for it."""
@@ -204,12 +199,9 @@ class Waiters:
         for ref, group in ended.groups.items():
             self.answer_group(ref, group)
         for ref in ended.missing:
-            self._fail_missing(ref)
+            self.items.fail(ref, NotFound(ref[1]))
+            self.groups.fail(ref, NotFound(ref[1]))
         return bool(ended.items or ended.groups)
-
-    def _fail_missing(self, ref: Ref) -> None:
-        self.items.fail(ref, NotFound(ref[1]))
-        self.groups.fail(ref, NotFound(ref[1]))
 
 
 async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:

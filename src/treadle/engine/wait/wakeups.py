@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 from treadle.backend import Backend
 from treadle.engine.hooks import Hooks
 from treadle.engine.tasks import Tasks
 from treadle.item import Ref, Wake
 
+WakeListener: TypeAlias = Callable[[Wake], None]
+
 PORTION = 150
 """The most ids of one kind in one wake-up: stores limit its size."""
 MOST_IDS = 20 * PORTION
 """If more ids than this are to be published, `everything` is sent instead of a list."""
-
-
-class WakeListener(Protocol):
-    def __call__(self, wake: Wake) -> None: ...
 
 
 class WakeUps:
