@@ -348,7 +348,7 @@ class WorkChecks:
     def _check_effects(self, expected: ReferenceEffects, effects: Any) -> None:
         released = [(one.tenant, one.id) for one in effects.released]
         must(sorted(released) == sorted(expected.released), f"released {released}, not {expected.released}")
-        closed = [((one.tenant, one.id), one.value) for one in effects.closed]
+        closed = [((one.tenant, one.id), one.value) for one in effects.ended_groups]
         must(_sorted(closed) == _sorted(expected.closed), f"closed {closed}, not {expected.closed}")
         must(effects.doomed == expected.doomed, f"{effects.doomed} doomed, not {expected.doomed}")
         for name in ("released", "closed", "doomed"):
