@@ -48,7 +48,8 @@ class Metrics:
         if registry is not None:
             from .prometheus import Collector
 
-            registry.register(Collector(self.series))
+            collector = Collector(self.series)  # first: it says which extra to install
+            registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:
         """The metrics of this type, made if needed. Beyond `MAX_TYPES` types: those of `OTHER`."""
