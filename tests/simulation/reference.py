@@ -90,7 +90,7 @@ class ReferenceEffects:
 
     def __init__(self) -> None:
         self.released: list[Ref] = []
-        self.closed: list[tuple[Ref, bytes | None]] = []
+        self.ended_groups: list[tuple[Ref, bytes | None]] = []
         self.doomed = 0
 
 
