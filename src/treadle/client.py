@@ -87,7 +87,7 @@ class Client(Operator):
         tenant: str | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        core = _core(backend, settings)
+        core = _build_core(backend, settings)
         super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
         core.learn(*work)
         self.dead = DeadLetters(self)
@@ -255,7 +255,7 @@ _DURATIONS = (
 )
 
 
-def _core(backend: str | Backend, given: ClientSettings) -> Core:
+def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))

@@ -1,7 +1,7 @@
 """When an item that waits for others may start.
 
-`condition_met` is the rule. Backends do not call it. `need` turns a condition into a number that backends
-compare with counters, and `doomed` says when the condition can no longer be met.
+`condition_met` is the rule. Backends do not call it: `need` turns a condition into a number that they compare
+with counters (`rules.submission.dependency_state`).
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
     """What a call caused elsewhere, for wake-ups and events after the commit."""
 
     released: tuple[ReleasedItem, ...] = ()
-    closed: tuple[EndedGroup, ...] = ()
+    ended_groups: tuple[EndedGroup, ...] = ()
     doomed: int = 0
     """How many items became doomed because their condition can no longer be met. The next claims hand them
     out with a verdict."""

@@ -178,7 +178,9 @@ class Operator:
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
         core.announcer.effects(changed.effects)
-        core.wakeups.ended(items, [*((g.tenant, g.id) for g in changed.effects.closed), *gone], here=True)
+        core.wakeups.ended(
+            items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
+        )
         if changed.effects.released or changed.effects.doomed:
             core.wakeups.ready()
 

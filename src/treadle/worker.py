@@ -70,7 +70,7 @@ class Worker:
         self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
         self._core = core
         self._settings = WorkerSettings(
-            worker=self.id,
+            id=self.id,
             types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
@@ -162,7 +162,7 @@ def copy_worker(
 ) -> Worker:
     """A worker of the same client with the same settings, except those given: for the command line."""
     copy = Worker(worker.client, id=id)
-    changes: dict[str, Any] = {"worker": copy.id}
+    changes: dict[str, Any] = {"id": copy.id}
     if queues is not None:
         changes["queues"] = _names(queues, "queues")
     if tenants is not None:

@@ -133,7 +133,7 @@ async def work(world: World, backend: PortsBackend, worker: str, runs: Counter[s
             if lease.verdict is None:
                 runs[lease.id] += 1
             settled = await backend.settle([settlement(lease)])
-            world.closed.update(closed.id for closed in settled.effects.closed)
+            world.closed.update(closed.id for closed in settled.effects.ended_groups)
         world.clock.advance(1.5)
 
 

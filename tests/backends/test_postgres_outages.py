@@ -333,10 +333,10 @@ class TestPool:
                     raise failures.pop()
                 return "done"
 
-            assert await backend._calls.persist(attempt, repeatable=True) == "done"
+            assert await backend._calls.call_with_retries(attempt, repeatable=True) == "done"
             failures.append(asyncpg.InternalClientError("again"))
             with pytest.raises(StoreUnavailable):
-                await backend._calls.persist(attempt, repeatable=False)
+                await backend._calls.call_with_retries(attempt, repeatable=False)
 
     async def test_a_closed_backend_says_so(self, prepared_url: str) -> None:
         """It raises `NotStarted`, not an error about pools or event loops."""

@@ -149,7 +149,7 @@ async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:
 
         for _ in range(20):
             with suppress(BackendError):
-                await backend._calls.persist(attempt, repeatable=True)
+                await backend._calls.call_with_retries(attempt, repeatable=True)
         assert len(waits) == 20 * 3
         assert len(set(waits)) == len(waits)
         assert all(

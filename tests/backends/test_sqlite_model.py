@@ -333,7 +333,7 @@ def shown_outcome(outcome: Any) -> object:
 
 def shown_effects(effects: Effects) -> object:
     released = sorted(effects.released, key=lambda one: (one.tenant, one.id))
-    return released, sorted(effects.closed, key=lambda one: (one.tenant, one.id)), effects.doomed
+    return released, sorted(effects.ended_groups, key=lambda one: (one.tenant, one.id)), effects.doomed
 
 
 def shown_group(group: Any) -> object:

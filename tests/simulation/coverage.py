@@ -30,7 +30,7 @@ OFTEN = (
     "a claim by a removed worker",
     "released",
     "doomed",
-    "closed",
+    "ended_groups",
     "dead in a group of several",
     "dead exhausted",
     "dead aborted",

@@ -90,7 +90,7 @@ class ReferenceEffects:
 
     def __init__(self) -> None:
         self.released: list[Ref] = []
-        self.closed: list[tuple[Ref, bytes | None]] = []
+        self.ended_groups: list[tuple[Ref, bytes | None]] = []
         self.doomed = 0
 
 
@@ -210,7 +210,7 @@ class ReferenceStore:
         if not group.open:
             group.times_ended += 1
             group.ended_at = now
-            effects.closed.append((group.ref, group.value))
+            effects.ended_groups.append((group.ref, group.value))
 
     def _release_or_doom(self, waiter: ReferenceItem, effects: ReferenceEffects) -> None:
         need = waiter.item.need

@@ -348,10 +348,10 @@ class WorkChecks:
     def _check_effects(self, expected: ReferenceEffects, effects: Any) -> None:
         released = [(one.tenant, one.id) for one in effects.released]
         must(sorted(released) == sorted(expected.released), f"released {released}, not {expected.released}")
-        closed = [((one.tenant, one.id), one.value) for one in effects.closed]
-        must(_sorted(closed) == _sorted(expected.closed), f"closed {closed}, not {expected.closed}")
+        ended = [((one.tenant, one.id), one.value) for one in effects.ended_groups]
+        must(_sorted(ended) == _sorted(expected.ended_groups), f"ended {ended}, not {expected.ended_groups}")
         must(effects.doomed == expected.doomed, f"{effects.doomed} doomed, not {expected.doomed}")
-        for name in ("released", "closed", "doomed"):
+        for name in ("released", "ended_groups", "doomed"):
             if getattr(expected, name):
                 self.cover(name)
 
@@ -360,5 +360,5 @@ def _child(item: Item, expected: ReferenceItem) -> Item:
     return replace(item, tenant=expected.ref[0], parent=item.parent or expected.ref[1])
 
 
-def _sorted(closed: Any) -> Any:
-    return sorted(closed, key=lambda one: one[0])
+def _sorted(ended: Any) -> Any:
+    return sorted(ended, key=lambda one: one[0])

@@ -335,7 +335,7 @@ def claimed_in_any_order(found: Claim) -> list[Any]:
 
 
 def effects(found: Any) -> list[Any]:
-    return [by_id(found.released), by_id(found.closed), found.doomed]
+    return [by_id(found.released), by_id(found.ended_groups), found.doomed]
 
 
 def changed(answer: Any) -> list[Any]:

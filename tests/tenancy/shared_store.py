@@ -67,7 +67,7 @@ class SharedStore:
         outcomes = iter(settled.outcomes)
         for program, some in zip(self._programs, ends, strict=True):
             mine = [next(outcomes) for _ in some]
-            effects = (*settled.effects.released, *settled.effects.closed)
+            effects = (*settled.effects.released, *settled.effects.ended_groups)
             my_effects = by_id([each for each in effects if each.tenant == program.tenant])
             program.exchanges.append((f"settled {comparable(some)}", comparable([mine, my_effects])))
 

@@ -134,7 +134,7 @@ class BaseDoer(ABC):
             except Exception:
                 _LOGGER.exception("on_error of %s failed", type(self).__name__)
 
-    def _tell_free(self) -> None:
+    def _call_on_free(self) -> None:
         for callback in self._on_free:
             try:
                 callback()
@@ -164,7 +164,7 @@ class AdaptedDoer(BaseDoer):
         self._wants_tenant = _accepts(doer.submit, "tenant")
         forward = getattr(doer, "on_free", None)
         if callable(forward):
-            forward(self._tell_free)
+            forward(self._call_on_free)
 
     def available(self) -> int:
         return self.doer.available()
@@ -209,7 +209,7 @@ class AdaptedDoer(BaseDoer):
         finally:
             # The doer's own task ends after this one, and its callbacks run one turn of the loop later.
             loop = get_running_loop()
-            loop.call_soon(loop.call_soon, self._tell_free)
+            loop.call_soon(loop.call_soon, self._call_on_free)
 
 
 def _accepts(function: Callable[..., object], name: str) -> bool:

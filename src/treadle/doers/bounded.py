@@ -24,8 +24,8 @@ Order = tuple[float, ...]
 AHEAD = 0.05
 MOST_AHEAD = 500
 DECAY = 0.95
-"""The longest of the last tasks counts, and its weight decays by this factor with every further task: where
-some tasks take long, the line is short."""
+"""A task is expected to take as long as the longest recent one. That estimate shrinks by this factor with
+each task that ends."""
 
 
 class WaitingTask(NamedTuple):
@@ -158,7 +158,7 @@ class BoundedDoer(BaseDoer):
             waiting = self._line.pop()
             self._start(waiting.task, waiting.lane)
         if self.available():
-            self._tell_free()
+            self._call_on_free()
 
     def __repr__(self) -> str:
         return f"{type(self._line).__name__} of {self._max}, {len(self._running)} running"

@@ -182,7 +182,7 @@ class LimitedDoer(BaseDoer):
         for waiting, line in permitted:
             self._start(waiting, line, now)
         if permitted and self.available():
-            self._tell_free()
+            self._call_on_free()
 
     def _start(self, waiting: WaitingTask, line: LimitLine, now: float) -> None:
         task, (tenant, lane) = waiting.task, waiting.lane
@@ -200,7 +200,7 @@ class LimitedDoer(BaseDoer):
         if self._queue.waiting or self._queue.returns:
             self._start_rounds()
         if self.available():
-            self._tell_free()
+            self._call_on_free()
 
     # -- waiting ---------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class LimitedDoer(BaseDoer):
         await clock.sleep(at - clock.monotonic())
         self._timer = None
         if self._queue.lines.reopen_due(clock.monotonic()) and self.available():
-            self._tell_free()
+            self._call_on_free()
         self._start_rounds()
 
     def _wake_idle_waiters(self) -> None:

@@ -1,4 +1,5 @@
-"""The engine, in rooms. Each room is a package; the files at the top are shared by all rooms.
+"""The engine, in rooms. Each room is a package; the files at the top are shared by all rooms. Methods that
+`tests/mutants` replaces with bugs are public.
 
     enqueue -> submit -> [backend] -> claim -> dispatch -> attempt (middleware, handler)
                             ^                                  |

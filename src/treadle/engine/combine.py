@@ -56,7 +56,7 @@ class Combiner(Generic[R]):
             self._writer = None
 
     def next_batch(self) -> list[R]:
-        """Remove the next batch from `waiting`. Public: a mutant replaces it."""
+        """Remove the next batch from `waiting`."""
         if len(self.waiting) <= self._limit:
             batch = list(self.waiting)
             self.waiting.clear()

@@ -29,9 +29,11 @@ from .wait.wakeups import WakeUps
 class LocalRuntime(Protocol):
     """A running worker of this process, as the core and the client know it."""
 
-    def add(self, type: AnyType) -> None: ...
+    def add(self, type: AnyType) -> None:
+        """Run this type too, if the worker has a handler for it and serves it."""
 
-    def offers(self, type: str) -> str | None: ...
+    def offers(self, type: str) -> str | None:
+        """The worker's id if it could start an item of this type right now: for `skip_queue`."""
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
         """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
@@ -156,7 +158,7 @@ class Core:
                 runtime.add(type)
 
     def recover_leases(self) -> None:
-        """A worker of this process may hold leases that it does not know of. Public: a mutant replaces it."""
+        """A worker of this process may hold leases that it does not know of."""
         runtime = self.local()
         if runtime is not None:
             runtime.recover_leases()

@@ -60,9 +60,9 @@ Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one worker. `worker` is its id in the store."""
+    """The settings of one worker. `id` is its id in the store."""
 
-    worker: str
+    id: str
     types: frozenset[str] | None = None
     queues: tuple[str, ...] | None = None
     tenants: tuple[str, ...] | None = None

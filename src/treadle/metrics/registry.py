@@ -48,7 +48,8 @@ class Metrics:
         if registry is not None:
             from .prometheus import Collector
 
-            registry.register(Collector(self.series))
+            collector = Collector(self.series)  # first: it says which extra to install
+            registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:
         """The metrics of this type, made if needed. Beyond `MAX_TYPES` types: those of `OTHER`."""
@@ -58,7 +59,7 @@ class Metrics:
         name = type if len(self._types) < MAX_TYPES or type == OTHER else OTHER
         if name not in self._types:
             self._types[name] = made = TypeMetrics(name, self._now)
-            made.changed = self._note_change if self._subscribers else None
+            made.changed = self._record_change if self._subscribers else None
         return self._types[name]
 
     def find(self, type: str) -> TypeMetrics | None:
@@ -129,9 +130,9 @@ class Metrics:
 
     def _connect(self) -> None:
         for series in self._types.values():
-            series.changed = self._note_change if self._subscribers else None
+            series.changed = self._record_change if self._subscribers else None
 
-    def _note_change(self, series: TypeMetrics) -> None:
+    def _record_change(self, series: TypeMetrics) -> None:
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._notify)
         self._changed[series.type] = None

@@ -102,11 +102,11 @@ class PortsEffects:
         total.doomed += len(change.doomed)
         if change.closed:
             value = await self._records.group_value(group, record)
-            total.closed.append(EndedGroup(group[1], group[0], value, record.type))
+            total.ended_groups.append(EndedGroup(group[1], group[0], value, record.type))
 
     async def report(self, total: EffectTotals) -> Effects:
         released = [_released(stored) for stored in await self._records.items(total.released)]
-        return Effects(tuple(released), tuple(total.closed), total.doomed)
+        return Effects(tuple(released), tuple(total.ended_groups), total.doomed)
 
     # -- retention -------------------------------------------------------------------------------------
 

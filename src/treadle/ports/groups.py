@@ -27,7 +27,7 @@ class EffectTotals(Struct):
     """What one call has caused in all groups."""
 
     released: list[Ref] = []
-    closed: list[EndedGroup] = []
+    ended_groups: list[EndedGroup] = []
     doomed: int = 0
 
 

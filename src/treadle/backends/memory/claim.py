@@ -1,4 +1,4 @@
-"""Claim: process what time has brought, then lease doomed and ready items, fairly."""
+"""Claim: make due items ready, doom overdue ones, then lease doomed and ready items, fairly."""
 
 from __future__ import annotations
 

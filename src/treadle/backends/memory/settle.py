@@ -135,7 +135,7 @@ def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
         case "dead":
             return _die(call, row, settlement)
         case "cancelled":
-            _note_token(row)
+            _record_token(row)
             _end(call, row, "cancelled")
             return APPLIED
         case "retry" | "defer" | "release":
@@ -145,7 +145,7 @@ def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
             assert_never(settlement.kind)
 
 
-def _note_token(row: Row) -> None:
+def _record_token(row: Row) -> None:
     """Note that its token has settled it: the same settlement may come again if its answer is lost."""
     row.settled_by = (*row.settled_by[1 - KEPT_ATTEMPTS :], row.token) if row.settled_by else (row.token,)
 
@@ -162,7 +162,7 @@ def _succeed(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcom
         moved = refuse_moved(call, row, contribution)
         if moved is not None:
             return moved
-    _note_token(row)
+    _record_token(row)
     row.result = settlement.result
     value = None if contribution is None else contribute(call.store, row, contribution)
     _end(call, row, "success", plan)
@@ -186,7 +186,7 @@ def _die(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     plan = _plan_children(call, row, settlement)
     if isinstance(plan, Rejected):
         return Outcome(verb="rejected", rejected=plan)
-    _note_token(row)
+    _record_token(row)
     _record_failure(call, row, settlement)
     row.reason = death_reason(settlement, row.verdict)
     _end(call, row, "dead", plan)
@@ -215,7 +215,7 @@ def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan =
 def give_back(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
     """The row will be claimed again. A doomed row stays doomed."""
     store, now = call.store, call.now
-    _note_token(row)
+    _record_token(row)
     if row.verdict is not None:
         unlease(row)
         store.doomed.add(row)

@@ -35,7 +35,7 @@ RESERVED: Final = 2
 
 
 class PostgresBackend(
-    PostgresSubmit,
+    PostgresSubmit,  # and with it PostgresWorkers: `beat`, `remove_worker`, `unknown_leases`
     PostgresClaim,
     PostgresSettle,
     PostgresRead,

@@ -246,7 +246,7 @@ class PostgresCalls:
     ) -> list[Record]:
         """All rows that a statement answers."""
         attempt = partial(self._attempt, self.sql(text), arguments, vital)
-        return await self.persist(attempt, repeatable=repeatable, conflict=conflict)
+        return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict)
 
     async def row(
         self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
@@ -257,7 +257,7 @@ class PostgresCalls:
     async def value(self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True) -> Any:
         return (await self.row(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
-    async def persist(
+    async def call_with_retries(
         self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool, conflict: Retry = CONFLICT
     ) -> T:
         """Repeat until it succeeds, is refused, or the retries are used up."""

@@ -33,7 +33,7 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
         types = found[3] if beat.types is None else _encode_types(beat.types)
         tx.run(_SQL["renew"], until, types, found[0])
         if types != found[3]:
-            _note_unknown_types(tx, found[3])
+            _record_unknown_types(tx, found[3])
     return HeartbeatReply(found is None, _lost(tx, beat.held))
 
 
@@ -133,7 +133,7 @@ def remove_worker(tx: Tx, worker: str) -> int:
 def _mark_removed(tx: Tx, no: int, types: str | None) -> None:
     tx.run(_SQL["mark_removed"], no)
     tx.run(_SQL["delete_permits"], no)
-    _note_unknown_types(tx, types)
+    _record_unknown_types(tx, types)
 
 
 def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
@@ -178,7 +178,7 @@ def live_types(tx: Tx) -> LiveTypes:
     return LiveTypes(None in stored, named)
 
 
-def _note_unknown_types(tx: Tx, types: str | None) -> None:
+def _record_unknown_types(tx: Tx, types: str | None) -> None:
     """A worker no longer has these types: store since when no live worker has them."""
     live = live_types(tx)
     if not live.every:

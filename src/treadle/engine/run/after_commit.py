@@ -56,12 +56,12 @@ class AfterCommit:
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
         core.announcer.effects(effects)
-        groups = [(group.tenant, group.id) for group in effects.closed]
+        groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.waiters.groups.futures:
-            for group, ref in zip(effects.closed, groups, strict=True):
+            for group, ref in zip(effects.ended_groups, groups, strict=True):
                 self._answer_group(group, ref)
         if core.unwatched_groups is not None:
-            for group in effects.closed:
+            for group in effects.ended_groups:
                 core.unwatched_groups.ended(group)
         core.wakeups.ended(ended, groups)
         if claimable:
@@ -172,7 +172,7 @@ class AfterCommit:
             random=core.settings.random.random,
         )
         doubtful = [_applied(pending, ended) for pending in batch if pending.otherwise is not None]
-        self._conclude(doubtful, Effects(closed=ended_groups(batch, ended)))
+        self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)))
 
 
 def _unknown_error() -> Exception:
@@ -188,7 +188,7 @@ def _applied(pending: PendingSettlement, ended: Ended) -> PendingSettlement:
 
 def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[EndedGroup, ...]:
     """The groups that ended together with one of these items. A settlement that runs its item again ends no
-    group: if the item has ended since, the later settlement announces that. Public: a mutant replaces it."""
+    group: if the item has ended since, the later settlement announces that."""
     together: set[Ref] = set()
     for pending in batch:
         if not isinstance(pending.decision, Succeed | Die):

@@ -119,7 +119,7 @@ class AttemptRunner:
             self._hooks.emit(from_lease(Started, lease, at))
         self.start_timers(held)
 
-    def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | GiveBack | None:
+    def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | None:
         """Turn the handler's return value or exception into a decision. None if the attempt is already
         settled, or its lease is lost."""
         if held.over:
@@ -190,7 +190,7 @@ class AttemptRunner:
     # -- stopping an attempt ---------------------------------------------------------------------------
 
     def start_timers(self, held: HeldLease) -> None:
-        """Interrupt the attempt at its timeout and at its deadline. Public: a mutant replaces it."""
+        """Interrupt the attempt at its timeout and at its deadline."""
         lease = held.lease
         timeout = timeout_of(held.stored, held.bound.timeout)
         if timeout is None and lease.deadline is None:
@@ -244,7 +244,7 @@ class AttemptRunner:
         if decision is not None:
             self._settler.decided(held, decision)
 
-    def _decide_stopped(self, held: HeldLease) -> Decision | GiveBack | None:
+    def _decide_stopped(self, held: HeldLease) -> Decision | None:
         lease = held.lease
         match held.stop:
             case "timeout":

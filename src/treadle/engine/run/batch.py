@@ -87,7 +87,7 @@ class Batches:
             return
         # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
         # cancelled or expired item loses its part of the outcome.
-        carrier = HeldLease(items[0].lease, bound, {}, PLAIN, items[0].received)
+        carrier = HeldLease(items[0].lease, bound, {}, PLAIN, items[0].sent)
         carrier.task = asyncio.current_task()
         carrier.members = items
         for held in items:

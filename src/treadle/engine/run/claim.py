@@ -25,8 +25,8 @@ BACKOFF = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 IDLE_AFTER = 3
 """After so many empty claims in a row the poll slows down: wake-ups announce new work."""
 IDLE_FACTOR = 4.0
-"""How much it slows down. With a heartbeat every other interval, and an occasional look for waiters, an idle
-worker calls the store less than once per interval in all."""
+"""The poll interval is multiplied by this. In four intervals an idle worker then makes one claim and two
+heartbeats: less than one call per interval."""
 JITTER = 0.2
 """Polls come earlier by up to this share, so that no worker is always the first to ask."""
 
@@ -43,7 +43,7 @@ class Claimer:
         settings = core.settings
         self._core = core
         self._backend = core.backend
-        self._worker = worker.worker
+        self._worker = worker.id
         self._backpressure = worker.backpressure
         self._held = held
         self._dispatcher = dispatcher
@@ -123,7 +123,7 @@ class Claimer:
 
     async def ask_unknown_leases(self) -> None:
         """Ask for leases that this worker does not know of: after a lost answer, and again one lease duration
-        later. Public: a mutant replaces it."""
+        later."""
         lost = self._answer_lost
         if not lost and self._ask_again is None:
             return

@@ -68,7 +68,7 @@ class GiveBack(msgspec.Struct, frozen=True):
     delay: float = 0.0
 
 
-Decision: TypeAlias = Succeed | RunAgain | Die
+Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 

@@ -70,7 +70,7 @@ class BoundTypes:
         """The doer of a type. Types that share a doer share its binding."""
         given = type.options["doer"]
         if given not in self._own_doers:
-            own = given.of_worker(self._worker.worker) if isinstance(given, LimitedDoer) else managed(given)
+            own = given.of_worker(self._worker.id) if isinstance(given, LimitedDoer) else managed(given)
             self._bind(own, type.name)
             self._own_doers[given] = own
         return self._own_doers[given]
@@ -79,7 +79,7 @@ class BoundTypes:
         core = self._core
         if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
             raise UnsupportedError("limits", type(core.backend).__name__)
-        doer.bind(core.backend, core.settings.clock, self._worker.worker, name)
+        doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
         doer.on_error(self._attempt_failed)
 
@@ -115,7 +115,7 @@ class Dispatcher:
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
         self._demand = Demand(
-            worker=worker.worker,
+            worker=worker.id,
             limit=0,
             queues=worker.queues,
             tenants=worker.tenants,
@@ -185,7 +185,7 @@ class Dispatcher:
             # It was not asked for. A worker that has the type will claim it.
             self._settle_unrun(lease, GiveBack())
 
-    def _settle_unrun(self, lease: Lease, decision: Decision | GiveBack) -> None:
+    def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
 
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:

@@ -85,7 +85,7 @@ class HeartbeatLoop:
         return reply.fresh
 
     def lose(self, token: int, why: str) -> None:
-        """Stop an attempt whose lease is lost. Public: a mutant replaces it."""
+        """Stop an attempt whose lease is lost."""
         held = self._held.by_token.get(token)
         if held is not None:
             self._interrupt(held, cast("Stop", why))
@@ -102,8 +102,8 @@ class HeartbeatLoop:
 
 
 class Watchdog:
-    """A thread that sends heartbeats while the event loop is blocked, and logs what blocks it. Also while the
-    loop's own heartbeats are not answered."""
+    """A thread that sends heartbeats when those of the event loop are late: the loop is blocked (then it logs
+    by what), or the store does not answer."""
 
     def __init__(self, core: Core, worker: str, loop_heartbeat: HeartbeatLoop) -> None:
         self._loop_heartbeat = loop_heartbeat

@@ -61,7 +61,7 @@ class HeldLease(msgspec.Struct, eq=False):
     bound: BoundType
     input: dict[str, Any]
     stored: ItemOptions
-    received: float
+    sent: float
     """When its claim was sent, by the worker's monotonic clock: no later than `claimed_at`."""
     started: float = 0.0
     """When its handler began, by the same clock; 0 before."""
@@ -80,7 +80,7 @@ class HeldLease(msgspec.Struct, eq=False):
 
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""
-        return self.lease.claimed_at + (monotonic - self.received)
+        return self.lease.claimed_at + (monotonic - self.sent)
 
 
 class HeldLeases:

@@ -74,7 +74,7 @@ class WorkerLoops:
             self._tasks.start(self.redriver(worker.redrive).run(), "redrive")
         if worker.on_backlog is not None:
             self._tasks.start(self._backlog(worker.on_backlog).run(), "backlog")
-        core.scheduler.start(worker.worker)
+        core.scheduler.start(worker.id)
         self._start_watchdog()
 
     def redriver(self, redrive: Redrive) -> Redriver:
@@ -102,14 +102,14 @@ class WorkerLoops:
     def _start_watchdog(self) -> None:
         """Only a thread can notice a blocked event loop. It needs the system clock."""
         if isinstance(self._core.settings.clock, SystemClock):
-            self._watchdog = Watchdog(self._core, self._worker.worker, self._heartbeat)
+            self._watchdog = Watchdog(self._core, self._worker.id, self._heartbeat)
             self._watchdog.start()
 
     def _receive(self, wake: Wake) -> None:
         if wake.ready or wake.everything:
             self._claimer.wake()
         if wake.items and any(ref in self._held.refs for ref in wake.items):
-            self._tasks.start(self._beat_now(), "look")
+            self._tasks.start(self._beat_now(), "heartbeat now")
 
     async def _beat_now(self) -> None:
         """An item that runs here has ended elsewhere: the heartbeat's reply says which."""
@@ -119,13 +119,13 @@ class WorkerLoops:
             self._core.hooks.report(error, "renew")
 
     async def end_schedules(self) -> None:
-        await self._core.scheduler.stop(self._worker.worker)
+        await self._core.scheduler.stop(self._worker.id)
 
     async def end(self, *names: str) -> None:
         await self._tasks.cancel(names)
 
     async def close(self) -> None:
-        """End all loops, whether or not all were started. Public: a mutant replaces it."""
+        """End all loops, whether or not all were started."""
         if self._watchdog is not None:
             await self._watchdog.stop()
         if self._unlisten is not None:

@@ -33,11 +33,11 @@ class Runtime:
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
-        self._services = EngineServices(core, worker.worker, held, self.settler)
+        self._services = EngineServices(core, worker.id, held, self.settler)
         self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
         self._types = BoundTypes(core, worker, self._wake_claimer)
         self._dispatcher = Dispatcher(core, worker, self._types, held, self.settler, self.runner)
-        heartbeat = HeartbeatLoop(core, worker.worker, held, self._types, self.runner)
+        heartbeat = HeartbeatLoop(core, worker.id, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
@@ -67,12 +67,12 @@ class Runtime:
         except BaseException:
             await self._close()
             raise
-        self._core.hooks.emit(WorkerStarted(worker.worker, self._core.settings.clock.now()))
+        self._core.hooks.emit(WorkerStarted(worker.id, self._core.settings.clock.now()))
 
     async def stop(self, drain: float) -> None:
         """Wait up to `drain` seconds for handlers to end. Even if the stop is cut short, what this worker was
         running is given back, or freed in the store."""
-        hooks, now, worker = self._core.hooks, self._core.settings.clock.now, self._worker.worker
+        hooks, now, worker = self._core.hooks, self._core.settings.clock.now, self._worker.id
         hooks.emit(WorkerStopping(worker, now()))
         try:
             await self._shutdown.run(drain)
@@ -92,7 +92,7 @@ class Runtime:
     async def _remove_worker(self) -> None:
         failed = "could not remove the worker from the store; its lease will lapse"
         try:
-            if not await wait_briefly(self._core.backend.remove_worker(self._worker.worker)):
+            if not await wait_briefly(self._core.backend.remove_worker(self._worker.id)):
                 LOGGER.warning("%s: the store does not answer", failed)
         except Exception as error:  # noqa: BLE001  nothing depends on it
             LOGGER.warning("%s: %s", failed, error)
@@ -118,6 +118,5 @@ class Runtime:
             await asyncio.sleep(0)
 
     def offers(self, type: str) -> str | None:
-        """The worker's id if it could start an item of this type right now: for `skip_queue`."""
         can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
-        return self._worker.worker if can_start else None
+        return self._worker.id if can_start else None

@@ -56,7 +56,7 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """One attempt on its way through settling."""
 
     lease: Lease
-    decision: Decision | GiveBack
+    decision: Decision
     result: bytes | None = None
     """The item's own value, encoded."""
     children: tuple[Item, ...] = ()
@@ -96,11 +96,11 @@ class Settler:
 
     # -- what attempts hand over -----------------------------------------------------------------------
 
-    def decided(self, held: HeldLease, decision: Decision | GiveBack) -> None:
-        """Settle an attempt. Public: mutants replace it."""
+    def decided(self, held: HeldLease, decision: Decision) -> None:
+        """Settle an attempt."""
         self.add(self.builder.prepare(held, decision))
 
-    async def decided_within(self, held: HeldLease, decision: Decision | GiveBack) -> None:
+    async def decided_within(self, held: HeldLease, decision: Decision) -> None:
         """Settle an attempt inside the handler's own transaction. If the attempt or the commit failed, the
         transaction is rolled back and the attempt is settled as failed, outside of it."""
         transaction, held.transaction = held.transaction, None
@@ -196,8 +196,8 @@ class Settler:
                 pending.outcome = outcome
                 over.append(pending)
         self._listener.settled(over, answer.effects)
-        if answer.effects.closed:
-            builder.forget(answer.effects.closed)
+        if answer.effects.ended_groups:
+            builder.forget(answer.effects.ended_groups)
         return again
 
     async def _insist(self, pending: PendingSettlement, error: Exception) -> None:
@@ -242,7 +242,7 @@ class SettlementBuilder:
         self._folds: Folds = {}
         """The store's last answer for groups that are folded here."""
 
-    def prepare(self, held: HeldLease, decision: Decision | GiveBack) -> PendingSettlement:
+    def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
         """Encode the result and build the children of an attempt. If that fails, the item dies."""
         pending = PendingSettlement(held.lease, decision, started=held.started)
         if isinstance(decision, Succeed):
@@ -282,7 +282,7 @@ class SettlementBuilder:
         return self.ending(pending, pending.decision)
 
     def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
-        """The settlement of an attempt that succeeded. Public: a mutant replaces it."""
+        """The settlement of an attempt that succeeded."""
         return Settlement(
             lease=pending.lease,
             kind="success",
@@ -292,7 +292,7 @@ class SettlementBuilder:
         )
 
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
-        """What the attempt gives to its group's value. Public: a mutant replaces it."""
+        """What the attempt gives to its group's value."""
         lease, contributions = pending.lease, pending.contributions
         if not pending.children and lease.id == lease.group_id and _is_own_result(pending):
             return OWN_RESULT
@@ -330,8 +330,8 @@ class SettlementBuilder:
             return Die("bad_result", failure_of(error), error)
         return undecodable(error) if isinstance(error, PayloadError) else self._failures.decide(held, error)
 
-    def ending(self, pending: PendingSettlement, decision: Decision | GiveBack) -> Settlement:
-        """The settlement of an attempt that did not succeed. Public: a mutant replaces it."""
+    def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
+        """The settlement of an attempt that did not succeed."""
         lease = pending.lease
         pending.children = self.compensation(lease, decision) if isinstance(decision, Die) else ()
         match decision:
@@ -346,7 +346,7 @@ class SettlementBuilder:
                 raise AssertionError("a success is settled by `success`")
 
     def compensation(self, lease: Lease, died: Die) -> tuple[Item, ...]:
-        """The items to submit because this one died. Public: mutants replace it."""
+        """The items to submit because this one died."""
         try:
             return self.core.item_builder.compensation(lease, died.reason, str(died.failure))
         except Exception as error:  # noqa: BLE001  the item must still die

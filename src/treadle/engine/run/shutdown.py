@@ -44,7 +44,7 @@ class Shutdown:
             idle.cancel()
 
     async def give_back(self) -> None:
-        """Give back what did not start, and what did not end in time. Public: a mutant replaces it."""
+        """Give back what did not start, and what did not end in time."""
         await self._loops.end(*NEW_WORK)  # they would claim what is given back
         self._dispatcher.give_back()
         unfinished = self._held.unfinished()

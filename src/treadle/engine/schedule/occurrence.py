@@ -50,7 +50,8 @@ class Timing(Protocol):
         ...
 
     def first_after(self, at: float, until: float) -> float | None:
-        """The first occurrence after `until`. An answer that is not later is where to go on from."""
+        """The first occurrence after `until`, counted from `at`. It may stop early: if the answer is not
+        after `until`, call again with it as `at`."""
         ...
 
     def recent(self, at: float, until: float, count: int) -> float:

@@ -110,7 +110,7 @@ class Submitter:
             request.answer.exception()  # a cancelled caller does not retrieve it
 
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
-        """Submit, repeated while the store is unavailable. Public: a mutant replaces it."""
+        """Submit, repeated while the store is unavailable."""
         tries = 0
         try:
             while True:
@@ -133,8 +133,7 @@ class Submitter:
     # -- after an answer was lost ----------------------------------------------------------------------
 
     async def recognize_own(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
-        """Correct the answer to a repeated call: items that its first try has stored are no duplicates.
-        Public: a mutant replaces it."""
+        """Correct the answer to a repeated call: items that its first try has stored are no duplicates."""
         if isinstance(answer, Rejected):
             found = await self._find_all(items) if answer.why == "duplicate_id" else None
             return answer if found is None else found

@@ -49,10 +49,10 @@ class Announcer:
                 hooks.emit(
                     Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, item.after, now)
                 )
-        if hooks.on_event is None or not effects.closed:
+        if hooks.on_event is None or not effects.ended_groups:
             return
         now = self._clock.now()
-        for group in effects.closed:
+        for group in effects.ended_groups:
             value = self._read_value(group)
             hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))
 

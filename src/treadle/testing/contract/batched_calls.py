@@ -201,7 +201,7 @@ class BatchedSettleCases:
         """A group ends only if it is empty after a settlement."""
         first, second = await start_members(backend, 2)
         settled = await apply(backend, succeed(first, item("x"), item("y")), succeed(second))
-        assert settled.effects.closed == ()
+        assert settled.effects.ended_groups == ()
         assert await open_members(backend, "root") == 2
 
     async def test_settlements_of_every_kind_in_one_group_are_counted_exactly(self, backend: Backend) -> None:
@@ -216,7 +216,7 @@ class BatchedSettleCases:
             die(leases[4]),
             succeed(leases[5]),
         )
-        assert settled.effects.closed == ()
+        assert settled.effects.ended_groups == ()
         assert await open_members(backend, "root") == 3
         await consistent(backend)
 
@@ -327,13 +327,13 @@ class LargeCallCases:
         """Each has a child and a dependent of that child."""
         leases = await start(backend, *(item(f"r{n}") for n in range(1000)))
         batch = [succeed(one, item(f"{one.id}a"), dependent(f"{one.id}a", id=f"{one.id}b")) for one in leases]
-        assert (await apply(backend, *batch)).effects.closed == ()
+        assert (await apply(backend, *batch)).effects.ended_groups == ()
         children = await claim(backend, 2000)
         assert len(children) == 1000
         settled = await apply(backend, *(succeed(lease) for lease in children))
         assert len(settled.effects.released) == 1000
         settled = await apply(backend, *(succeed(lease) for lease in await claim(backend, 2000)))
-        assert len(settled.effects.closed) == 1000
+        assert len(settled.effects.ended_groups) == 1000
         await consistent(backend)
 
     async def test_cancel_reaches_fifty_generations(self, backend: Backend) -> None:

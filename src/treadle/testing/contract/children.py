@@ -121,7 +121,7 @@ class ChildCases:
         """A `dead` settlement stores children too: they join the group and keep it open."""
         lease = await start_one(backend, item("root"))
         settled = await apply(backend, die(lease, item("refund")))
-        assert settled.effects.closed == ()
+        assert settled.effects.ended_groups == ()
         found = await state(backend, "refund")
         assert (found.group_id, found.parent, found.status) == ("root", "root", "ready")
         assert await open_members(backend, "root") == 1
@@ -141,8 +141,8 @@ class ChildCases:
         await apply(backend, succeed(lease, *(item(f"c{n}") for n in range(1000))))
         assert await open_members(backend, "root") == 1000
         leases = await claim(backend, 1000)
-        assert (await apply(backend, *(succeed(one) for one in leases[1:]))).effects.closed == ()
-        assert len((await apply(backend, succeed(leases[0]))).effects.closed) == 1
+        assert (await apply(backend, *(succeed(one) for one in leases[1:]))).effects.ended_groups == ()
+        assert len((await apply(backend, succeed(leases[0]))).effects.ended_groups) == 1
         await consistent(backend)
 
 
@@ -157,7 +157,7 @@ class RefusedChildCases:
         assert outcome.verb == "rejected"
         assert outcome.rejected is not None
         assert (outcome.rejected.why, outcome.rejected.ids) == ("duplicate_id", ("taken",))
-        assert (settled.effects.released, settled.effects.closed) == ((), ())
+        assert (settled.effects.released, settled.effects.ended_groups) == ((), ())
         assert await statuses(backend, "root", "fine", "next") == ["running", None, "blocked"]
         assert (await group(backend, "root")).open == 1
         await apply(backend, succeed(lease, item("other")))
@@ -218,7 +218,7 @@ class KeyedChildCases:
         assert only(settled.outcomes).existing == {"child": "earlier"}
         assert not await exists(backend, "child")
         assert (await state(backend, "earlier")).group_id == "earlier"
-        assert [closed.id for closed in settled.effects.closed] == ["root"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
         await consistent(backend)
 
     async def test_a_dependency_on_a_keyed_child_means_the_existing_item(self, backend: Backend) -> None:
@@ -241,7 +241,7 @@ class KeyedChildCases:
             succeed(second, item("c", key="k")),
         )
         assert [outcome.existing for outcome in settled.outcomes] == [{"b": "a"}, {"c": "a"}]
-        assert [closed.id for closed in settled.effects.closed] == ["r2"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["r2"]
         assert await claim_ids(backend) == ["a"]
         await consistent(backend)
 

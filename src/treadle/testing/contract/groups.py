@@ -57,7 +57,7 @@ class GroupValueCases:
         """Its end is the end of the group, and its contribution is the value."""
         lease = await start_one(backend, item("root", "flow"))
         settled = await apply(backend, contribute(lease, b"value"))
-        closed = only(settled.effects.closed)
+        closed = only(settled.effects.ended_groups)
         assert (closed.id, closed.tenant, closed.value, closed.type) == ("root", "default", b"value", "flow")
         found = await group(backend, "root")
         assert (found.value, found.contributed, found.version, found.open) == (b"value", True, 1, 0)
@@ -88,7 +88,7 @@ class GroupValueCases:
         settled = await apply(backend, contribute(leases[1], b"1"), contribute(leases[0], b"0"))
         found = await group(backend, "root")
         assert (found.value, found.version) == (b"0", 3)
-        assert only(settled.effects.closed).value == b"0"
+        assert only(settled.effects.ended_groups).value == b"0"
 
     async def test_the_outcome_reports_the_new_value_and_version(self, backend: Backend) -> None:
         """Each outcome shows version and value as its own contribution made them."""
@@ -119,7 +119,7 @@ class GroupValueCases:
         first, second, third = await start_members(backend, 3)
         batch = contribute(first, b"a"), contribute(second, b"b", final=True), contribute(third, b"c")
         settled = await apply(backend, *batch)
-        assert only(settled.effects.closed).value == b"b"
+        assert only(settled.effects.ended_groups).value == b"b"
         assert (await group(backend, "root")).version == 2
 
     async def test_an_ended_group_names_a_failed_member(self, backend: Backend) -> None:
@@ -153,7 +153,7 @@ class GroupEndCases:
         leases = await start_members(backend, 3)
         for lease, left in zip(leases, (2, 1, 0), strict=True):
             settled = await apply(backend, succeed(lease))
-            assert len(settled.effects.closed) == (left == 0)
+            assert len(settled.effects.ended_groups) == (left == 0)
             assert await open_members(backend, "root") == left
         await consistent(backend)
 
@@ -161,17 +161,17 @@ class GroupEndCases:
         """Five members end in one call."""
         leases = await start_members(backend, 5)
         settled = await apply(backend, *(succeed(lease) for lease in leases))
-        assert [closed.id for closed in settled.effects.closed] == ["root"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
 
     async def test_a_member_that_queues_children_does_not_end_the_group(self, backend: Backend) -> None:
         """Children are counted in the step that ends their parent, so the group is never empty in between."""
         await submit(backend, item("root"))
         for n in range(5):
             settled = await apply(backend, succeed(await claim_one(backend), item(f"c{n}")))
-            assert settled.effects.closed == ()
+            assert settled.effects.ended_groups == ()
             assert await open_members(backend, "root") == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
-        assert [closed.id for closed in settled.effects.closed] == ["root"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
 
     async def test_a_group_does_not_end_while_a_member_is_blocked(self, backend: Backend) -> None:
         """Blocked, scheduled and doomed members keep it open."""
@@ -179,19 +179,19 @@ class GroupEndCases:
         await apply(backend, succeed(lease, dependent("x", id="doomed", need=2)))
         assert (await group(backend, "root")).ended_at is None
         settled = await apply(backend, die(await doomed_lease(backend)))
-        assert [closed.id for closed in settled.effects.closed] == ["root"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
 
     async def test_a_group_without_contributions_ends_with_value_none(self, backend: Backend) -> None:
         """The type in the effects is that of the root."""
         settled = await end(backend, item("root", "flow"))
-        closed = only(settled.effects.closed)
+        closed = only(settled.effects.ended_groups)
         assert (closed.value, closed.type) == (None, "flow")
 
     async def test_groups_end_independently(self, backend: Backend) -> None:
         """One call ends members of several groups."""
         leases = await start(backend, item("a"), item("b"), item("c"))
         settled = await apply(backend, succeed(leases[0]), succeed(leases[1], item("child")), die(leases[2]))
-        assert sorted(closed.id for closed in settled.effects.closed) == ["a", "c"]
+        assert sorted(closed.id for closed in settled.effects.ended_groups) == ["a", "c"]
         await consistent(backend)
 
 
@@ -217,7 +217,7 @@ class FoldCases:
         settled = await settle(backend, fold)
         outcome = only(settled.outcomes)
         assert (outcome.verb, outcome.version, outcome.value) == ("moved", 1, b"one")
-        assert (outcome.final, outcome.again, settled.effects.closed) == (False, False, ())
+        assert (outcome.final, outcome.again, settled.effects.ended_groups) == (False, False, ())
         assert await status(backend, second.id) == "running"
         assert list(await backend.get(["c"])) == [None]
         await apply(backend, contribute(second, b"one two", version=outcome.version))
@@ -239,7 +239,7 @@ class FoldCases:
         chain[1] = contribute(leases[1], b"any")
         settled = await apply(backend, *chain)
         assert [outcome.version for outcome in settled.outcomes] == [1, 2, 3, 4]
-        assert only(settled.effects.closed).value == b"3"
+        assert only(settled.effects.ended_groups).value == b"3"
 
     @needs("folds")
     async def test_a_fold_after_a_refused_fold_is_refused(self, backend: Backend) -> None:

@@ -152,9 +152,9 @@ class LoadCases:
         lease = await start_one(backend, item("link0"))
         for n in range(1, 100):
             settled = await apply(backend, succeed(lease, item(f"link{n}")))
-            assert settled.effects.closed == ()
+            assert settled.effects.ended_groups == ()
             lease = only(await claim(backend))
         settled = await apply(backend, succeed(lease))
-        assert [closed.id for closed in settled.effects.closed] == ["link0"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["link0"]
         assert set(await statuses(backend, *(f"link{n}" for n in range(100)))) == {"success"}
         await consistent(backend)

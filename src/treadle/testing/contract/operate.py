@@ -58,7 +58,7 @@ class CancelCases:
         assert [(one.id, one.status) for one in changed.items] == [("a", before)]
         found = await state(backend, "a")
         assert (found.status, found.reason, found.result) == ("cancelled", None, None)
-        assert [closed.id for closed in changed.effects.closed] == ["a"]
+        assert [closed.id for closed in changed.effects.ended_groups] == ["a"]
         assert await claim_ids(backend) == []
         await consistent(backend)
 
@@ -81,7 +81,7 @@ class CancelCases:
         names = ("root", "a", "a1", "a2", "b")
         ended = ["success", "success", "cancelled", "cancelled", "cancelled"]
         assert await statuses(backend, *names) == ended
-        assert [closed.id for closed in changed.effects.closed] == ["root"]
+        assert [closed.id for closed in changed.effects.ended_groups] == ["root"]
         await consistent(backend)
 
     async def test_cancel_leaves_siblings_alone(self, backend: Backend) -> None:
@@ -89,9 +89,9 @@ class CancelCases:
         leases = await start_family(backend)
         changed = await backend.cancel(["a"])
         assert sorted(one.id for one in changed.items) == ["a1", "a2"]
-        assert changed.effects.closed == ()
+        assert changed.effects.ended_groups == ()
         assert await open_members(backend, "root") == 1
-        assert len((await apply(backend, succeed(leases["b"]))).effects.closed) == 1
+        assert len((await apply(backend, succeed(leases["b"]))).effects.ended_groups) == 1
 
     async def test_cancel_skips_ended_and_missing_items(self, backend: Backend) -> None:
         """Naming an item twice cancels it once."""
@@ -100,7 +100,7 @@ class CancelCases:
         changed = await backend.cancel(["a", "missing", "b", "b"])
         assert [one.id for one in changed.items] == ["b"]
         again = await backend.cancel(["a", "b"])
-        assert (again.items, again.effects.closed) == ((), ())
+        assert (again.items, again.effects.ended_groups) == ((), ())
         assert await statuses(backend, "a", "b") == ["success", "cancelled"]
         assert (await backend.cancel([])).items == ()
 
@@ -149,7 +149,7 @@ class CompleteCases:
         assert [(one.id, one.status) for one in changed.items] == [("a", before)]
         found = await state(backend, "a")
         assert (found.status, found.result, found.worker) == ("success", b"by hand", None)
-        closed = only(changed.effects.closed)
+        closed = only(changed.effects.ended_groups)
         assert (closed.id, closed.value) == ("a", b"by hand")
         assert (await group(backend, "a")).value == b"by hand"
         assert (await claim_answer(backend)).leases == ()
@@ -203,10 +203,10 @@ class CompleteCases:
         """The group goes on, and other members are not affected."""
         leases = await start_family(backend)
         changed = await backend.complete("b", b"x")
-        assert changed.effects.closed == ()
+        assert changed.effects.ended_groups == ()
         assert await open_members(backend, "root") == 2
         settled = await apply(backend, succeed(leases["a1"]), succeed(leases["a2"]))
-        assert only(settled.effects.closed).value == b"x"
+        assert only(settled.effects.ended_groups).value == b"x"
 
     @needs("operating")
     @pytest.mark.parametrize("how", [succeed, die, cancel])

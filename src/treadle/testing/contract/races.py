@@ -28,4 +28,4 @@ def released_items(effects: Sequence[Effects]) -> list[str]:
 
 
 def ended_groups(effects: Sequence[Effects]) -> list[str]:
-    return [one.id for effect in effects for one in effect.closed]
+    return [one.id for effect in effects for one in effect.ended_groups]

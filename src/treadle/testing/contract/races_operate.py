@@ -236,11 +236,11 @@ class OperatorRaceCases:
             settled, _ = await asyncio.gather(
                 apply(backends[0], succeed(leases[f"r{n}-b"])), backends[1].requeue([f"r{n}-a"])
             )
-            return len(settled.effects.closed)
+            return len(settled.effects.ended_groups)
 
         closed = sum(await run_rounds(count, race))
         await consistent(subject.backend)
         again = await claim(subject.backend)
         settled = await apply(subject.backend, *(succeed(lease) for lease in again))
-        assert (len(settled.effects.closed), closed <= count) == (count, True)
+        assert (len(settled.effects.ended_groups), closed <= count) == (count, True)
         await consistent(subject.backend)

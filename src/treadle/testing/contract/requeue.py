@@ -74,13 +74,13 @@ class RequeueCases:
         await apply(backend, succeed(root, item("a"), item("b")))
         leases = by_id(await claim(backend))
         await apply(backend, contribute(leases["a"], b"value", final=True))
-        assert len((await apply(backend, die(leases["b"]))).effects.closed) == 1
+        assert len((await apply(backend, die(leases["b"]))).effects.ended_groups) == 1
         await backend.requeue(["b"])
         found = await group(backend, "root")
         assert (found.open, found.ended_at, found.failed) == (1, None, None)
         assert (found.value, found.version, found.final) == (b"value", 1, True)
         settled = await apply(backend, contribute(await claim_one(backend), b"late"))
-        assert only(settled.effects.closed).value == b"value"
+        assert only(settled.effects.ended_groups).value == b"value"
         found = await group(backend, "root")
         assert (found.open, found.failed) == (0, None)
         await consistent(backend)
@@ -92,7 +92,7 @@ class RequeueCases:
         await backend.requeue(["root"])
         await apply(backend, succeed(await claim_one(backend), item("child")))
         assert await open_members(backend, "root") == 1
-        assert len((await apply(backend, succeed(await claim_one(backend)))).effects.closed) == 1
+        assert len((await apply(backend, succeed(await claim_one(backend)))).effects.ended_groups) == 1
         await consistent(backend)
 
     @needs("operating")
@@ -104,9 +104,9 @@ class RequeueCases:
         await apply(backend, die(leases["a"]))
         await backend.requeue(["a"])
         assert await open_members(backend, "root") == 2
-        assert (await apply(backend, succeed(leases["b"]))).effects.closed == ()
+        assert (await apply(backend, succeed(leases["b"]))).effects.ended_groups == ()
         settled = await apply(backend, succeed(await claim_one(backend)))
-        assert [closed.id for closed in settled.effects.closed] == ["root"]
+        assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
 
     @needs("operating")
     async def test_a_requeued_item_no_longer_waits_for_its_dependencies(self, backend: Backend) -> None:

@@ -187,7 +187,7 @@ class RetentionCases:
         assert await backend.prune() == 0
         assert (await group(backend, "root")).open == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
-        assert only(settled.effects.closed).id == "root"
+        assert only(settled.effects.ended_groups).id == "root"
         await consistent(backend)
 
     @needs("operating")

@@ -220,7 +220,7 @@ class FencingCases:
         settled = await settle(backend, kind(lease))
         outcome = only(settled.outcomes)
         assert (outcome.verb, outcome.again) == ("applied", True)
-        assert (settled.effects.closed, settled.effects.released) == ((), ())
+        assert (settled.effects.ended_groups, settled.effects.released) == ((), ())
         assert await state(backend, "a") == before
         await consistent(backend)
 
@@ -291,7 +291,7 @@ class FencingCases:
         )
         settled = await settle(backend, stale)
         assert settled.outcomes[0].verb == "stale"
-        assert (settled.effects.released, settled.effects.closed) == ((), ())
+        assert (settled.effects.released, settled.effects.ended_groups) == ((), ())
         assert await statuses(backend, "a", "next", "child") == ["ready", "blocked", None]
         found = await group(backend, "a")
         assert (found.open, found.contributed, found.version) == (1, False, 0)
@@ -358,7 +358,7 @@ class SettleIsolationCases:
         assert [outcome.verb for outcome in settled.outcomes].count("applied") == 49
         assert settled.outcomes[25].verb == "rejected"
         assert await statuses(backend, leases[25].id, "never") == ["running", None]
-        assert len(settled.effects.closed) == 49
+        assert len(settled.effects.ended_groups) == 49
         await consistent(backend)
 
     @needs("fencing")
@@ -373,5 +373,5 @@ class SettleIsolationCases:
         )
         verbs = [(outcome.verb, outcome.again) for outcome in settled.outcomes]
         assert verbs == [("stale", False), ("rejected", False), ("applied", True), ("applied", False)]
-        assert [closed.id for closed in settled.effects.closed] == [good.id]
+        assert [closed.id for closed in settled.effects.ended_groups] == [good.id]
         await consistent(backend)

@@ -90,7 +90,7 @@ class TenantCases:
         first, second = await start_twins(backend)
         await apply(backend, succeed(first, item("child")))
         settled = await apply(backend, contribute(second, b"y"))
-        assert [(closed.id, closed.tenant) for closed in settled.effects.closed] == [("a", "y")]
+        assert [(closed.id, closed.tenant) for closed in settled.effects.ended_groups] == [("a", "y")]
         assert (await group(backend, "a", "x")).open == 1
         assert (await group(backend, "a", "y")).value == b"y"
         assert list(await backend.group(["a"], tenant="z")) == [None]
@@ -278,7 +278,7 @@ class TenantCases:
         leases = await claim(backend)
         assert sorted(lease.tenant for lease in leases) == ["x", "y"]
         settled = await apply(backend, *(succeed(lease) for lease in leases))
-        assert sorted(closed.tenant for closed in settled.effects.closed) == ["x", "y"]
+        assert sorted(closed.tenant for closed in settled.effects.ended_groups) == ["x", "y"]
         await consistent(backend)
 
     @needs("operating")
