@@ -137,14 +137,16 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    error = getattr(errors, name, None)
-    if isinstance(error, type) and issubclass(error, TreadleError):
-        return error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker shall see a misspelt name, and where a moved one lives now
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _LAZY.items():
+            if name in names:
+                return getattr(import_module(module), name)
+        error = getattr(errors, name, None)
+        if isinstance(error, type) and issubclass(error, TreadleError):
+            return error
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
