@@ -26,8 +26,8 @@ with i as (
     select nextval('treadle.number'), 1, $2, $2, 86400, 0, 3, 0, u.id, 'default', 'noop', 'default',
            '', $3, ''
     from unnest($1::text[]) u(id) returning no)
-insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
-  select no, no, $2, $2, 2, 0, 3, 'default', 'default', '', 'noop' from i
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, queue, tenant, lane, type)
+  select no, no, $2, $2, 2, 0, 'default', 'default', '', 'noop' from i
 """
 
 PG_SUBMIT_AND_TELL = (

@@ -25,8 +25,8 @@ insert into treadle.item (no, queued, due, keep, priority, attempts, need, id, t
     '{{"i":123456}}', '' from generate_series($1::bigint, $2) n
 """
 READY = f"""
-insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
-  select n, n, 1.7e9, 1.7e9, 2, 0, 3, 'default', 'default', 'lane' || n % {LANES}, 'noop'
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, queue, tenant, lane, type)
+  select n, n, 1.7e9, 1.7e9, 2, 0, 'default', 'default', 'lane' || n % {LANES}, 'noop'
   from generate_series($1::bigint, $2) n
 """
 DONE = """

@@ -44,10 +44,13 @@ one of the store's clock, except those that users wrote (`run_at`, `deadline`).
 - `ready`: it can be claimed. There is a line for each queue, tenant and lane. In a line, higher priority goes
   first, then the item that became ready first.
 - `running`: it is leased. If the lease of its *worker* lapses, or the worker is removed, the item is
-  **freed**: the attempt stays counted, an entry of type `LeaseLost` is added to the history, and the item is
-  ready again in its old place. From the second loss in a row on it is scheduled instead, `min(2 ** (losses -
-  2), 60)` seconds later. Any other settlement ends the row of losses. If no attempt is left (`attempt >=
-  attempts`), it is doomed: it can only end `dead: lease_lost`.
+  **freed**: a loss is counted, an entry of type `LeaseLost` is added to the history, and the item is ready
+  again in its old place. From the second loss in a row on it is scheduled instead, `min(2 ** (losses - 2),
+  30)` seconds later, less a share of up to a half that differs from item to item, and keeps its place. The
+  row of losses ends when an attempt succeeds, fails or is deferred. Storage does not bound losses: the engine
+  does.
+- A lease that has not **begun** is freed without a trace: no attempt, no loss, no history. Claims hand out
+  leases that have not begun for types in `Demand.buffered`, and for items with losses. `begin` begins them.
 - An item that is neither terminal nor running when its `deadline` comes is doomed: `dead: expired`.
 - `claim` hands out doomed items with a verdict. Until they are settled they keep their status (`ready` for a
   freed item), show no worker and no start, and do not count as running. If the worker of a doomed item dies,
@@ -68,7 +71,7 @@ has. The shipped contract suite (`treadle.testing`) runs the cases that need no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, runtime_checkable
 
@@ -86,6 +89,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Page,
     PermitReply,
     PermitRequest,
@@ -111,6 +115,7 @@ CAPABILITIES: Final = frozenset(
         "operating",  # complete, requeue, trigger, delete, pause
         "limits",  # take_permits, return_permits
         "schedules",
+        "begin",  # a lease that has not begun is freed without a loss
         "batches",  # a submission of several items is atomic; a submission that closes a cycle is refused
     }
 )
@@ -221,10 +226,16 @@ class Backend(Protocol):
         out from paused queues too. With `unknown_grace`, an item that was ready for longer than that while no
         live worker has its type is doomed too (`unknown_type`).
 
-        Each lease has a new token. The claim counts the attempt of items to run, not of doomed items. A
+        Each lease has a new token. The claim counts the attempt of leases that have begun. A
         worker without a live lease of its own (see `beat`) gets nothing, and `alive` is False. If its lease
         had lapsed, this call has removed it.
         """
+        ...
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        """Count the attempts of these leases as begun: their handlers run now. Return the tokens that no
+        longer own their item, and why: their handlers must not run. Leases that have begun already stay as
+        they are."""
         ...
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:

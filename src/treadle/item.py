@@ -30,7 +30,7 @@ Reason: TypeAlias = Literal[
     "exhausted",  # the last allowed attempt failed
     "aborted",  # the handler or `on_failure` said not to retry
     "expired",  # the deadline passed
-    "lease_lost",  # the workers that ran it died, and no attempt is left
+    "lease_lost",  # the workers that ran it died, more often in a row than its policy allows
     "unsatisfiable",  # the condition that it waited for can no longer be met
     "undecodable",  # its input or result cannot be read or written
     "bad_result",  # the handler returned something that is not a result
@@ -38,7 +38,7 @@ Reason: TypeAlias = Literal[
 ]
 """Why an item is `dead`."""
 
-Verdict: TypeAlias = Literal["expired", "lease_lost", "unsatisfiable", "unknown_type"]
+Verdict: TypeAlias = Literal["expired", "unsatisfiable", "unknown_type"]
 """Why a doomed item must be settled dead. It must not be run."""
 
 Loss: TypeAlias = Literal["taken", "completed", "cancelled", "not_found"]
@@ -96,7 +96,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     """A higher number goes first within one lane. Fits in 32 bits."""
     attempts: int | None = 3
-    """How often it may be claimed. None: no limit."""
+    """How many attempts may fail. None: no limit. Storage does not look at it."""
     delay: float = 0.0
     run_at: float | None = None
     expires_in: float | None = None
@@ -175,6 +175,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None: every tenant."""
     avoid: frozenset[Ref] = frozenset()
     """Lanes, as (tenant, lane), to skip this time, because a limit of theirs is reached."""
+    buffered: frozenset[str] = frozenset()
+    """Types whose items wait in the worker before their handlers begin. Their leases are not begun: see
+    `Backend.begin`."""
     unknown_grace: float | None = None
     """Hand out, with the verdict `unknown_type`, items that were ready for longer than this while no live
     worker has their type. None: they wait without limit."""
@@ -195,7 +198,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     type: str
     input: bytes
     attempt: int
-    """The number of this attempt, counted by the claim: 1 for the first."""
+    """The number of this attempt: 1 for the first."""
     group_id: str
     queue: str = DEFAULT_QUEUE
     lane: str = ""
@@ -214,6 +217,12 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """If given, do not run the item. Settle it dead for this reason."""
     ref: int = 0
     """The store's own number for the item. Opaque to the engine, which returns it with the lease."""
+    failures: int = 0
+    """How many attempts have failed so far."""
+    losses: int = 0
+    """How many workers in a row have died while they ran it."""
+    begun: bool = True
+    """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -274,9 +283,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | success | `success` | stays | result, contribution, children |
     | dead | `dead`, with `reason` | stays | failure, children (compensation) |
     | cancelled | `cancelled` | stays | |
-    | retry | `scheduled` (`ready` if due) | stays | delay or run_at, failure |
+    | retry | `scheduled` (`ready` if due) | stays, one more failure | delay or run_at, failure |
     | defer | `scheduled` (`ready` if due) | given back | delay or run_at |
-    | release | as defer, but keeps its place in the order | given back | delay or run_at |
+    | release | as defer, but keeps its place and its losses | given back | delay or run_at |
     """
 
     lease: Lease
@@ -364,7 +373,13 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     tenant: str = DEFAULT_TENANT
     reason: Reason | None = None
     attempt: int = 0
+    """How many attempts have begun."""
     attempts: int | None = 3
+    """How many attempts may fail."""
+    failures: int = 0
+    """How many attempts have failed."""
+    losses: int = 0
+    """How many workers in a row have died while they ran it. For an ended item: before its last attempt."""
     result: object = None
     error: str | None = None
     """The last failure, as `type: message`."""

@@ -18,7 +18,15 @@ from typing import Any, cast
 from treadle.dependency import DEPENDENCY
 from treadle.engine.core import Core
 from treadle.engine.run.after_commit import AfterCommit
-from treadle.engine.run.decide import FailureDecider, GiveBack, Succeed, judged, raised, undecodable
+from treadle.engine.run.decide import (
+    FailureDecider,
+    GiveBack,
+    Succeed,
+    judged,
+    lost_too_often,
+    raised,
+    undecodable,
+)
 from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.settle import PendingSettlement, SettlementBuilder, Settler
@@ -71,14 +79,9 @@ class ClaimedLease:
         `Defer` work as in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
         now, draw = await self._core.backend.now(), self._core.settings.random.random
-        policy = merge_retry(retry_of(read_stored(self._lease.options), self._policy()), retry)
+        policy = merge_retry(_policy_of(self._core, self._lease), retry)
         decision = raised(self._lease, failure, lambda _: None, policy, now, draw)
         await self._settle(PendingSettlement(self._lease, decision))
-
-    def _policy(self) -> Retry:
-        """The policy of its type, if the type is known here; else the app's."""
-        type = self._core.registry.get(self._lease.type)
-        return self._core.settings.retry if type is None else self._core.item_builder.base(type).retry
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back for others. The attempt does not count."""
@@ -146,7 +149,19 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if lease.type == DEPENDENCY.name:
         await _settle(core, met_dependency(lease))
         return None
+    if lost_too_often(lease, _policy_of(core, lease)):
+        await _settle(core, PendingSettlement(lease, judged(lease, "lease_lost")))
+        return None
+    if not lease.begun and await core.backend.begin([lease]):
+        return None
     return ClaimedLease(core, lease, worker, duration)
+
+
+def _policy_of(core: Core, lease: Lease) -> Retry:
+    """Its own policy, or that of its type if the type is known here; else the app's."""
+    type = core.registry.get(lease.type)
+    base = core.settings.retry if type is None else core.item_builder.base(type).retry
+    return retry_of(read_stored(lease.options), base)
 
 
 async def _settle(core: Core, pending: PendingSettlement) -> Outcome:

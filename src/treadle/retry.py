@@ -26,18 +26,28 @@ Draw: TypeAlias = Callable[[], float] | random_module.Random
 OnError: TypeAlias = Callable[[Exception], object | Awaitable[object]]
 
 
-_DEFAULTS: Final = {"attempts": 3, "base": 1.0, "factor": 2.0, "max": 30.0, "jitter": 0.5, "backoff": None}
+_DEFAULTS: Final = {
+    "attempts": 3,
+    "base": 1.0,
+    "factor": 2.0,
+    "max": 30.0,
+    "jitter": 0.5,
+    "backoff": None,
+    "max_losses": 20,
+}
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Retry:
     """How failed attempts are repeated.
 
-    attempts: how many in all, the first included. None: no limit.
+    attempts: how many may fail before the item is dead. None: no limit.
     base, factor, max: the wait before retry n is `base * factor ** (n - 1)`, at most `max`.
     jitter: a random share of the wait, at most this much, is subtracted, so that many retries spread out.
     backoff: your own function `fn(n) -> seconds`, used without `max` and jitter. It is code, so it can be set
         on a type or an app, but not on a stored item.
+    max_losses: how often in a row the process that runs the item may die. One more, and the item is dead
+        (`lease_lost`). A loss is not a failure: it counts no attempt of `attempts`. None: no limit.
 
     Two policies are equal if they behave the same, whichever fields were written.
     """
@@ -48,6 +58,7 @@ class Retry:
     max: float
     jitter: float
     backoff: Backoff | None
+    max_losses: int | None
     _given: frozenset[str] = field(compare=False, repr=False)
 
     def __init__(
@@ -58,15 +69,16 @@ class Retry:
         max: Duration | UnsetType = UNSET,
         jitter: float | UnsetType = UNSET,
         backoff: Backoff | UnsetType | None = UNSET,
+        max_losses: int | UnsetType | None = UNSET,
     ) -> None:
-        values = zip(_CHECKS, (attempts, base, factor, max, jitter, backoff), strict=True)
+        values = zip(_CHECKS, (attempts, base, factor, max, jitter, backoff, max_losses), strict=True)
         given = {name: _CHECKS[name](value, name) for name, value in values if value is not UNSET}
         for name, value in {**_DEFAULTS, **given, "_given": frozenset(given)}.items():
             object.__setattr__(self, name, value)
 
-    def exhausted(self, attempt: int) -> bool:
-        """Whether attempt number `attempt` (1 = the first) is the last one allowed."""
-        return self.attempts is not None and attempt >= self.attempts
+    def exhausted(self, failures: int) -> bool:
+        """Whether so many failed attempts are all that are allowed."""
+        return self.attempts is not None and failures >= self.attempts
 
     def delay(self, n: int, random: Draw = random_module.random) -> float:
         """Return the seconds to wait before retry `n` (1 = the first retry)."""
@@ -146,6 +158,12 @@ def _checked_attempts(value: Any, name: str) -> int | None:
     return value
 
 
+def _checked_losses(value: Any, name: str) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise InputError.of(name, value, "must be a whole number, 0 or more, or None for no limit")
+    return value
+
+
 def _checked_backoff(value: Any, name: str) -> Any:
     if value is not None and not callable(value):
         raise InputError.of(name, value, "must be a function of n, the number of the retry")
@@ -159,4 +177,5 @@ _CHECKS: Final[dict[str, Callable[[Any, str], object]]] = {
     "max": seconds,
     "jitter": lambda value, name: check_number(value, name, 0.0, 1.0),
     "backoff": _checked_backoff,
+    "max_losses": _checked_losses,
 }

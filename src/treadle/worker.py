@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from treadle.client import Client
-from treadle.doers import Doer, unlimited
+from treadle.doers import Doer, balanced
 from treadle.doers.base import managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
@@ -27,6 +27,9 @@ from treadle.ids import check_name
 from treadle.item import Lease
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
+
+DEFAULT_CONCURRENCY = 200
+"""How many items a worker runs at once without a doer of its own: what one dying process can harm."""
 
 
 class Worker:
@@ -74,7 +77,7 @@ class Worker:
             types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
-            doer=managed(doer if doer is not None else unlimited()),
+            doer=managed(doer if doer is not None else balanced(DEFAULT_CONCURRENCY)),
             middleware=tuple(middleware),
             accept=accept,
             backpressure=backpressure,

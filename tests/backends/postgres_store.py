@@ -15,8 +15,8 @@ i as (
       input, options)
     select no, 0, 0, 86400, 0, 3, 0, 'x' || no, 'default', 'work', 'default', 'l' || (no % 10), '', '' from n
 )
-insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
-  select no, no, 0, 0, 2, 0, 3, 'default', 'default', 'l' || (no % 10), 'work' from n
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, queue, tenant, lane, type)
+  select no, no, 0, 0, 2, 0, 'default', 'default', 'l' || (no % 10), 'work' from n
 """
 """Insert `$1` ready items in ten lanes, faster than `submit`."""
 

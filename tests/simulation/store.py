@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation.checker import Checker
@@ -18,6 +18,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Ref,
     Rejected,
     Schedule,
@@ -49,6 +50,11 @@ class CheckedStore(MemoryBackend):
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         answer = await super().beat(beat)
         self._check_step("beat", beat, answer)
+        return answer
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        answer = await super().begin(leases)
+        self._check_step("begin", leases, answer)
         return answer
 
     async def remove_worker(self, worker: str) -> int:

@@ -51,6 +51,16 @@ class BaseDoer(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
 
+    @property
+    def limit(self) -> int | None:
+        """The most tasks that it runs at once. None: it has no limit, or does not know it."""
+        return None
+
+    @property
+    def buffers(self) -> bool:
+        """Whether tasks may wait here for longer than a moment before they start."""
+        return False
+
     @abstractmethod
     def available(self) -> int: ...
 
@@ -165,6 +175,10 @@ class AdaptedDoer(BaseDoer):
         forward = getattr(doer, "on_free", None)
         if callable(forward):
             forward(self._call_on_free)
+
+    @property
+    def buffers(self) -> bool:
+        return True
 
     def available(self) -> int:
         return self.doer.available()

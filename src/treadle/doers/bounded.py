@@ -100,6 +100,14 @@ class BoundedDoer(BaseDoer):
         self._longest: float | None = None
         """Seconds that a task takes; None before the first has ended."""
 
+    @property
+    def limit(self) -> int:
+        return self._max
+
+    @property
+    def buffers(self) -> bool:
+        return bool(self._fixed)
+
     def available(self) -> int:
         """0 while more than half of the line is left: one claim for many tasks, not one for each."""
         running, waiting, buffer = len(self._running), len(self._line), self.buffer

@@ -65,6 +65,14 @@ class LimitedDoer(BaseDoer):
 
     # -- what the engine calls -------------------------------------------------------------------------
 
+    @property
+    def limit(self) -> int | None:
+        return self.inner.limit
+
+    @property
+    def buffers(self) -> bool:
+        return True
+
     def available(self) -> int:
         lines = self._queue.lines
         if lines.any_closed and not lines.keyed:

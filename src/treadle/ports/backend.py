@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Never
 
@@ -23,6 +23,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Page,
     PermitReply,
     PermitRequest,
@@ -112,6 +113,10 @@ class PortsBackend:
 
     async def claim(self, demand: Demand) -> Claim:
         return await self._claim.claim(demand)
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        """Nothing to do: every lease begins with its claim."""
+        return {}
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return await self._workers.beat(beat)

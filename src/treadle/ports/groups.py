@@ -79,7 +79,6 @@ def new_member(stored: StoredItem, origin: str = "") -> OpenMember:
         status="blocked",
         due=stored.due_at,
         deadline=stored.deadline,
-        attempts=item.attempts,
         waits_for=list(item.after),
         need=item.need,
         counting=item.counting,
@@ -148,15 +147,13 @@ def free(member: OpenMember, now: float) -> None:
     if member.status != "running":
         return
     _add_failure(member, token)
-    again = rules.after_loss(
-        now,
-        attempt=member.attempt,
-        attempts=member.attempts,
-        losses=member.losses,
-        due=member.due,
-        deadline=member.deadline,
-    )
+    again = rules.after_loss(now, _counters(member), token, due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
+
+
+def _counters(member: OpenMember) -> rules.Counters:
+    """Every lease has begun: three ports cannot tell."""
+    return rules.Counters(member.attempt, member.failures, member.losses, begun=True)
 
 
 def _end_lease(member: OpenMember) -> int:
@@ -169,7 +166,7 @@ def _add_failure(member: OpenMember, token: int) -> None:
 
 
 def _wait_again(member: OpenMember, again: rules.WaitingAgain, now: float) -> None:
-    member.status, member.due, member.attempt, member.losses = again[:4]
+    member.status, member.due, member.attempt, member.failures, member.losses = again[:5]
     member.doomed, member.ready_since = again.verdict, now
 
 
@@ -186,7 +183,7 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
         return
     if rules.recorded_failure(settlement, verdict) is not None:
         _add_failure(member, token)
-    again = rules.put_back(settlement, now, attempt=member.attempt, due=member.due, deadline=member.deadline)
+    again = rules.put_back(settlement, now, _counters(member), due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
 
 

@@ -80,5 +80,7 @@ class PortsOperate:
             due_at=state.due_at,
             started_at=state.started_at,
             history=state.history,
+            failures=state.failures,
+            losses=state.losses,
         )
         await self._records.write(self._records.keys.item_end((state.tenant, state.id), token), end)

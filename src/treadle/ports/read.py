@@ -82,6 +82,7 @@ class PortsRead:
 def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, ...]) -> ItemState:
     state = _new_state(stored)
     state.status, state.attempt, state.due_at = member.status, member.attempt, member.due
+    state.failures, state.losses = member.failures, member.losses
     if member.status == "running":
         state.worker = member.worker
     state.started_at = member.started or None
@@ -93,6 +94,7 @@ def _ended_state(stored: StoredItem, end: ItemEnd) -> ItemState:
     state.status, state.reason, state.result = end.status, end.reason, end.result
     state.attempt, state.due_at, state.worker = end.attempt, end.due_at, end.worker
     state.started_at, state.ended_at = end.started_at, end.ended_at
+    state.failures, state.losses = end.failures, end.losses
     return _with_history(state, end.history)
 
 
@@ -155,4 +157,6 @@ def lease_of(stored: StoredItem, member: OpenMember) -> Lease:
         claimed_at=member.started,
         deadline=stored.deadline,
         verdict=member.verdict,
+        failures=member.failures,
+        losses=member.losses,
     )

@@ -202,6 +202,8 @@ class PortsSettle:
             member.started or None,
             member.worker,
             history[-rules.KEPT_ATTEMPTS :],
+            member.failures + (settlement.kind == "dead" and member.verdict is None),
+            member.losses,
         )
         await records.write(records.keys.item_end(ref, token), end)
         if _contributes(settlement):

@@ -37,7 +37,6 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     ready_since: float = 0.0
     deadline: float | None = None
     attempt: int = 0
-    attempts: int | None = 3
     losses: int = 0
     token: int = 0
     """The lease in force; 0: none."""
@@ -58,6 +57,7 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     counting: Counting = "success"
     origin: str = ""
     """The item whose settlement queued it."""
+    failures: int = 0
 
 
 class EndedMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -99,6 +99,8 @@ class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: float | None = None
     worker: str | None = None
     history: tuple[Attempt, ...] = ()
+    failures: int = 0
+    losses: int = 0
 
 
 class StoredValue(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from .times import due_at, waiting_status
 
 KEPT_ATTEMPTS = 10
 """How many failed attempts, and how many settling tokens, are kept per item."""
-LONGEST_LOSS_DELAY = 60.0
+LONGEST_LOSS_DELAY = 30.0
 
 # -------------------------------------------------------------------------- attempts that did not end an item
 
@@ -22,6 +22,7 @@ class WaitingAgain(NamedTuple):
     status: Literal["scheduled", "ready"]
     due: float
     attempt: int
+    failures: int
     losses: int
     """Workers lost in a row."""
     keeps_place: bool
@@ -30,13 +31,27 @@ class WaitingAgain(NamedTuple):
     """Given: the item is doomed. It keeps `status`, but only waits to be ended."""
 
 
+class Counters(NamedTuple):
+    """What is counted about the attempts of an item."""
+
+    attempt: int
+    """How many have begun."""
+    failures: int
+    """How many have failed."""
+    losses: int
+    """How many in a row ended with the death of their worker."""
+    begun: bool
+    """Whether the current one has begun."""
+
+
 def put_back(
-    settlement: Settlement, now: float, *, attempt: int, due: float, deadline: float | None
+    settlement: Settlement, now: float, counters: Counters, *, due: float, deadline: float | None
 ) -> WaitingAgain:
     """What a settlement of kind retry, defer or release makes of its item.
 
-    A retry counts the attempt; defer and release give it back. A release keeps the item's place, and its due
-    time too unless the settlement names one. An item whose deadline has passed is doomed.
+    A retry counts a failure; defer and release give the attempt back. A release keeps the item's place and
+    its losses, and its due time too unless the settlement names one. An item whose deadline has passed is
+    doomed.
 
     Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
     """
@@ -46,48 +61,44 @@ def put_back(
     return WaitingAgain(
         waiting_status(due, now),
         due,
-        attempt if kind == "retry" else attempt - 1,
-        0,
+        counters.attempt - (kind != "retry" and counters.begun),
+        counters.failures + (kind == "retry"),
+        counters.losses if kind == "release" else 0,
         kind == "release",
         "expired" if deadline is not None and deadline <= now else None,
     )
 
 
 def after_loss(
-    now: float, *, attempt: int, attempts: int | None, losses: int, due: float, deadline: float | None
+    now: float, counters: Counters, number: int, *, due: float, deadline: float | None
 ) -> WaitingAgain:
-    """What the death of its worker makes of a running item. `losses`: before this one.
+    """What the death of its worker makes of a running item. number: the item's, or any other that differs
+    from item to item.
 
-    The lost attempt counts. An item without attempts left, or whose deadline has passed, is doomed. After the
-    first loss it is ready at once, in its place; each further loss in a row delays it longer.
+    After the first loss it is ready at once; each further loss in a row delays it longer. It keeps its place.
+    An attempt that had not begun is no loss. An item whose deadline has passed is doomed.
 
     Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
     """
-    losses += 1
-    if budget_spent(attempt, attempts):
-        return WaitingAgain("ready", due, attempt, losses, True, "lease_lost")
-    delay = loss_delay(losses)
-    if delay:
-        due = now + delay
+    losses = counters.losses + counters.begun
+    if counters.begun and losses > 1:
+        due = now + loss_delay(losses, number)
     return WaitingAgain(
         waiting_status(due, now),
         due,
-        attempt,
+        counters.attempt,
+        counters.failures,
         losses,
-        not delay,
+        True,
         "expired" if deadline is not None and deadline <= now else None,
     )
 
 
-def loss_delay(losses: int) -> float:
-    """Seconds that an item waits after its workers died `losses` times in a row. 0: ready at once."""
-    if losses < 2:
-        return 0.0
-    return LONGEST_LOSS_DELAY if losses > 7 else min(2.0 ** (losses - 2), LONGEST_LOSS_DELAY)
-
-
-def budget_spent(attempt: int, attempts: int | None) -> bool:
-    return attempts is not None and attempt >= attempts
+def loss_delay(losses: int, number: int) -> float:
+    """Seconds that an item waits after its second and each further loss in a row. Items that were lost
+    together wait for different times."""
+    spread = (number * 7919 + losses * 104729) % 1000 / 1000
+    return min(2.0 ** min(losses - 2, 10), LONGEST_LOSS_DELAY) * (1 - spread / 2)
 
 
 def redrive(redrives: int, most: int | None, backoff: float) -> tuple[int, float]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Page,
     PermitReply,
     PermitRequest,
@@ -78,6 +79,9 @@ class WrappedBackend(Backend):
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return await self.around("beat", (beat,), lambda: self.inner.beat(beat))
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        return await self.around("begin", (leases,), lambda: self.inner.begin(leases))
 
     async def remove_worker(self, worker: str) -> int:
         return await self.around("remove_worker", (worker,), lambda: self.inner.remove_worker(worker))

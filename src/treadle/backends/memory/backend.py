@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
@@ -21,6 +21,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Page,
     PermitReply,
     PermitRequest,
@@ -81,6 +82,9 @@ class MemoryBackend:
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         return workers.beat(self.store, beat, self.store.now())
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        return workers.begin(self.store, leases)
 
     async def remove_worker(self, worker: str) -> int:
         found = self.store.workers.get(worker)

@@ -149,6 +149,7 @@ class HandOut:
         """Lease up to `most` rows of a line. Rows that are not wanted are parked, so that later claims do not
         meet them again. True: a type has no more room."""
         store, worker, now, room = self._store, self._worker, self._now, self._room
+        buffered = self._demand.buffered
         left, filled = most, False
         while left > 0 and (row := line.pop()) is not None:
             row.container = None
@@ -166,7 +167,7 @@ class HandOut:
                     continue
                 room[type] = free
                 filled = filled or not free
-            self._leases.append(lease(store, row, worker, now))
+            self._leases.append(lease(store, row, worker, now, buffered))
             left -= 1
         self.left -= most - left
         return filled

@@ -34,6 +34,8 @@ def item_state(row: Row) -> ItemState:
         reason=row.reason,
         attempt=row.attempt,
         attempts=item.attempts,
+        failures=row.failures,
+        losses=row.losses,
         result=row.result,
         error=None
         if last is None

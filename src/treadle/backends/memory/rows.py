@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
+from treadle.rules.settlement import Counters
 from treadle.rules.submission import Dependencies
 
 from .priority_queue import Position
@@ -73,6 +74,10 @@ class Row(Struct, eq=False, gc=False):
     place: int = 0
     """Its place in its line: smaller is older. 0: it gets one at the end when it is ready next."""
     attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    begun: bool = True
+    """Whether its current attempt has begun: see `Backend.begin`."""
 
     # Where it is. An open row is in exactly one of: a container (a line, or the scheduled items), the doomed
     # items, the leases of a worker, or none of these if it is blocked. An ended row may be in a container of
@@ -106,7 +111,6 @@ class Row(Struct, eq=False, gc=False):
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""
-    losses: int = 0
     redrives: int = 0
     prune_pending: bool = False
     """Its time to be pruned has come, but an open item waits for it."""
@@ -115,6 +119,10 @@ class Row(Struct, eq=False, gc=False):
     @property
     def ref(self) -> Ref:
         return self.kind.tenant, self.item.id
+
+    @property
+    def counters(self) -> Counters:
+        return Counters(self.attempt, self.failures, self.losses, self.begun)
 
     @property
     def group_id(self) -> str:

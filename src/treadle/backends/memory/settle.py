@@ -188,6 +188,7 @@ def _die(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
         return Outcome(verb="rejected", rejected=plan)
     _record_token(row)
     _record_failure(call, row, settlement)
+    row.failures += row.verdict is None and row.begun
     row.reason = death_reason(settlement, row.verdict)
     _end(call, row, "dead", plan)
     return Outcome(verb="applied", existing=plan.existing) if plan.existing else APPLIED
@@ -222,8 +223,7 @@ def give_back(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
         return
     _record_failure(call, row, settlement)
     unlease(row)
-    again = put_back(settlement, now, attempt=row.attempt, due=row.due_at, deadline=None)
-    wait_again(store, row, again, now)
+    wait_again(store, row, put_back(settlement, now, row.counters, due=row.due_at, deadline=None), now)
 
 
 def _record_failure(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:

@@ -5,6 +5,10 @@ wait -> make_ready, or scheduled      lease -> unlease, free -> wait_again      
 
 from __future__ import annotations
 
+from collections.abc import Container
+
+from msgspec.structs import replace
+
 from treadle.item import Attempt, Lease, Status, Verdict
 from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
 
@@ -99,15 +103,23 @@ def doom(store: MemoryTables, row: Row, verdict: Verdict) -> None:
 # ----------------------------------------------------------------------------------------------------- leases
 
 
-def lease(store: MemoryTables, row: Row, worker: MemoryWorker, now: float) -> Lease:
-    """Lease it to a worker: to be run, or to be ended with its verdict. It must be in no container."""
+def lease(
+    store: MemoryTables, row: Row, worker: MemoryWorker, now: float, buffered: Container[str] = ()
+) -> Lease:
+    """Lease it to a worker: to be run, or to be ended with its verdict. It must be in no container.
+
+    The attempt begins with the lease, unless the item's type is `buffered` or it was lost before.
+    """
     item, kind = row.item, row.kind
     store.token = token = store.token + 1
     row.token = token
     row.worker = worker
     row.claimed_by = worker.id
+    begun = True
     if row.verdict is None:
-        row.attempt += 1
+        row.begun = begun = not row.losses and kind.type not in buffered
+        if begun:
+            row.attempt += 1
         row.started_at = now
         row.status = "running"
         counts = kind.counts
@@ -120,7 +132,7 @@ def lease(store: MemoryTables, row: Row, worker: MemoryWorker, now: float) -> Le
         token,
         kind.type,
         item.input,
-        row.attempt,
+        row.attempt if begun else row.attempt + 1,
         item.id if row.group is None else row.group.id,
         kind.queue,
         kind.lane,
@@ -137,9 +149,21 @@ def lease(store: MemoryTables, row: Row, worker: MemoryWorker, now: float) -> Le
         row.deadline,
         row.verdict,
         row.number,
+        row.failures,
+        row.losses,
+        begun,
     )
     worker.held[token] = lease
     return lease
+
+
+def begin(row: Row) -> None:
+    """Count its attempt, if that has not begun yet."""
+    if not row.begun and row.worker is not None:
+        row.begun = True
+        row.attempt += 1
+        held = row.worker.held
+        held[row.token] = replace(held[row.token], begun=True)
 
 
 def unlease(row: Row) -> None:
@@ -158,16 +182,15 @@ def free(store: MemoryTables, row: Row, now: float) -> None:
     if row.verdict is not None:
         store.doomed.add(row)
         return
-    add_to_history(row, lost_attempt(row.attempt, now, worker))
-    attempts, losses, due = row.item.attempts, row.losses, row.due_at
-    again = after_loss(now, attempt=row.attempt, attempts=attempts, losses=losses, due=due, deadline=None)
-    wait_again(store, row, again, now)
+    if row.begun:
+        add_to_history(row, lost_attempt(row.attempt, now, worker))
+    wait_again(store, row, after_loss(now, row.counters, row.number, due=row.due_at, deadline=None), now)
 
 
 def wait_again(store: MemoryTables, row: Row, again: WaitingAgain, now: float) -> None:
     """Its attempt is over, and did not end it. The rules do not get the deadline: only claims notice that it
     has passed, and set `overdue`."""
-    row.attempt, row.losses, row.due_at = again.attempt, again.losses, again.due
+    row.attempt, row.failures, row.losses, row.due_at = again.attempt, again.failures, again.losses, again.due
     if not again.keeps_place:
         row.place = 0
     verdict = again.verdict or ("expired" if row.overdue else None)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 
+from . import transitions
 from .rows import MemoryWorker
 from .settle import owns, why_lost
 from .tables import MemoryTables
@@ -82,6 +83,14 @@ def unknown_leases(store: MemoryTables, id: str, known: Sequence[int]) -> list[L
     held = {} if worker is None else worker.held
     tokens = set(known)
     return [lease for token, lease in held.items() if token not in tokens]
+
+
+def begin(store: MemoryTables, leases: Sequence[Lease]) -> dict[int, Loss]:
+    for lease in leases:
+        row = store.find(lease.tenant, lease.id)
+        if row is not None and owns(lease, row):
+            transitions.begin(row)
+    return lost_leases(store, leases)
 
 
 def list_workers(store: MemoryTables) -> list[WorkerState]:

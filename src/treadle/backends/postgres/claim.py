@@ -43,6 +43,7 @@ def _demanded(demand: Demand) -> tuple[object, ...]:
         _listed(demand.tenants),
         _listed([tenant for tenant, _ in avoid] or None),
         _listed([lane for _, lane in avoid] or None),
+        _listed(tuple(demand.buffered) or None),
         demand.unknown_grace,
     )
 

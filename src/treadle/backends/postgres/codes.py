@@ -49,7 +49,6 @@ REASON_CODES: Final[dict[Reason | None, int | None]] = {
 VERDICTS: Final[dict[int | None, Verdict | None]] = {
     None: None,
     3: "expired",
-    4: "lease_lost",
     5: "unsatisfiable",
     8: "unknown_type",
 }

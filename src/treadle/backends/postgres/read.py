@@ -114,7 +114,7 @@ def state_of(row: Record) -> ItemState:
     (
         _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, started, ended, state,
         reason, attempt, group_id, parent, workflow, workflow_type, after, key, worker, result, input,
-        options, error_type, error, waiting_for, *rest,
+        options, error_type, error, waiting_for, *rest, failures, losses,
     ) = row  # fmt: skip
     kind, message = decoded(error_type), decoded(error)
     item = ItemState(
@@ -125,6 +125,8 @@ def state_of(row: Record) -> ItemState:
         reason=REASONS[reason or 0],
         attempt=attempt,
         attempts=attempts,
+        failures=failures,
+        losses=losses,
         result=result,
         error_type=kind,
         error=f"{kind}: {message}" if message else kind,

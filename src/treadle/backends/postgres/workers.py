@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
@@ -40,6 +40,16 @@ class PostgresWorkers(PostgresVerbs):
                 lost[held[row - 1].token] = LOSSES[loss]
         return HeartbeatReply(record["fresh"], lost)
 
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        rows = await self._calls.rows(
+            _sql("begin"),
+            [lease.ref for lease in leases],
+            [lease.token for lease in leases],
+            [lease.tenant for lease in leases],
+        )
+        found: list[tuple[int, int]] = [(row["place"], row["loss"]) for row in rows]
+        return {leases[place - 1].token: LOSSES[loss] for place, loss in found if loss != SETTLED}
+
     async def remove_worker(self, worker: str) -> int:
         freed: int = await self._calls.value(_sql("remove_worker"), worker, vital=True)
         return freed
@@ -59,9 +69,10 @@ def lease_of(row: Record) -> Lease:
     (
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
+        failures, losses, begun,
     ) = row[:LEASE_FIELDS]  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
-        deadline, None if verdict is None else VERDICTS[verdict], ref,
+        deadline, None if verdict is None else VERDICTS[verdict], ref, failures, losses, begun,
     )  # fmt: skip

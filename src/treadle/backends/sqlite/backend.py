@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
@@ -20,6 +20,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     Page,
     PermitReply,
     PermitRequest,
@@ -75,6 +76,9 @@ class SqliteBackend(SqliteDatabase):
         if reply is None:
             reply = await opened.writer.call(workers.beat, (beat, opened.directory), {}, urgent=True)
         return reply
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        return await self._write(workers.begin, leases)
 
     async def remove_worker(self, worker: str) -> int:
         return await self._write(workers.remove_worker, worker)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
-from treadle.rules.settlement import KEPT_ATTEMPTS
+from treadle.rules.settlement import KEPT_ATTEMPTS, Counters
 
 from .dependencies import count_ends, delete_dependencies
 from .groups import SqliteGroups
@@ -34,6 +34,9 @@ class OpenItem(NamedTuple):
     settled_tokens: str | None
     worker: int | None
     attempt: int
+    failures: int
+    losses: int
+    begun: int
     group: int | None
     has_dependencies: int
     due: float
@@ -42,6 +45,10 @@ class OpenItem(NamedTuple):
     keep: float
     keep_dead: float | None
     verdict: Verdict | None
+
+    @property
+    def counters(self) -> Counters:
+        return Counters(self.attempt, self.failures, self.losses, self.begun == 1)
 
 
 def open_items(tx: Tx, nos: Iterable[int]) -> dict[int, OpenItem]:
@@ -87,7 +94,8 @@ class EndingBatch:
             self._with_dependencies.append(item.no)
         stored = NULL if result is None else blob(result)
         ending = (item.no, outcome, reason or NULL, token or NULL, self._tx.now, expires, contributed)
-        self._done.append((*ending, worker or NULL, stored))
+        failed = outcome == DEAD and item.verdict is None and item.begun
+        self._done.append((*ending, worker or NULL, stored, 1 if failed else 0))
 
     def effects(self) -> Effects:
         """Write what is left to write. Return what the endings caused."""

@@ -94,6 +94,8 @@ def _state(row: Row) -> ItemState:
         ended_at=row[23],
         reason=row[24],
         result=row[25],
+        failures=row[28],
+        losses=row[29],
         error_type=error_type,
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
     )
@@ -117,9 +119,10 @@ def _lease(row: Row) -> Lease:
     (
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
+        failures, losses, begun,
     ) = row  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, id if group_id is None else group_id, queue, lane, priority,
         attempts, parent, workflow, workflow_type, () if after is None else decode_ids(after), options,
-        queued_at, due_at, claimed_at, deadline, verdict, ref,
+        queued_at, due_at, claimed_at, deadline, verdict, ref, failures, losses, begun == 1,
     )  # fmt: skip

@@ -120,15 +120,17 @@ class _SettleCall:
     def _put_back(self, settlement: Settlement, item: OpenItem) -> None:
         tokens = array([*_tokens(item.settled_tokens), item.token][-KEPT_ATTEMPTS:])
         if item.verdict is not None:
-            unchanged = (leased(item.status), item.attempt, item.due, None, 0, item.verdict)
+            counters = (item.attempt, item.failures, item.losses)
+            unchanged = (leased(item.status), *counters, item.due, None, 0, item.verdict)
             self._tx.run(_SQL["put_back"], *unchanged, tokens, item.no)
             return
-        again = put_back(settlement, self._tx.now, attempt=item.attempt, due=item.due, deadline=item.deadline)
+        again = put_back(settlement, self._tx.now, item.counters, due=item.due, deadline=item.deadline)
         seq = item.seq if again.keeps_place else 0
         if again.status == "ready" and seq == 0:
             seq = self._tx.numbers(seq=1).seq
         status, since = waiting_columns(again, self._tx.now)
-        columns = (status, again.attempt, again.due, since, seq, again.verdict)
+        counters = (again.attempt, again.failures, again.losses)
+        columns = (status, *counters, again.due, since, seq, again.verdict)
         self._tx.run(_SQL["put_back"], *columns, tokens, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------

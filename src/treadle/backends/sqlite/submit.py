@@ -256,7 +256,6 @@ class _ItemStorage:
                 due,
                 now if status in (READY, RUNNING) else NULL,
                 NULL if deadline is None else deadline,
-                NULL if item.attempts is None else item.attempts,
                 1 if lease else 0,
                 home.group if home else NULL,
                 1 if waits else 0,

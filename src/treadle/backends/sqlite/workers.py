@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
-from treadle.rules.settlement import after_loss, lost_attempt
+from treadle.rules.settlement import Counters, after_loss, lost_attempt
 
 from .endings import record_attempts
 from .process_directory import ProcessDirectory
@@ -42,6 +42,12 @@ def renew_lease(tx: Tx, beat: Heartbeat) -> None:
     found = tx.row(_SQL["worker"], beat.worker)
     if found is not None:
         tx.run(_SQL["renew"], tx.now + beat.lease, found[3], found[0])
+
+
+def begin(tx: Tx, leases: Sequence[Lease]) -> dict[int, Loss]:
+    removed = {no for (no,) in tx.rows(_SQL["removed"])}
+    tx.run(_SQL["begin"], array([item.no for item in owned(tx, leases, removed).values()]))
+    return _lost(tx, leases)
 
 
 def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
@@ -141,7 +147,8 @@ def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
     nos = [item for (item,) in tx.rows(_SQL["items_of"], no, -1 if most is None else most)]
     rows = tx.rows(_SQL["leased"], array(nos))
     tx.run_rows(_SQL["free"], [_freed(row, tx.now) for row in rows])
-    record_attempts(tx, [(row[0], lost_attempt(row[2], tx.now, worker)) for row in rows if row[8] is None])
+    lost = [(no, attempt) for no, _, attempt, _, _, begun, _, _, _, verdict in rows if begun and not verdict]
+    record_attempts(tx, [(no, lost_attempt(attempt, tx.now, worker)) for no, attempt in lost])
     if most is None or len(nos) < most:
         tx.run(_SQL["delete_worker"], no)
     return len(nos)
@@ -149,12 +156,11 @@ def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
 
 def _freed(row: Row, now: float) -> tuple[Any, ...]:
     """(no, status, losses, due, ready_since, seq, verdict)"""
-    no, status, attempt, attempts, losses, due, seq, deadline, verdict = row
+    no, status, attempt, failures, losses, begun, due, seq, deadline, verdict = row
     if verdict is not None:
         return no, leased(status), losses, due, NULL, 0, verdict
-    again = after_loss(now, attempt=attempt, attempts=attempts, losses=losses, due=due, deadline=deadline)
+    again = after_loss(now, Counters(attempt, failures, losses, begun == 1), no, due=due, deadline=deadline)
     code, since = waiting_columns(again, now)
-    seq = seq if again.keeps_place else 0
     ready_since = NULL if since is None else since
     return no, code, again.losses, again.due, ready_since, seq, again.verdict or NULL
 

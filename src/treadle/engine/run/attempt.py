@@ -28,6 +28,7 @@ from treadle.flow_control import AcceptInfo
 from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
+from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned
 from .held import LOST, HeldLease, Stop
 from .settle import Settler
@@ -55,6 +56,7 @@ class AttemptRunner:
         self._settler = settler
         self._after_commit = after_commit
         self._failures = failures
+        self._beginner = Beginner(core)
         self._middleware = worker.middleware
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
@@ -73,6 +75,8 @@ class AttemptRunner:
             self._settle_stopped(held)
             return
         if self._accept is not None and not await self.accepted(held):
+            return
+        if not held.lease.begun and not await self.begin_in_store([held]):
             return
         if held.bound.run_in == "process":
             await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
@@ -109,6 +113,21 @@ class AttemptRunner:
             held.over = True
             self._settler.decided(held, GiveBack(self._decline_delay))
         return bool(answer)
+
+    async def begin_in_store(self, items: list[HeldLease]) -> list[HeldLease]:
+        """Count the attempts as begun, where the claim did not. Returns those whose handlers may run."""
+        try:
+            lost = await self._beginner.begin([held.lease for held in items])
+        except asyncio.CancelledError:
+            for held in items:
+                if held.stop is not None:
+                    self._settle_stopped(held)
+            raise
+        for held in items:
+            if (why := lost.get(held.lease.token)) is not None and not held.over:
+                held.stop = why
+                self._settle_stopped(held)
+        return [held for held in items if not held.over]
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""

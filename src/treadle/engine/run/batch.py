@@ -83,6 +83,7 @@ class Batches:
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
         items = _unfinished([held for held in _unfinished(collected) if await self._runner.accepted(held)])
+        items = await self._runner.begin_in_store(items)
         if not items:
             return
         # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A

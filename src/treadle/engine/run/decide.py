@@ -128,9 +128,10 @@ def _retry(
     lease: Lease, error: BaseException, retry: Retry, now: float, draw: Callable[[], float]
 ) -> Decision:
     failure = failure_of(error)
-    if lease.attempts is not None and lease.attempt >= lease.attempts:
+    failures = lease.failures + 1
+    if lease.attempts is not None and failures >= lease.attempts:
         return Die("exhausted", failure, error)
-    delay = retry.delay(lease.attempt, draw)
+    delay = retry.delay(failures, draw)
     if lease.deadline is not None and now + delay > lease.deadline:
         return Die("expired", failure, error)
     return RunAgain("retry", delay, None, failure, error)
@@ -146,11 +147,18 @@ def _defer(lease: Lease, error: Defer, now: float) -> Decision:
     return RunAgain("defer", delay=error.delay or 0.0)
 
 
-def judged(lease: Lease, verdict: Verdict) -> Die:
-    """The store handed the item out with a verdict: it must end without running."""
+def lost_too_often(lease: Lease, retry: Retry) -> bool:
+    return retry.max_losses is not None and lease.losses > retry.max_losses
+
+
+def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
+    """The item must end without running: the store said so, or it was lost too often."""
     texts = {
         "expired": ("DeadlineExceeded", "its deadline passed before it could run to its end"),
-        "lease_lost": ("LeaseLost", "every worker that ran it died or stopped answering"),
+        "lease_lost": (
+            "LeaseLost",
+            f"{lease.losses} workers in a row died or stopped answering while they ran it",
+        ),
         "unsatisfiable": ("Unsatisfiable", "what it waited for can no longer happen"),
         "unknown_type": ("UnknownWorkError", f"no worker has the type {lease.type!r}"),
     }

@@ -18,15 +18,16 @@ from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
-from treadle.engine.submit.build_item import PLAIN, read_stored
+from treadle.engine.submit.build_item import PLAIN, read_stored, retry_of
 from treadle.errors import DecodeError, PayloadError, UnsupportedError
 from treadle.item import Demand, Item, Lease
 from treadle.result_plan import NOTHING
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Decision, GiveBack, Succeed, judged, undecodable
+from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, undecodable
 from .held import BoundType, HeldLease, HeldLeases
+from .isolation import Isolation
 from .settle import PendingSettlement, Settler
 
 PORTION = 500
@@ -48,6 +49,8 @@ class BoundTypes:
         self._own_doers: dict[object, BaseDoer] = {}
         """The doers of types, by the doer that the user gave."""
         self.by_name: dict[str, BoundType] = {}
+        self.buffered: frozenset[str] = frozenset()
+        """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -64,6 +67,8 @@ class BoundTypes:
         doer = self._own_doer(type) if "doer" in type.options else worker.doer
         metrics = core.metrics.of(type.name)
         self.by_name[type.name] = BoundType(type, core.item_builder, core.settings, metrics, doer)
+        if type.batch is not None or doer.buffers:
+            self.buffered |= {type.name}
         self._on_free()
 
     def _own_doer(self, type: AnyType) -> BaseDoer:
@@ -103,6 +108,7 @@ class Dispatcher:
         held: HeldLeases,
         settler: Settler,
         runner: AttemptRunner,
+        on_room: Callable[[], None],
     ) -> None:
         self._hooks = core.hooks
         self._codec = core.settings.codec
@@ -114,6 +120,9 @@ class Dispatcher:
         self._runner = runner
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
+        self._isolation = Isolation(
+            worker.doer.limit, held, runner.timers, core.settings.lease, self.give_back_one, on_room
+        )
         self._demand = Demand(
             worker=worker.id,
             limit=0,
@@ -137,10 +146,17 @@ class Dispatcher:
         shared = min(self._doer.available(), PORTION)
         rooms = {name: self._room(bound, shared) for name, bound in bound_types.items()}
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
-        limit = min(shared + own, PORTION)
+        limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms[DEPENDENCY.name] = limit
         avoid = self._doer.avoid().union(*(b.doer.avoid() for b in bound_types.values() if b.own_doer))
-        return msgspec.structs.replace(self._demand, limit=limit, types=rooms, avoid=avoid, fairness=fairness)
+        return msgspec.structs.replace(
+            self._demand,
+            limit=limit,
+            types=rooms,
+            avoid=avoid,
+            buffered=self._types.buffered,
+            fairness=fairness,
+        )
 
     def _room(self, bound: BoundType, shared: int) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
@@ -153,7 +169,7 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        return bound.doer.available() > 0
+        return bound.doer.available() > 0 and self._isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 
@@ -164,14 +180,33 @@ class Dispatcher:
                 self._settle_unrun(lease, GiveBack())
             return
         knows, bound_types = self._held.knows, self._bound
-        for lease in leases:
-            if knows(lease.token):
-                continue
-            bound = bound_types.get(lease.type)
-            if bound is None or lease.verdict is not None:
-                self._settle_without_handler(lease)
-            else:
-                self._take(lease, bound, sent)
+        unknown = [lease for lease in leases if not knows(lease.token)]
+        to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
+        if len(to_run) < len(unknown):
+            for lease in unknown:
+                if lease.verdict is not None or lease.type not in bound_types:
+                    self._settle_without_handler(lease)
+        for lease in self._isolate(to_run):
+            self._take(lease, bound_types[lease.type], sent)
+
+    def _isolate(self, leases: list[Lease]) -> list[Lease]:
+        """The leases to run here. Those that were lost too often end; those that would run beside too many
+        others are given back."""
+        for lease in [lease for lease in leases if lease.losses]:
+            if self._is_lost_too_often(lease):
+                self._settle_unrun(lease, judged(lease, "lease_lost"))
+                leases.remove(lease)
+        taken, refused = self._isolation.admit(leases)
+        for lease in refused:
+            self._settle_unrun(lease, GiveBack())
+        return taken
+
+    def _is_lost_too_often(self, lease: Lease) -> bool:
+        try:
+            retry = retry_of(read_stored(lease.options), self._bound[lease.type].retry)
+        except msgspec.MsgspecError:
+            return False  # `_take` ends it: its options cannot be read
+        return lost_too_often(lease, retry)
 
     def _settle_without_handler(self, lease: Lease) -> None:
         if lease.verdict is not None:
@@ -197,6 +232,13 @@ class Dispatcher:
             return
         held = HeldLease(lease, bound, input, stored, sent)
         self._held.take(held)
+        if lease.losses:
+            self._isolation.start(held, functools.partial(self._start_or_collect, held))
+        else:
+            self._start_or_collect(held)
+
+    def _start_or_collect(self, held: HeldLease) -> None:
+        bound = held.bound
         if bound.type.batch is not None:
             self._batches.add(held)
         else:
@@ -233,12 +275,18 @@ class Dispatcher:
 
     def give_back(self) -> None:
         """Give back what has not started: collected for batches, or waiting in a doer."""
+        self.give_back_isolated()
         for held in self._batches.clear():
             self.give_back_one(held)
         for doer in self._types.doers():
             for task in doer.cancel_pending():
                 for held in _attempts(task):
                     self.give_back_one(held)
+
+    def give_back_isolated(self) -> None:
+        """Give back the lost item that waits for the others to end."""
+        if (held := self._isolation.clear()) is not None:
+            self.give_back_one(held)
 
     def give_back_one(self, held: HeldLease, delay: float = 0.0) -> None:
         if not held.over:

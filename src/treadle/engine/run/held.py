@@ -86,7 +86,7 @@ class HeldLease(msgspec.Struct, eq=False):
 class HeldLeases:
     """The table of one worker's leases. A lease is in it until it is settled or lost."""
 
-    __slots__ = ("_unrun", "by_token", "refs", "taken")
+    __slots__ = ("_unrun", "by_token", "on_drop", "refs", "taken")
 
     def __init__(self) -> None:
         self.by_token: dict[int, HeldLease] = {}
@@ -97,6 +97,8 @@ class HeldLeases:
         """Tokens of items that are being settled without an attempt."""
         self.taken = 0
         """How many leases have been taken so far."""
+        self.on_drop: Callable[[Lease], None] | None = None
+        """Called when a lease with an attempt is removed."""
 
     def take(self, held: HeldLease) -> None:
         lease = held.lease
@@ -124,6 +126,8 @@ class HeldLeases:
             # A dict that was large once keeps its size until it is cleared.
             self.by_token.clear()
             self.refs.clear()
+        if self.on_drop is not None and held is not None:
+            self.on_drop(lease)
         return held
 
     def knows(self, token: int) -> bool:

@@ -36,7 +36,9 @@ class Runtime:
         self._services = EngineServices(core, worker.id, held, self.settler)
         self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
         self._types = BoundTypes(core, worker, self._wake_claimer)
-        self._dispatcher = Dispatcher(core, worker, self._types, held, self.settler, self.runner)
+        self._dispatcher = Dispatcher(
+            core, worker, self._types, held, self.settler, self.runner, self._wake_claimer
+        )
         heartbeat = HeartbeatLoop(core, worker.id, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(

@@ -40,6 +40,7 @@ class StoredRetry(msgspec.Struct, frozen=True):
     factor: float
     max: float
     jitter: float
+    max_losses: int | None
 
 
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,7 +165,7 @@ class ItemBuilder:
         stored = ItemOptions(
             retry=msgspec.UNSET
             if retry is base.retry
-            else StoredRetry(retry.base, retry.factor, retry.max, retry.jitter),
+            else StoredRetry(retry.base, retry.factor, retry.max, retry.jitter, retry.max_losses),
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
             # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self._compensating(resolved.on_dead, base.on_dead),
@@ -226,7 +227,7 @@ def retry_of(stored: ItemOptions, base: Retry) -> Retry:
     own = stored.retry
     if own is msgspec.UNSET:
         return base
-    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter, base.backoff)
+    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter, base.backoff, own.max_losses)
 
 
 def timeout_of(stored: ItemOptions, base: float | None) -> float | None:

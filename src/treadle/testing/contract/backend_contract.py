@@ -33,7 +33,7 @@ from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
 from .wakeups import WakeupCases
-from .workers import HeartbeatCases, LeaseAtSubmitCases, LostLeaseCases, UnknownLeaseCases
+from .workers import BeginCases, HeartbeatCases, LeaseAtSubmitCases, LostLeaseCases, UnknownLeaseCases
 
 
 @pytest.mark.asyncio
@@ -62,6 +62,7 @@ class BackendContract(
     ParkedCases,
     HeartbeatCases,
     LostLeaseCases,
+    BeginCases,
     UnknownLeaseCases,
     LeaseAtSubmitCases,
     CancelCases,

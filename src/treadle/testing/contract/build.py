@@ -177,6 +177,12 @@ def contribute(
     return succeed(lease, contribution=Contribution(value, final, version))
 
 
+async def begin(backend: Backend, leases: Sequence[Lease]) -> None:
+    """Begin the attempts that have not begun, where the backend tells them apart."""
+    if "begin" in backend.capabilities:
+        assert await backend.begin(leases) == {}
+
+
 def retry(
     lease: Lease, delay: float = 0.0, *, run_at: float | None = None, message: str = "no"
 ) -> Settlement:

@@ -156,10 +156,10 @@ class EngineDeadWorkerCases:
         assert ran == [2]
 
     async def test_an_item_whose_workers_keep_dying_ends_dead(self, fleet: Fleet) -> None:
-        """Its attempts are spent: `dead: lease_lost`."""
+        """More often in a row than `max_losses`: `dead: lease_lost`."""
         checkpoint = Checkpoint()
 
-        @work(name="poison", retry=Retry(attempts=1))
+        @work(name="poison", retry=Retry(max_losses=0))
         async def poison() -> None:
             await checkpoint.arrive()
 

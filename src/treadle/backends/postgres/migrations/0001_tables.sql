@@ -81,9 +81,9 @@ create table treadle.open_item (
   verdict      smallint,
   counting     smallint not null default 0,  -- prerequisites count on 0: success  1: any end  2: (requeued) never
   priority     int not null,
-  attempt      int not null default 0,
-  budget       int,
-  losses       int not null default 0,
+  attempt      int not null default 0,       -- attempts that have begun
+  failures     int not null default 0,       -- attempts that have failed
+  losses       int not null default 0,       -- leases lost in a row
   redrives     int not null default 0,
   need         int not null default 0,       -- prerequisites that must count before it is released
   met          int not null default 0,       -- prerequisites that have counted
@@ -91,7 +91,8 @@ create table treadle.open_item (
   queue        text collate "C" not null,
   tenant       text collate "C" not null,
   lane         text collate "C" not null,
-  type         text collate "C" not null
+  type         text collate "C" not null,
+  begun        boolean not null default true -- the attempt of the current lease has begun
 ) with (fillfactor = 70);
 create index open_item_ready on treadle.open_item (queue, tenant, lane, priority desc, seq) where status = 2;
 create index open_item_parked on treadle.open_item (type, queue, tenant, lane, priority desc, seq)
@@ -110,6 +111,8 @@ create table treadle.ended_item (
   token      bigint,                       -- null: an operator ended it
   last_token bigint,
   attempt    int not null,
+  failures   int,                          -- null: none
+  losses     int,                          -- null: none
   redrives   int not null default 0,
   outcome    smallint not null,
   reason     smallint,
@@ -270,7 +273,8 @@ create type treadle.ended_rows as (
 
 -- What a claim asks for: see `Demand` in treadle.item. Null stands for all, or for none to avoid.
 create type treadle.demand as (
-  types text[], rooms int[], queues text[], tenants text[], avoid_tenant text[], avoid_lane text[]
+  types text[], rooms int[], queues text[], tenants text[], avoid_tenant text[], avoid_lane text[],
+  buffered text[]
 );
 
 -- What the claim before served last: the queue, the tenant of each queue, the lane of each queue and tenant.
@@ -299,7 +303,7 @@ create type treadle.item_state as (
   group_id text, parent text, workflow text, workflow_type text, after text[], key text, worker text,
   result bytea, input bytea, options bytea, error_type bytea, error bytea, waiting_for text[],
   history_attempt int[], history_type bytea[], history_message bytea[], history_traceback bytea[],
-  history_at float8[], history_worker text[]
+  history_at float8[], history_worker text[], failures int, losses int
 );
 
 -- A group as readers see it. `failed` is the number of a member that explains why there may be no value.

@@ -85,9 +85,10 @@ CREATE TABLE treadle_open (
     due REAL NOT NULL,
     ready_since REAL,
     deadline REAL,
-    attempts INTEGER,
-    attempt INTEGER NOT NULL DEFAULT 0,
-    losses INTEGER NOT NULL DEFAULT 0, -- leases lost in a row
+    attempt INTEGER NOT NULL DEFAULT 0,          -- attempts that have begun
+    failures INTEGER NOT NULL DEFAULT 0,         -- attempts that have failed
+    losses INTEGER NOT NULL DEFAULT 0,           -- leases lost in a row
+    begun INTEGER NOT NULL DEFAULT 1,            -- the attempt of the current lease has begun
     redrives INTEGER NOT NULL DEFAULT 0,
     group_no INTEGER,                  -- the group that counts it; NULL: it is alone
     has_dependencies INTEGER NOT NULL DEFAULT 0, -- it is the dependent of rows in dependency or missing
@@ -121,6 +122,8 @@ CREATE TABLE treadle_done (
     token INTEGER,                -- of the settlement that ended it; NULL: an operator did
     settled_tokens TEXT,          -- a JSON array: the tokens of the settlements before that
     attempt INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    losses INTEGER NOT NULL,
     redrives INTEGER NOT NULL,
     due REAL NOT NULL,
     deadline REAL,

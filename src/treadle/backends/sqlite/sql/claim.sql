@@ -1,11 +1,17 @@
 -- Tokens are assigned in the order of the list.
 -- :name lease
-UPDATE treadle_open SET status = 4, attempt = attempt + 1, token = ? + e.key, worker = ?, started = ?
+UPDATE treadle_open SET status = 4, attempt = attempt + (losses = 0), begun = (losses = 0), token = ? + e.key,
+    worker = ?, started = ?
 FROM json_each(?) AS e WHERE treadle_open.no = e.value
+
+-- The attempts of buffered types begin later.
+-- :name lease_buffered
+UPDATE treadle_open SET begun = 0, attempt = attempt - 1
+WHERE no IN (SELECT value FROM json_each(?)) AND begun = 1 AND type IN (SELECT value FROM json_each(?))
 
 -- While a doomed item is leased, its status is 4 minus what it was. The attempt is not counted, nor a start.
 -- :name lease_doomed
-UPDATE treadle_open SET status = 4 - status, token = ? + e.key, worker = ?
+UPDATE treadle_open SET status = 4 - status, begun = 1, token = ? + e.key, worker = ?
 FROM json_each(?) AS e WHERE treadle_open.no = e.value
 
 -- :name due

@@ -1,19 +1,19 @@
 -- The columns are those of endings.OpenItem, in this order.
 -- :name open_items
-SELECT o.no, i.id, i.tenant, i.type, o.status, o.token, o.settled_tokens, o.worker, o.attempt, o.group_no,
-       o.has_dependencies, o.due, o.deadline, o.seq, i.keep, i.keep_dead, o.verdict
+SELECT o.no, i.id, i.tenant, i.type, o.status, o.token, o.settled_tokens, o.worker, o.attempt, o.failures, o.losses,
+       o.begun, o.group_no, o.has_dependencies, o.due, o.deadline, o.seq, i.keep, i.keep_dead, o.verdict
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = o.no
 
 -- The values of the open row are copied inside SQLite: through Python, ending an item would take 2 us longer.
 -- :name insert_done
-WITH v (no, outcome, reason, token, ended, expires, contributed, worker, result)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?))
-INSERT INTO treadle_done (no, outcome, reason, token, settled_tokens, attempt, redrives, due, deadline, started,
-    ended, expires, contributed, worker, result)
-SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tokens, o.attempt, o.redrives, o.due,
-    o.deadline, o.started, v.ended, nullif(v.expires, ''), v.contributed, nullif(v.worker, ''),
+WITH v (no, outcome, reason, token, ended, expires, contributed, worker, result, failed)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO treadle_done (no, outcome, reason, token, settled_tokens, attempt, failures, losses, redrives, due,
+    deadline, started, ended, expires, contributed, worker, result)
+SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tokens, o.attempt,
+    o.failures + v.failed, o.losses, o.redrives, o.due, o.deadline, o.started, v.ended, nullif(v.expires, ''), v.contributed, nullif(v.worker, ''),
     nullif(v.result, '')
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 

@@ -16,9 +16,9 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 -- An item that is alone stays alone. A group that has a row counts the item again.
 -- :name requeue
 WITH v (no, status, seq, due, ready_since, redrives) AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?))
-INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, attempts, redrives,
+INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, redrives,
     group_no, settled_tokens)
-SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.ready_since, i.attempts,
+SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.ready_since,
     v.redrives, g.no,
     CASE WHEN d.token IS NULL THEN d.settled_tokens
         ELSE json_insert(coalesce(d.settled_tokens, '[]'), '$[#]', d.token) END

@@ -7,7 +7,8 @@ SELECT i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts,
        CASE WHEN o.no IS NULL THEN d.deadline ELSE o.deadline END,
        CASE WHEN o.no IS NULL THEN d.started ELSE o.started END,
        CASE WHEN o.no IS NULL THEN d.worker WHEN o.status = 4 THEN w.id END,
-       d.ended, d.reason, d.result, a.error_type, a.message
+       d.ended, d.reason, d.result, a.error_type, a.message, coalesce(o.failures, d.failures),
+       coalesce(o.losses, d.losses)
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no
@@ -34,9 +35,9 @@ SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = 
 
 -- The columns are those of item.Lease, in this order. The group id is NULL for an item that is alone.
 -- :name leases
-SELECT i.id, i.tenant, o.token, i.type, i.input, o.attempt, g.id, i.queue, i.lane,
+SELECT i.id, i.tenant, o.token, i.type, i.input, o.attempt + 1 - o.begun, g.id, i.queue, i.lane,
        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued_at,
-       o.due, CASE WHEN o.verdict IS NULL THEN o.started ELSE ? END, o.deadline, o.verdict, o.no
+       o.due, CASE WHEN o.verdict IS NULL THEN o.started ELSE ? END, o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = o.no

@@ -8,6 +8,6 @@ SELECT no FROM treadle_item WHERE id = ? AND tenant = ?
 SELECT outcome, token, settled_tokens FROM treadle_done WHERE no = ?
 
 -- :name put_back
-UPDATE treadle_open SET status = ?, attempt = ?, due = ?, ready_since = ?, seq = ?, verdict = ?,
-    settled_tokens = ?, losses = 0, token = NULL, worker = NULL
+UPDATE treadle_open SET status = ?, attempt = ?, failures = ?, losses = ?, due = ?, ready_since = ?, seq = ?,
+    verdict = ?, settled_tokens = ?, token = NULL, worker = NULL
 WHERE no = ?

@@ -7,9 +7,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), nul
     ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)
 
 -- :name insert_open
-INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline, attempts,
+INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline,
     attempt, group_no, has_dependencies, need, met, pending, any_end_counts, verdict, token, worker, started)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?,
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?,
     nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- :name existing_ids

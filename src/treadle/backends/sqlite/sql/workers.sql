@@ -41,8 +41,12 @@ INSERT OR REPLACE INTO treadle_unknown_type (type, since) VALUES (?, ?)
 SELECT no FROM treadle_open INDEXED BY treadle_open_worker WHERE worker = ? ORDER BY no LIMIT ?
 
 -- :name leased
-SELECT no, status, attempt, attempts, losses, due, seq, deadline, verdict FROM treadle_open
+SELECT no, status, attempt, failures, losses, begun, due, seq, deadline, verdict FROM treadle_open
 WHERE no IN (SELECT value FROM json_each(?)) ORDER BY no
+
+-- :name begin
+UPDATE treadle_open SET begun = 1, attempt = attempt + 1
+WHERE no IN (SELECT value FROM json_each(?)) AND begun = 0 AND status = 4
 
 -- :name free
 WITH v (no, status, losses, due, ready_since, seq, verdict)

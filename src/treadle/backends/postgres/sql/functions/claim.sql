@@ -10,8 +10,8 @@ create or replace function treadle.claim(
 returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
-  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint,
-  picks bigint[], next_due float8)
+  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
+  begun boolean, picks bigint[], next_due float8)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -101,21 +101,22 @@ begin
   if unleased <> '{}' then
     return query
       with leases as (
-        update treadle.open_item o set status = 5, attempt = o.attempt + 1, token = nextval('treadle.token'),
-            worker = worker_no, claimed = now
+        update treadle.open_item o set status = 5, token = nextval('treadle.token'), worker = worker_no,
+            claimed = now, begun = treadle.begins(o.losses, o.type, p_demand.buffered),
+            attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
           where o.no = any(unleased)
-          returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict
+          returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict, o.failures, o.losses, o.begun
       )
-      select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
-        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, null::bigint[], null::float8
+      select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
+        i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8
       from leases o join treadle.item i on i.no = o.no;
   end if;
   if leased <> '{}' or doomed <> '{}' then
     return query
-      select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
-        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, null::bigint[], null::float8
+      select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
+        i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8
       from treadle.open_item o join treadle.item i on i.no = o.no
       where o.no = any(leased || doomed);
   end if;
@@ -151,3 +152,9 @@ begin
     p_rooms[place] := p_rooms[place] - 1;
   end loop;
 end $$;
+
+-- Whether the attempt of a lease begins with it: see `Demand.buffered`.
+create or replace function treadle.begins(p_losses int, p_type text, p_buffered text[]) returns boolean
+language sql immutable as $$
+  select p_losses = 0 and (p_buffered is null or p_type <> all(p_buffered))
+$$;

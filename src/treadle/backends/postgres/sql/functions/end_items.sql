@@ -12,14 +12,15 @@ declare
 begin
   with ended as (
     delete from treadle.open_item o where o.no = any(p_nos)
-      returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.redrives, o.keep, o.keep_dead,
+      returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.failures, o.losses, o.redrives, o.keep, o.keep_dead,
         o.deadline
   ), recorded as (
-    insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, redrives, outcome,
+    insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, failures, losses, redrives,
+        outcome,
         flags, result)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is null then p_now + coalesce(e.keep, 86400) end,
-        e.last_token, e.attempt, e.redrives, p_kind,
+        e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, p_kind,
         p_flags | case when e.deadline is null then 4 else 0 end, p_result
       from ended e
   )

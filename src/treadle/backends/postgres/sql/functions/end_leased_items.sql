@@ -31,14 +31,16 @@ begin
         where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
           and o.status = 5
         returning u.row, u.result, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
-          o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+          o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
     ), recorded as (
-      insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, redrives,
+      insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
           outcome, reason, flags, worker, result)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
                when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
-          e.token, e.last_token, e.attempt, e.redrives, the_kind,
+          e.token, e.last_token, e.attempt,
+          nullif(e.failures + (the_kind = 7 and e.verdict is null and e.begun)::int, 0), nullif(e.losses, 0),
+          e.redrives, the_kind,
           case when the_kind = 7 then coalesce(e.verdict, 2) end,
           the_flags & 3 | case when e.deadline is null then 4 else 0 end,
           case when e.worker = the_worker then the_worker_id
@@ -68,18 +70,20 @@ begin
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind >= 6
       returning u.row, u.kind, u.flags, u.reason, u.result, o.no, o.token, o.last_token, o.group_no, o.due,
-        o.claimed, o.attempt, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+        o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
   ), named as materialized (
     select e.*, case when e.worker = the_worker then the_worker_id
                      else (select w.id from treadle.worker w where w.no = e.worker) end as worker_id
     from ended e
   ), recorded as (
-    insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, redrives,
+    insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
         outcome, reason, flags, worker, result)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
-        e.token, e.last_token, e.attempt, e.redrives, e.kind,
+        e.token, e.last_token, e.attempt,
+        nullif(e.failures + (e.kind = 7 and e.verdict is null and e.begun)::int, 0), nullif(e.losses, 0),
+        e.redrives, e.kind,
         case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
         e.flags & 3 | case when e.deadline is null then 4 else 0 end, e.worker_id, e.result
       from named e

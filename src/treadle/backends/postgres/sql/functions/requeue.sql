@@ -27,11 +27,11 @@ begin
     delete from treadle.ended_item e where e.no = any(nos) returning e.no, e.token, e.redrives
   )
   insert into treadle.open_item (no, seq, due, ready_since, last_token, group_no, keep, keep_dead, status, priority,
-      budget, redrives, counting, queue, tenant, lane, type)
+      redrives, counting, queue, tenant, lane, type)
     select i.no, nextval('treadle.number'), t.due, now, g.token,
       case when exists (select 1 from treadle.item_group r where r.no = coalesce(i.group_no, i.no))
            then coalesce(i.group_no, i.no) end,
-      nullif(i.keep, 86400), i.keep_dead, case when t.due > now then 1 else 2 end, i.priority, i.attempts,
+      nullif(i.keep, 86400), i.keep_dead, case when t.due > now then 1 else 2 end, i.priority,
       case when p_redrives is null then 0 else g.redrives + 1 end, 2, i.queue, i.tenant, i.lane, i.type
     from gone g join treadle.item i on i.no = g.no,
       lateral (select case when p_redrives is null then now

@@ -149,10 +149,12 @@ begin
         seq = case when u.kind <> 3 then nextval('treadle.number')
                    when o.verdict is null and coalesce(u.run_at, p_now + u.delay) > p_now then -o.seq
                    else o.seq end,
-        attempt = o.attempt - case when u.kind = 1 or o.verdict is not null then 0 else 1 end,
+        attempt = o.attempt - case when u.kind = 1 or o.verdict is not null or not o.begun then 0 else 1 end,
+        failures = o.failures + case when u.kind = 1 and o.verdict is null then 1 else 0 end,
+        losses = case when u.kind = 3 or o.verdict is not null then o.losses else 0 end,
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
-        ready_since = p_now, losses = 0,
+        ready_since = p_now,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
             settlements.delay) with ordinality u(no, token, tenant, kind, run_at, delay, row),
@@ -160,7 +162,7 @@ begin
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind < 6
         and w.no = o.worker
-      returning u.row, o.no, o.attempt + case when u.kind = 1 then 0 else 1 end as attempt, w.id
+      returning u.row, o.no, o.attempt, w.id
   )
   select array_agg(r.row::int), array_agg(r.no), array_agg(r.attempt), array_agg(r.id)
     into answer.row, answer.no, answer.attempt, answer.worker from returned r;

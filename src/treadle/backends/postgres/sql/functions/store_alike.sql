@@ -41,9 +41,9 @@ begin
       returning no, group_no
   )
   insert into treadle.open_item (no, seq, due, ready_since, deadline, group_no, keep, keep_dead, status, priority,
-      budget, queue, tenant, lane, type)
+      queue, tenant, lane, type)
     select x.no, x.no, due_at, now, expires_at, x.group_no, nullif(keep, 86400), keep_dead, state, priority,
-      attempts, queue, tenant, lane, type
+      queue, tenant, lane, type
     from new x;
   get diagnostics stored = row_count;
 end $$;

@@ -132,16 +132,15 @@ begin
   -- Their open rows.
   if p_plain then
     insert into treadle.open_item (no, seq, due, ready_since, deadline, group_no, keep, keep_dead, status,
-        priority, budget, queue, tenant, lane, type)
+        priority, queue, tenant, lane, type)
       select u.no, u.no, coalesce(u.run_at, now + u.delay), now, coalesce(u.deadline, now + u.expires_in),
         u.group_no, nullif(u.keep, 86400), u.keep_dead,
-        case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end, u.priority, u.attempts, u.queue,
+        case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end, u.priority, u.queue,
         u.tenant, u.lane, u.type
       from unnest(nos, items.skip, items.run_at, items.delay, items.deadline, items.expires_in, items.group_no,
-          items.keep, items.keep_dead, items.priority, items.attempts, items.queue, items.tenant, items.lane,
-          items.type)
-        u(no, skip, run_at, delay, deadline, expires_in, group_no, keep, keep_dead, priority, attempts, queue,
-          tenant, lane, type)
+          items.keep, items.keep_dead, items.priority, items.queue, items.tenant, items.lane, items.type)
+        u(no, skip, run_at, delay, deadline, expires_in, group_no, keep, keep_dead, priority, queue, tenant,
+          lane, type)
       where u.skip is not true;
     select array_agg(case when coalesce(u.run_at, now + u.delay) > now then 1 else 2 end)
       into stored.states from unnest(items.run_at, items.delay) u(run_at, delay);

@@ -54,12 +54,35 @@ begin
     where o.no is null or o.status <> 5 or o.token <> u.token;
 end $$;
 
+-- Count attempts as begun, for leases that still own their items. Answer the leases that do not.
+create or replace function treadle.begin_attempts(p_no bigint[], p_token bigint[], p_tenant text[])
+returns table (place int, loss smallint)
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  update treadle.open_item o set begun = true, attempt = o.attempt + 1
+    from unnest(p_no, p_token, p_tenant) u(no, token, tenant)
+    where o.no = u.no and o.token = u.token and o.tenant = u.tenant and o.status = 5 and not o.begun;
+  return query select l.place, l.loss from treadle.lease_losses(p_no, p_token, p_tenant) l;
+end $$;
+
+-- Seconds that an item waits after its second and each further loss in a row. Items that were lost together
+-- wait for different times.
+create or replace function treadle.loss_delay(p_losses int, p_no bigint) returns float8
+language sql immutable as $$
+  select least(2 ^ least(p_losses - 2, 10), 30) * (1 - (p_no * 7919 + p_losses * 104729) % 1000 / 2000.0::float8)
+$$;
+
 -- The leases of a worker whose tokens it does not know.
 create or replace function treadle.unknown_leases(p_worker text, p_known bigint[])
 returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
-  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint)
+  queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
+  begun boolean)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -67,9 +90,9 @@ as $$
 #variable_conflict use_column
 begin
   return query
-    select i.id, i.tenant, o.token, i.type, i.input, o.attempt, coalesce(i.group_id, i.id), i.queue, i.lane,
-      i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due,
-      coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no
+    select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
+      i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due,
+      coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun
     from treadle.worker w
     join treadle.open_item o on o.worker = w.no and o.status = 5
     join treadle.item i on i.no = o.no
@@ -140,16 +163,16 @@ begin
       select o.no, o.attempt, p_now, w.id, 'LeaseLost',
         convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), ''
       from treadle.open_item o join treadle.worker w on w.no = p_worker
-      where o.no = any(nos) and o.verdict is null;
+      where o.no = any(nos) and o.verdict is null and o.begun;
     perform treadle.trim_history(nos);
+    -- The first loss in a row delays nothing. A negative place is kept until the item is due: see
+    -- `promote_due`.
     update treadle.open_item o set
-        status = case when o.verdict is not null or o.attempt >= o.budget then 4
-                      when o.losses >= 1 then 1 else 2 end,
-        shown_status = case when o.verdict is not null then o.shown_status when o.attempt >= o.budget then 2 end,
-        verdict = case when o.verdict is not null then o.verdict when o.attempt >= o.budget then 4 end,
-        due = case when o.verdict is null and o.losses >= 1 and (o.budget is null or o.attempt < o.budget)
-                   then p_now + least(2 ^ least(o.losses - 1, 10), 60) else o.due end,
-        losses = o.losses + case when o.verdict is null then 1 else 0 end,
+        status = case when o.verdict is not null then 4 when o.begun and o.losses > 0 then 1 else 2 end,
+        seq = case when o.verdict is null and o.begun and o.losses > 0 then -o.seq else o.seq end,
+        due = case when o.verdict is null and o.begun and o.losses > 0
+                   then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
+        losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         ready_since = p_now, token = null, worker = null
       where o.no = any(nos);
   end if;

@@ -42,10 +42,10 @@ stored as (
     returning no, queued, due, deadline
 ),
 opened as (
-  insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority, budget,
+  insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority,
       tenant, type, queue, lane)
     select no, no, due, queued, deadline, nullif(:keep::float8, 86400), :keep_dead::float8,
-      case when due > queued then 1 else 2 end, :priority::int, :attempts::int, :tenant::text, :type::text,
+      case when due > queued then 1 else 2 end, :priority::int, :tenant::text, :type::text,
       :queue::text, :lane::text
     from stored
 )

@@ -2,6 +2,9 @@
 select * from treadle.beat(
   :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[])
 
+-- :name begin
+select * from treadle.begin_attempts(:no::bigint[], :token::bigint[], :tenant::text[])
+
 -- :name remove_worker
 select treadle.remove_worker(:worker)
 
