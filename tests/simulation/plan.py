@@ -47,7 +47,7 @@ class Plan:
             "pause": rng.choice((0.0, 0.0, 0.0, 0.12)),
             "jump_clock": rng.choice((0.0, 0.0, 0.0, 0.0, 0.08)),
             "pause_queue": rng.choice((0.0, 0.0, 0.1)),
-            "burst": rng.choice((0.0, 0.0, 0.1)),
+            "burst": rng.choice((0.0, 0.1, 0.2)),
             "poison": rng.choice((0.0, 0.0, 0.0, 0.08)),
         }
         for kind, rate in rates.items():
