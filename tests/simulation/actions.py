@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from tests.simulation.fleet import LEASE, Fleet
 from tests.simulation.loop import Process
 from tests.simulation.plan import TENANTS
-from tests.simulation.program import MAKERS, some_options
+from tests.simulation.program import LIMITED, MAKERS, crash, some_options
 from tests.simulation.reference import must
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
 from treadle.errors import CycleError, InputError
@@ -66,8 +67,9 @@ class FleetActions(Fleet):
     async def _enqueue_and_record(
         self, client: Client, tenant: str, work: Any, options: dict[str, Any]
     ) -> Any:
+        own = replace(work, definition=client.types[work.type])  # each process has types of its own
         try:
-            handle = await client.enqueue(work, **options)
+            handle = await client.enqueue(own, **options)
         except StoreUnavailable:
             self.checker.cover("an enqueue with unknown outcome")
             self._unknown.append((tenant, work.id))
@@ -86,8 +88,8 @@ class FleetActions(Fleet):
                 f"{handle.id} was acknowledged and is lost",
             )
         )
-        own = handle.existing or handle.id == work.id
-        self._check(lambda: must(own, f"{work.id} was stored as {handle.id}"))
+        same = handle.existing or handle.id == work.id
+        self._check(lambda: must(same, f"{work.id} was stored as {handle.id}"))
         return handle
 
     async def _wait_for_group(self, handle: Any, tenant: str, process: Process) -> None:
@@ -120,20 +122,40 @@ class FleetActions(Fleet):
 
     async def _pause_queue(self, rng: random.Random, client: Client) -> None:
         queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))
-        await self.store.pause(queue, True, tenant=tenant)
+        bound = client if tenant is None else client.tenant(tenant)
+        await self._insist(lambda: bound.pause(queue))
         await asyncio.sleep(rng.uniform(0, 8))
-        await self.store.pause(queue, False, tenant=tenant)
+        await self._insist(lambda: bound.resume(queue))
+
+    async def _insist(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Repeat a call of the client until the store answers."""
+        while True:
+            try:
+                return await self._run_in(self._client_process, call())
+            except StoreUnavailable:
+                continue
 
     # -- faults ------------------------------------------------------------------------------------------
 
     async def _kill(self, rng: random.Random, client: Client) -> None:
         alive = [process for process, _ in self._workers if not (process.dead or process.stopped)]
         if alive:
-            victim = rng.choice(alive)
-            victim.dead = True
-            self.kills += 1
-            self.checker.note(f"{victim} killed")
-        await self._start_worker()
+            await self._replace(rng.choice(alive))
+        else:
+            await self._start_worker()
+
+    async def _burst(self, rng: random.Random, client: Client) -> None:
+        """Enqueue more items of a limited type than its limit allows at once, all in one lane."""
+        tenant, type, lane = rng.choice(TENANTS), rng.choice(sorted(LIMITED)), rng.choice(("", "a"))
+        for _ in range(rng.randint(3, 8)):
+            submitter = (self._client_process, client)
+            await self._enqueue(submitter, tenant, MAKERS[type](rng), {"lane": lane}, waits=False)
+
+    async def _poison(self, rng: random.Random, client: Client) -> None:
+        """Enqueue an item that kills its worker, in a line with others."""
+        work = crash(rng.choice((0.0, rng.uniform(0, 3))))
+        options = {"lane": rng.choice("abc")} if rng.random() < 0.5 else {}
+        await self._enqueue((self._client_process, client), rng.choice(TENANTS), work, options, waits=False)
 
     async def _stop(self, rng: random.Random, client: Client) -> None:
         """Stop a worker. It gives its leases back, and no attempt is spent."""
@@ -151,8 +173,15 @@ class FleetActions(Fleet):
         if not process.dead:
             stopping.result()
             process.stopped = True
-            await self._check_no_tasks_left(process)
+            await self._exit(process)
         await self._start_worker()
+
+    async def _exit(self, process: Process) -> None:
+        """A process that has stopped ends. Only a thread may still run in it, and ends with it."""
+        if self.handlers.threads_of(process):
+            self.checker.cover("a process ended while its thread ran")
+            process.dead = True
+        await self._check_no_tasks_left(process)
 
     async def _pause(self, rng: random.Random, client: Client) -> None:
         if alive := self._alive():

@@ -11,6 +11,9 @@ The answer of each verb must be what the reference says:
 | I11 | a call that is bound to a tenant shows and changes nothing of another tenant |
 | I12 I13 | the store's own tables agree with a recount (its audit) and with the reference |
 | I14 | each occurrence of a schedule fires once | I17 | tenants take turns | I19 | no lease runs twice |
+| I20 | an item that lost its worker keeps its place; losses and failures have budgets of their own |
+
+`handler_checks` has the rules for what really runs.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.handler_checks import SimWorker
 from tests.simulation.operator_checks import OperatorChecks
-from tests.simulation.reference import Violation, must
+from tests.simulation.reference import LOSSES_APART, Violation, must
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
 
@@ -51,8 +55,10 @@ class Checker(OperatorChecks):
         if self.violation is not None:
             self.note(f"VIOLATION: {self.violation}")
 
-    def on_event(self, event: Any) -> None:
+    def on_event(self, event: Any, worker: SimWorker) -> None:
         self.guard(self.event, event)
+        if isinstance(event, Started):
+            self.guard(self.handlers.started, worker, event)
 
     def audit(self) -> None:
         problems = audit(self._store)
@@ -68,6 +74,8 @@ class Checker(OperatorChecks):
             assert expected is not None
             status = "waiting" if row.status in ("scheduled", "ready") else row.status
             wanted = "running" if expected.token and not expected.doom else expected.status
+            kept = expected.losses and wanted == "waiting" and (LOSSES_APART or expected.losses == 1)
+            must(not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line")
             must(
                 (status, row.attempt, row.token, row.verdict)
                 == (wanted, expected.attempt, expected.token, expected.doom),

@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import contextvars
 import random
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
 from tests.simulation.checker import Checker
+from tests.simulation.handler_checks import SimWorker
 from tests.simulation.loop import PROCESS, Process, SimClock, SimLoop
 from tests.simulation.network import FAULTS, FaultyNetwork, NetworkFaults
 from tests.simulation.plan import Plan
-from tests.simulation.program import TYPES, tick
+from tests.simulation.program import TYPES, limited_types, tick
 from tests.simulation.reference import Violation
 from tests.simulation.store import CheckedStore
-from treadle import Client, StoreUnavailable, Treadle
+from treadle import Client, Context, StoreUnavailable, Treadle, Worker
 from treadle.doers import balanced, unlimited
 
 LEASE = 5.0
@@ -40,7 +42,9 @@ class Fleet:
         self.store_clock = SimClock(self.loop)
         self.store = CheckedStore(clock=self.store_clock)
         self.checker = self.store.checker = Checker(self.store, self.loop.time)
-        self.checker.strict_timing = self.faults.reliable and not self.plan.has("pause", "jump_clock")
+        self.handlers = self.checker.handlers
+        self.handlers.strict_timing = self.faults.reliable and not self.plan.has("pause", "jump_clock")
+        self.handlers.prompt = self.faults.calm and self.plan.roomy
         self.kills = 0
         self._workers: Workers = []
         self._client_process = Process("client")
@@ -49,6 +53,9 @@ class Fleet:
         self._waiting: list[asyncio.Task[None]] = []
         self._unknown: list[tuple[str, str]] = []
         self._starting: dict[Process, asyncio.Task[None]] = {}
+        self._replacing: list[asyncio.Task[None]] = []
+        self._finishing = False
+        """No more faults: every worker that starts now serves all tenants and queues."""
         self._numbers = 0
 
     def _id(self) -> str:
@@ -58,22 +65,23 @@ class Fleet:
     def _client(self) -> Client:
         return Client(
             FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=TYPES,
-            poll_interval=1.0,
+            work=[*TYPES, *limited_types()],
+            poll_interval=self.plan.poll_interval,
             clock=SimClock(self.loop, self._client_process),
             random=random.Random(self.rng.random()),
             generate_id=self._id,
             on_error=self._on_error,
         )
 
-    async def _start_worker(self, *, may_be_bound: bool = True) -> None:
-        """Start a worker in its own process. Some workers serve one tenant only."""
+    async def _start_worker(self, kind: int | None = None, *, restricted: bool = True) -> None:
+        """Start a worker in its own process. Some workers serve one tenant, or some queues only."""
         process = Process(f"worker{len(self._workers)}")
+        process.kind = self._rarest_kind() if kind is None else kind
         process.skew = self.rng.choice((0.0, -3600.0, 3600.0))
         app = Treadle(
             FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=TYPES,
-            poll_interval=1.0,
+            work=[*TYPES, *limited_types()],
+            poll_interval=self.plan.poll_interval,
             lease=LEASE,
             heartbeat=LEASE / 2.5,
             drain=2.0,
@@ -81,17 +89,68 @@ class Fleet:
             random=random.Random(self.rng.random()),
             generate_id=self._id,
             on_error=self._on_error,
-            on_event=self.checker.on_event,
-            doer=self.rng.choice((unlimited(), balanced(3))),
-            tenants=["acme"] if may_be_bound and self.rng.random() < 0.2 else None,
+            on_event=lambda event: self.checker.on_event(event, worker),
         )
+        worker = self._make_worker(process, app, restricted=restricted)
         if self.plan.schedules is not None:
             catch_up: Any = self.plan.schedules
             app.tenant("acme").schedule("beat", every=self.plan.every, run=tick, catch_up=catch_up)
         self._workers.append((process, app))
         self._starting[process] = self._run_in(process, _start(app))
         await asyncio.wait({self._starting[process]}, timeout=30)
+        self.handlers.workers[app.worker.id] = worker._replace(born=self.store_clock.now())
         self.checker.note(f"{process} ({app.worker.id}) started")
+
+    def _make_worker(self, process: Process, app: Treadle, *, restricted: bool) -> SimWorker:
+        draw = self.rng.random
+        types = self.plan.kinds[process.kind]
+        tenants = ["acme"] if restricted and draw() < 0.2 else None
+        queues = ["default", "bulk"] if restricted and draw() < 0.15 else None
+        most = self.rng.choice((None, 200) if self.plan.roomy else (None, 3))
+        doer = unlimited() if most is None else balanced(most)
+        threads = self.rng.choice((2, 32))
+        app.worker = Worker(app, types=types, queues=queues, tenants=tenants, doer=doer, threads=threads)
+        worker = SimWorker(process, app, types, queues, tenants, most, self.store_clock.now())
+        self.handlers.workers[app.worker.id] = worker
+        return worker
+
+    def _rarest_kind(self) -> int:
+        """The kind of worker of which the fewest are alive."""
+        alive = Counter(process.kind for process, _ in self._alive())
+        return min(range(len(self.plan.kinds)), key=lambda kind: alive[kind])
+
+    # -- what handlers do to their process -----------------------------------------------------------------
+
+    def block(self, ctx: Context, seconds: float) -> None:
+        self.loop.blocked = seconds
+        process = PROCESS.get()
+        assert process is not None
+        self._check(lambda: self.handlers.block((ctx.tenant, ctx.id), process, seconds))
+
+    def running(self, ctx: Context) -> contextlib.AbstractContextManager[None]:
+        process = PROCESS.get()
+        assert process is not None
+        return self.handlers.running((ctx.tenant, ctx.id), process)
+
+    def crash(self) -> None:
+        process = PROCESS.get()
+        if process is not None and not process.dead:
+            self.checker.cover("a process was killed by its item")
+            process.dead = True
+            context = contextvars.copy_context()
+            context.run(PROCESS.set, None)
+            self._replacing.append(self.loop.create_task(self._replace(process), context=context))
+
+    async def _replace(self, process: Process) -> None:
+        """Kill a process and start another one of its kind."""
+        process.dead = True
+        self.kills += 1
+        self.checker.note(f"{process} killed")
+        await asyncio.sleep(0.1)
+        if self.plan.supervised:
+            app = next(app for one, app in self._workers if one is process)
+            await self.store.remove_worker(app.worker.id)
+        await self._start_worker(process.kind, restricted=not self._finishing)
 
     def _run_in(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context = contextvars.copy_context()

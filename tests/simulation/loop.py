@@ -3,6 +3,8 @@
 When no callback is ready, time jumps to the next timer. Ready callbacks run in an order drawn from the seed.
 Every task belongs to the process in whose context it was created. The callbacks of a killed process are
 dropped, as if the machine had lost power between two steps. The callbacks of a paused process are delayed.
+A thread is a function that runs at once and whose result comes later. Nothing but the end of its process can
+stop it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class Process:
         self.stopping = False
         """It was asked to stop."""
         self.stopped = False
+        self.kind = 0
+        """Which of the fleet's kinds of workers it runs."""
         self.skew = 0.0
         """The error of its wall clock, in seconds."""
 
@@ -77,6 +81,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     def __init__(self, rng: random.Random) -> None:
         self.now = 0.0
         self.steps = 0
+        self.blocked = 0.0
+        """Set by the function that runs in a simulated thread: how long it takes."""
         self._draw = rng.random
         self.violation: Callable[[], BaseException | None] = lambda: None
         """Called after every iteration. An exception that it returns ends the run."""
@@ -120,6 +126,14 @@ class SimLoop(asyncio.SelectorEventLoop):
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `func` in a simulated thread. It sets `blocked` to the seconds that it takes."""
+        future = self.create_future()
+        self.blocked = 0.0
+        result = func(*args)
+        self.call_later(self.blocked, _resolve, future, result)
+        return future
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are skipped when they are due."""
@@ -170,6 +184,11 @@ class SimLoop(asyncio.SelectorEventLoop):
             self.call_at(process.paused_until, handle._callback, *handle._args, context=handle._context)
             return False
         return True
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 class SimClock:

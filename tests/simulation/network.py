@@ -22,6 +22,8 @@ REPEATABLE = frozenset(("submit", "settle", "beat", "claim_key", "fire"))
 FIRST_ANSWER = frozenset(("submit", "fire"))
 """Of these the caller gets the first answer. The second one would say that it was done already."""
 FAULTS = ("fail", "lose", "late", "repeat", "slow", "drop_wake", "repeat_wake")
+CALM = 0.35
+"""The share of seeds without network faults. Only there does nothing excuse a late start."""
 
 
 class NetworkFaults:
@@ -41,6 +43,8 @@ class NetworkFaults:
         self.repeat_wake = chance(0.3)
         self.only = rng.choice((None, None, None, "submit", "claim", "settle", "beat"))
         """The only verb that fails, loses its answer or is late. None means all verbs."""
+        if rng.random() < CALM:
+            self.clear(*FAULTS)
         self.clear(*without)
 
     def clear(self, *which: str) -> None:
@@ -50,6 +54,11 @@ class NetworkFaults:
     @property
     def reliable(self) -> bool:
         return not (self.fail or self.lose or self.late or self.slow)
+
+    @property
+    def calm(self) -> bool:
+        """Reliable, and every wake-up arrives."""
+        return self.reliable and not self.drop_wake
 
 
 class FaultyNetwork(WrappedBackend):

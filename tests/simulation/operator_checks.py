@@ -62,10 +62,12 @@ class OperatorChecks(WorkChecks):
         must(set(refs_of(changed.items)) == wanted, f"triggered {refs_of(changed.items)}, not {wanted}")
         for ref in wanted:
             self.reference.items[ref].due_at = now
+            self.reference.items[ref].ready_at = now
             self.cover("triggered")
 
     def pause(self, now: float, queue: str, paused: bool, tenant: str | None) -> None:
         (self.reference.paused.add if paused else self.reference.paused.discard)((queue, tenant))
+        self.handlers.resumed(queue, now)
         self.cover("queue paused")
 
     def prune(self, now: float, removed: int) -> None:
@@ -84,6 +86,9 @@ class OperatorChecks(WorkChecks):
             waiting = self.reference.dependents_of(expected)
             must(not waiting, f"{expected} was pruned although {waiting} wait for it")
             self.reference.remove(expected)
+
+    def take_permits(self, now: float, requests: Sequence[Any], replies: Sequence[Any]) -> None:
+        self.handlers.take_permits(requests, replies)
 
     # -- coordinating ------------------------------------------------------------------------------------
 

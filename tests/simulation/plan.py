@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.simulation.program import MAKERS
+from tests.simulation.program import MAKERS, NAMES
 
 TENANTS = ("acme", "beta")
 
@@ -28,7 +28,14 @@ class Plan:
 
     def __init__(self, rng: random.Random) -> None:
         self.span = rng.uniform(5, 35)
-        self.workers = rng.randint(1, 4)
+        self.kinds = _kinds(rng)
+        """The types of each kind of worker. None means all types."""
+        self.workers = max(rng.randint(1, 4), len(self.kinds))
+        self.roomy = rng.random() < 0.5
+        """Every worker has room for everything."""
+        self.supervised = rng.random() < 0.5
+        """A supervisor frees the items of a dead process at once."""
+        self.poll_interval = rng.choice((1.0, 1.0, 5.0))
         self.mix = rng.sample(sorted(MAKERS), rng.randint(3, len(MAKERS)))
         self.schedules = rng.choice((None, None, "none", "one", "all"))
         self.every = rng.uniform(2, 8)
@@ -37,9 +44,11 @@ class Plan:
             "operate": rng.choice((0.0, 0.2, 0.8)),
             "kill": rng.choice((0.0, 0.1, 0.3)),
             "stop": rng.choice((0.0, 0.0, 0.15)),
-            "pause": rng.choice((0.0, 0.0, 0.12)),
-            "jump_clock": rng.choice((0.0, 0.0, 0.0, 0.08)),
+            "pause": rng.choice((0.0, 0.0, 0.0, 0.12)),
+            "jump_clock": rng.choice((0.0, 0.0, 0.0, 0.0, 0.08)),
             "pause_queue": rng.choice((0.0, 0.0, 0.1)),
+            "burst": rng.choice((0.0, 0.1, 0.2)),
+            "poison": rng.choice((0.0, 0.0, 0.0, 0.08)),
         }
         for kind, rate in rates.items():
             actions += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]
@@ -51,6 +60,18 @@ class Plan:
 
     def without(self, numbers: frozenset[int]) -> None:
         self.actions = [action for action in self.actions if action.number not in numbers]
+
+
+def _kinds(rng: random.Random) -> list[frozenset[str] | None]:
+    """One kind of worker with all types, or several of which each has some."""
+    count = rng.choice((1, 1, 2, 3))
+    if count == 1:
+        return [None]
+    kinds: list[set[str]] = [set() for _ in range(count)]
+    for name in NAMES:
+        for kind in kinds if rng.random() < 0.1 else [rng.choice(kinds)]:
+            kind.add(name)
+    return [frozenset(kind) for kind in kinds]
 
 
 def _times(rng: random.Random, expected: float) -> int:

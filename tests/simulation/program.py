@@ -1,6 +1,7 @@
 """The work types that a simulated fleet runs, and random works and options.
 
-Handlers draw from the seed too: whether they fail, how long they take, what they queue.
+Handlers draw from the seed too: whether they fail, how long they take, what they queue. `limited_types` makes
+the types with fleet-wide limits: each process needs doers of its own.
 """
 
 from __future__ import annotations
@@ -8,13 +9,31 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, work
+from treadle.doers import concurrency, rate_limited
+
+
+class World(Protocol):
+    """What handlers do to the world around them, and it to them."""
+
+    def block(self, ctx: Context, seconds: float) -> None:
+        """Hold this thread for so long."""
+
+    def crash(self) -> None:
+        """End this process."""
+
+    def running(self, ctx: Context) -> AbstractContextManager[None]:
+        """Note that the handler runs in this block."""
+        ...
+
 
 RNG: ContextVar[random.Random] = ContextVar("rng")
-"""Set by the simulation for everything that runs in it."""
+WORLD: ContextVar[World] = ContextVar("world")
+"""Both are set by the simulation for everything that runs in it."""
 
 QUICK = Retry(attempts=4, base=0.1, factor=2.0, max=2.0, jitter=0.5)
 
@@ -127,6 +146,32 @@ async def batched(numbers: list[int]) -> list[int | Exception]:
     return [RuntimeError("one of a batch") if _rng().random() < 0.1 else n for n in numbers]
 
 
+@work.batch(name="patient", size=20, max_wait=6.0, retry=QUICK)
+async def patient(numbers: list[int]) -> list[int]:
+    """Waits long in the worker before it begins. Deadlines and cancellations come meanwhile."""
+    return numbers
+
+
+@work(name="threaded", retry=QUICK)
+def threaded(ctx: Context, n: int) -> int:
+    """A sync handler. Nothing can stop its thread."""
+    WORLD.get().block(ctx, _rng().uniform(0, 5))
+    return n
+
+
+CRASHING = {"attempts": 3, "base": 0.1}
+if "max_losses" in Retry.__dataclass_fields__:
+    CRASHING["max_losses"] = 3
+
+
+@work(name="crash", retry=Retry(**CRASHING))  # type: ignore[arg-type]
+async def crash(after: float) -> None:
+    """Poison: it kills its process, each time."""
+    await asyncio.sleep(after)
+    WORLD.get().crash()
+    await asyncio.sleep(0)
+
+
 def _plus_one(old: int | None) -> int:
     return (old or 0) + 1
 
@@ -161,8 +206,43 @@ async def fan(ctx: Context, n: int, depth: int, trouble: float) -> Result[None, 
 
 TYPES = [
     leaf, quick, slow, stubborn, deferring, endless, local, parent, ending, once, brief, tick,
-    hopeless, undo, risky, batched, counted, counting, join, fan,
+    hopeless, undo, risky, batched, patient, threaded, crash, counted, counting, join, fan,
 ]  # fmt: skip
+
+
+def limited_types() -> list[Any]:
+    """The types with limits that the whole fleet shares, for one process."""
+
+    @work(name="rated", retry=QUICK, doer=rate_limited(2, 1.0))
+    async def rated(n: int) -> int:
+        await asyncio.sleep(_rng().expovariate(10))
+        return n
+
+    @work(name="metered", doer=rate_limited(1, 5.0, "fixed_window", per="lane"))
+    async def metered(n: int) -> int:
+        return n
+
+    @work(name="single", retry=QUICK, doer=concurrency(1, per="lane"))
+    async def single(ctx: Context, n: int) -> int:
+        with WORLD.get().running(ctx):
+            await asyncio.sleep(_rng().uniform(0, 2))
+        return n
+
+    @work(name="narrow", doer=concurrency(2))
+    def narrow(ctx: Context, n: int) -> int:
+        WORLD.get().block(ctx, _rng().uniform(0, 5))
+        return n
+
+    return [rated, metered, single, narrow]
+
+
+_LIMITED = {type.name: type for type in limited_types()}
+
+LIMITED = frozenset(_LIMITED)
+CONCURRENT = {"single": 1, "narrow": 2}
+BATCHES = frozenset(("batched", "patient"))
+IN_THREADS = frozenset(("threaded", "narrow"))
+NAMES = sorted({*(type.name for type in TYPES), *LIMITED})
 
 MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "leaf": lambda rng: leaf(rng.randint(0, 99), rng.choice((0.0, 0.0, 0.2, 0.6))),
@@ -178,6 +258,12 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "hopeless": lambda rng: hopeless(1),
     "risky": lambda rng: risky(1),
     "batched": lambda rng: batched(rng.randint(0, 99)),
+    "patient": lambda rng: patient(rng.randint(0, 99)),
+    "threaded": lambda rng: threaded(1),
+    "rated": lambda rng: _LIMITED["rated"](1),
+    "metered": lambda rng: _LIMITED["metered"](1),
+    "single": lambda rng: _LIMITED["single"](1),
+    "narrow": lambda rng: _LIMITED["narrow"](1),
     "counting": lambda rng: counting(rng.randint(1, 8)),
     "fan": lambda rng: fan(rng.randint(1, 5), rng.randint(0, 2), rng.choice((0.0, 0.2, 0.6))),
 }
@@ -188,7 +274,7 @@ def some_options(rng: random.Random, type: str, known: list[str], later_ids: lis
     options: dict[str, Any] = {}
     if rng.random() < 0.2:
         options["delay"] = rng.uniform(0, 10)
-    if type == "endless" or rng.random() < 0.15:
+    if type == "endless" or rng.random() < (0.4 if type in BATCHES or type in LIMITED else 0.15):
         options["expires_in"] = rng.uniform(0, 20)
     if rng.random() < 0.2:
         options["priority"] = rng.randint(-5, 5)

@@ -7,12 +7,15 @@ effect of each call. The checks compare the store with it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from treadle.item import Contribution, Item, Ref, Status
+from treadle.item import Contribution, Item, Lease, Ref, Status
 
 TERMINAL = ("success", "dead", "cancelled")
+LOSSES_APART = "begun" in Lease.__struct_fields__
+"""Whether the store counts losses apart from failures, and only of attempts that have begun."""
+LONGEST_LOSS_DELAY = 30.0 if LOSSES_APART else 60.0
 
 
 class Violation(AssertionError):
@@ -62,7 +65,15 @@ class ReferenceItem:
         """`waiting` means scheduled or ready. Which of the two depends on when a claim last ran."""
         self.doom: str | None = None
         self.attempt = 0
+        self.failures = 0
         self.losses = 0
+        self.begun = True
+        """Whether the store was told that its current attempt has begun."""
+        self.place = 0
+        """Its place in line when it was leased last."""
+        self.ready_at: float | None = now if not self.item.delay and self.item.run_at is None else None
+        """Since when it could start, as far as that is known exactly. A loss makes it unknown."""
+        self.ended_at: float | None = None
         self.token = 0
         self.worker: str | None = None
         self.settled: list[int] = []
@@ -95,7 +106,10 @@ class ReferenceEffects:
 
 
 class ReferenceStore:
-    def __init__(self) -> None:
+    """drawn_due: the due time in the store of an item that was lost. Its delay has a random part."""
+
+    def __init__(self, drawn_due: Callable[[Ref], float]) -> None:
+        self._drawn_due = drawn_due
         self.items: dict[Ref, ReferenceItem] = {}
         self.removed: set[Ref] = set()
         """Items that were stored and are removed."""
@@ -187,6 +201,7 @@ class ReferenceStore:
         must(not expected.ended, f"{expected} ended twice")
         self.drop_lease(expected)
         expected.status = status
+        expected.ended_at = now
         expected.ends += 1
         expected.doom = None
         expected.overdue = False
@@ -203,7 +218,7 @@ class ReferenceStore:
             if waiter.item.counting == "done" or expected.status == "success":
                 waiter.met += named
             if waiter.status == "blocked" and waiter.doom is None:
-                self._release_or_doom(waiter, effects)
+                self._release_or_doom(waiter, now, effects)
         group = expected.group
         group.open -= 1
         must(group.open >= 0, f"group {group.ref} is below zero")
@@ -212,10 +227,11 @@ class ReferenceStore:
             group.ended_at = now
             effects.ended_groups.append((group.ref, group.value))
 
-    def _release_or_doom(self, waiter: ReferenceItem, effects: ReferenceEffects) -> None:
+    def _release_or_doom(self, waiter: ReferenceItem, now: float, effects: ReferenceEffects) -> None:
         need = waiter.item.need
         if waiter.met >= need:
             waiter.status = "waiting"
+            waiter.ready_at = None if waiter.ready_at is None else now
             waiter.released += 1
             effects.released.append(waiter.ref)
         elif waiter.met + waiter.open < need:
@@ -233,7 +249,8 @@ class ReferenceStore:
     def requeue(self, expected: ReferenceItem, due_at: float) -> None:
         must(expected.status == "dead", f"{expected} was requeued")
         expected.status = "waiting"
-        expected.attempt = expected.losses = 0
+        expected.attempt = expected.failures = expected.losses = 0
+        expected.ready_at = due_at
         expected.doom = expected.deadline = None
         expected.pending = {}
         expected.due_at = due_at
@@ -267,15 +284,26 @@ class ReferenceStore:
         expected.token, expected.worker = 0, None
         if expected.doom is not None:
             return
-        expected.losses += 1
+        expected.losses += expected.begun
         expected.status = "waiting"
-        if expected.item.attempts is not None and expected.attempt >= expected.item.attempts:
+        expected.ready_at = None
+        if not LOSSES_APART and expected.attempt >= (expected.item.attempts or expected.attempt + 1):
             self.doom(expected, "lease_lost")
             return
-        if expected.losses > 1:
-            expected.due_at = now + min(2.0 ** (expected.losses - 2), 60.0)
+        if expected.begun and expected.losses > 1:
+            self._delay_after_loss(expected, now)
         if expected.overdue:
             self.doom(expected, "expired")
+
+    def _delay_after_loss(self, expected: ReferenceItem, now: float) -> None:
+        """The delay doubles with each loss. Up to half of it is random, so that items lost together spread."""
+        longest = min(2.0 ** (expected.losses - 2), LONGEST_LOSS_DELAY)
+        due = self._drawn_due(expected.ref)
+        must(
+            now + longest / 2 <= due + 1e-6 and due <= now + longest + 1e-6,
+            f"{expected} was lost {expected.losses} times in a row and waits {due - now:g} s, not {longest:g}",
+        )
+        expected.due_at = due
 
     def doom(self, expected: ReferenceItem, why: str) -> None:
         self._unwatch(expected)

@@ -13,7 +13,7 @@ from tests.simulation.checker import Checker
 from tests.simulation.fleet import LEASE
 from tests.simulation.network import FAULTS
 from tests.simulation.plan import Action
-from tests.simulation.program import RNG
+from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle import Client
 from treadle.ids import set_id_generator
@@ -29,6 +29,7 @@ class Simulation(FleetActions):
         set_id_generator(self._id)
         context = contextvars.copy_context()
         context.run(RNG.set, random.Random(self.rng.random()))
+        context.run(WORLD.set, self)
         asyncio.set_event_loop(self.loop)
         self.loop.violation = lambda: self.checker.violation
         gc.disable()  # saves a sixth of the time; a simulation is small
@@ -78,9 +79,11 @@ class Simulation(FleetActions):
 
     async def _finish(self, client: Client, running: list[asyncio.Task[None]]) -> None:
         """Without faults, and with a worker that stays alive, everything must end."""
+        self._finishing = True
         self.faults.clear(*FAULTS)
         self.checker.note("no more faults")
-        await self._start_worker(may_be_bound=False)
+        for kind in range(len(self.plan.kinds)):
+            await self._start_worker(kind, restricted=False)
         if running:
             await asyncio.wait(running, timeout=120)
         for action in running:
@@ -128,7 +131,7 @@ class Simulation(FleetActions):
     async def _check_waiters_are_answered(self) -> None:
         """Every waiter in a live process, for a group that has ended, gets its answer."""
         if self._waiting:
-            await asyncio.wait(self._waiting, timeout=20)
+            await asyncio.wait(self._waiting, timeout=20 + 10 * self.plan.poll_interval)
         open_groups = {expected.group for expected in self.checker.reference.open_items()}
         dead = [process for process, _ in self._workers if process.dead or process.stopping]
         gone = {task for process in dead for task in self.loop.left_by(process)}
@@ -169,6 +172,6 @@ class Simulation(FleetActions):
             process.stopping = True
             self.checker.stopping_workers.add(app.worker.id)
             await asyncio.wait_for(self._run_in(process, app.stop()), 60)
-            await self._check_no_tasks_left(process)
+            await self._exit(process)
         await asyncio.wait_for(self._run_in(self._client_process, client.close()), 60)
         await self._check_no_tasks_left(self._client_process)

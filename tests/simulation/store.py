@@ -19,6 +19,8 @@ from treadle.item import (
     ItemState,
     Lease,
     Loss,
+    PermitReply,
+    PermitRequest,
     Ref,
     Rejected,
     Schedule,
@@ -65,6 +67,18 @@ class CheckedStore(MemoryBackend):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         answer = await super().settle(settlements)
         self._check_step("settle", settlements, answer)
+        return answer
+
+    async def begin(self, leases: Sequence[Lease]) -> Any:
+        answer = await super().begin(leases)  # type: ignore[misc]  # pyright: ignore
+        self._check_step("begin", leases, answer)
+        return answer
+
+    async def take_permits(
+        self, requests: Sequence[PermitRequest], *, worker: str = ""
+    ) -> Sequence[PermitReply]:
+        answer = await super().take_permits(requests, worker=worker)
+        self._check_step("take_permits", requests, answer)
         return answer
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from tests.simulation.reference import ReferenceEffects, ReferenceItem, ReferenceStore, Violation, must
+from tests.simulation.handler_checks import HandlerChecks
+from tests.simulation.reference import (
+    LOSSES_APART,
+    ReferenceEffects,
+    ReferenceItem,
+    ReferenceStore,
+    Violation,
+    must,
+)
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
     Claim,
@@ -27,6 +35,8 @@ from treadle.item import (
 
 DELEGATING = ("counting", "fan", "parent")
 """Types that never succeed without children."""
+MAX_LOSSES = {"crash": 3}
+DEFAULT_MAX_LOSSES = 20
 
 
 class WorkChecks:
@@ -35,13 +45,12 @@ class WorkChecks:
     def __init__(self, store: MemoryBackend, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self.reference = ReferenceStore()
+        self.reference = ReferenceStore(self._drawn_due)
+        self.handlers = HandlerChecks(self.reference, self._store_now, self.cover)
         self.steps = 0
         self.calls: Counter[str] = Counter()
         self.coverage: Counter[str] = Counter()
         self.timeline: list[str] = []
-        self.strict_timing = True
-        """No pauses, no clock jumps, a store that answers: no excuse for anything that is late."""
         self.stopping_workers: set[str] = set()
         """Workers that stop while timing is strict. They must give back all their leases."""
         self._schedules: dict[str, float | None] = {}
@@ -50,6 +59,19 @@ class WorkChecks:
         self._done: Counter[tuple[str, str]] = Counter()
         self.violation: Violation | None = None
         """The first violation. It is kept here because the engine survives every error of its store."""
+
+    @property
+    def strict_timing(self) -> bool:
+        """No pauses, no clock jumps, a store that answers: no excuse for anything that is late."""
+        return self.handlers.strict_timing
+
+    def _drawn_due(self, ref: Any) -> float:
+        row = self._store.store.find(*ref)
+        must(row is not None, f"{ref} was lost, and is gone from the store")
+        return row.due_at  # type: ignore[union-attr]
+
+    def _store_now(self) -> float:
+        return self._store.store.now()
 
     def cover(self, what: str) -> None:
         """Count that something happened. `coverage` lists what must happen."""
@@ -102,6 +124,8 @@ class WorkChecks:
         self.cover("skipped the queue")
         wanted = next(item.lease_to for item in items if item.id == lease.id)
         must(wanted in self.reference.workers, f"{lease.id} is leased to {wanted}, an unknown worker")
+        expected = self.reference.items[lease.tenant, lease.id]
+        must(not self._is_paused(expected.item), f"{expected} skipped a queue that is paused")
         self._check_lease(lease, wanted or "")
 
     # -- claiming ----------------------------------------------------------------------------------------
@@ -120,7 +144,7 @@ class WorkChecks:
         run = Counter[str]()
         for lease in claim.leases:
             self._check_eligible(lease, demand, now)
-            self._check_lease(lease, demand.worker)
+            self._check_lease(lease, demand.worker, getattr(demand, "buffered", frozenset()))
             run[lease.type] += lease.verdict is None
         must(run.total() <= demand.limit, f"{run.total()} of {demand.limit}")
         if demand.types is not None:
@@ -145,26 +169,46 @@ class WorkChecks:
     def _is_paused(self, item: Item) -> bool:
         return bool({(item.queue, None), (item.queue, item.tenant)} & self.reference.paused)
 
-    def _check_lease(self, lease: Lease, worker: str) -> None:
+    def _check_lease(self, lease: Lease, worker: str, buffered: frozenset[str] = frozenset()) -> None:
         expected = self.reference.items[lease.tenant, lease.id]
         self.note(f"claimed {expected} attempt {lease.attempt} token {lease.token} {lease.verdict or ''}")
         self.reference.lease(expected, lease.token, worker)
+        self.handlers.leased(expected, lease, worker)
         if lease.verdict is None:
-            expected.attempt += 1
+            expected.begun = not (LOSSES_APART and (expected.losses or lease.type in buffered))
+            expected.attempt += expected.begun
             self.cover("second attempt") if expected.attempt > 1 else None
         else:
             self.cover(f"verdict {lease.verdict}")
-        must(
-            lease.attempt == expected.attempt, f"{expected}: attempt {lease.attempt}, not {expected.attempt}"
-        )
+        number = expected.attempt + (lease.verdict is None and not expected.begun)
+        must(lease.attempt == number, f"{expected}: attempt {lease.attempt}, not {number}")
         must(lease.group_id == expected.group.ref[1], f"{expected} is in group {lease.group_id}")
-        budget = expected.item.attempts
-        must(
-            budget is None or expected.attempt <= budget,
-            f"{expected}: attempt {expected.attempt} of {budget}",
-        )
+        self._check_counters(expected, lease)
+        row = self._store.store.find(*expected.ref)
+        expected.place = 0 if row is None else row.place
         if expected.losses > 1:
             self.cover("lease lost twice")
+
+    def _check_counters(self, expected: ReferenceItem, lease: Lease) -> None:
+        budget = expected.item.attempts
+        spent = expected.failures + 1 if LOSSES_APART else expected.attempt
+        must(budget is None or lease.verdict or spent <= budget, f"{expected}: {spent} of {budget} attempts")
+        if LOSSES_APART:
+            found = (lease.failures, lease.losses, lease.begun)
+            wanted = (expected.failures, expected.losses, expected.begun or lease.verdict is not None)
+            must(found == wanted, f"{expected}: failures, losses, begun are {found}, not {wanted}")
+
+    def begin(self, now: float, leases: Sequence[Lease], lost: Mapping[int, Any]) -> None:
+        """Attempts that waited in their worker begin now, except those of stale tokens."""
+        for lease in leases:
+            expected = self.reference.items.get((lease.tenant, lease.id))
+            owned = expected is not None and expected.token == lease.token
+            kept = owned or (expected is not None and lease.token in expected.settled)
+            must((lease.token in lost) != kept, f"begin of {expected}: {lease.token} kept: {kept}; {lost}")
+            if expected is not None and owned and not expected.begun:
+                expected.begun = True
+                expected.attempt += 1
+                self.cover("an attempt began after its claim")
 
     def _check_fairness(self, demand: Demand, claim: Claim) -> None:
         """Within a queue no tenant gets two items more than another tenant that still has ready items."""
@@ -200,7 +244,7 @@ class WorkChecks:
 
     def remove_worker(self, now: float, worker: str, freed: int) -> None:
         held = len(self.reference.held.get(worker, {}))
-        if held and worker in self.stopping_workers:
+        if held and worker in self.stopping_workers and not self.handlers.killed(worker):
             raise Violation(f"{worker} stopped and did not give back {self.reference.held[worker]}")
         must(freed == held, f"{freed} freed of {held}")
         self.reference.remove_worker(worker, now)
@@ -288,6 +332,7 @@ class WorkChecks:
         effects: ReferenceEffects,
     ) -> None:
         expected.settled.append(settlement.lease.token)
+        self.handlers.settled(expected, settlement)
         if settlement.kind in ("retry", "defer", "release"):
             self._apply_return(now, expected, settlement)
             return
@@ -300,6 +345,7 @@ class WorkChecks:
             if settlement.contribution is not None:
                 self.reference.contribute(expected, settlement.contribution)
         if settlement.kind == "dead":
+            self._check_death(now, expected, settlement)
             self.cover(f"dead {settlement.reason}")
             self.cover("dead in a group of several") if expected.group.ref != expected.ref else None
             undone = [child.type for child in settlement.children]
@@ -312,12 +358,26 @@ class WorkChecks:
         self._apply_children(now, expected, children, outcome)
         self.reference.count_end(expected, now, effects)
 
+    def _check_death(self, now: float, expected: ReferenceItem, settlement: Settlement) -> None:
+        """An item dies of failures or of losses only when that budget is spent."""
+        if settlement.reason == "expired" and settlement.lease.verdict is None:
+            self._check_deadline(now, expected)
+        if not LOSSES_APART:
+            return
+        expected.failures += expected.doom is None and expected.begun
+        budget = expected.item.attempts
+        if settlement.reason == "exhausted":
+            must(expected.failures == budget, f"{expected} is exhausted: {expected.failures} of {budget}")
+        if settlement.reason == "lease_lost":
+            most = MAX_LOSSES.get(expected.item.type, DEFAULT_MAX_LOSSES)
+            must(expected.losses >= most, f"{expected} died of {expected.losses} losses of {most}")
+
     def _check_deadline(self, now: float, expected: ReferenceItem) -> None:
-        """A handler that still runs at its deadline is stopped there."""
+        """An item that a worker has at its deadline, running or not, ends there."""
         late = expected.deadline is not None and now > expected.deadline + 5.0
         must(
             not (late and self.strict_timing),
-            f"{expected} succeeded {now - (expected.deadline or 0):g} s too late",
+            f"{expected} ended {now - (expected.deadline or 0):g} s after its deadline",
         )
 
     def _apply_children(
@@ -337,9 +397,11 @@ class WorkChecks:
         if expected.doom is not None:
             return
         if settlement.kind != "retry":
-            expected.attempt -= 1
-        expected.losses = 0
+            expected.attempt -= expected.begun
+        expected.failures += settlement.kind == "retry"
+        expected.losses = expected.losses if LOSSES_APART and settlement.kind == "release" else 0
         expected.status = "waiting"
+        expected.ready_at = None
         if settlement.kind != "release" or settlement.delay or settlement.run_at is not None:
             expected.due_at = now + settlement.delay if settlement.run_at is None else settlement.run_at
         if expected.overdue:
