@@ -25,6 +25,7 @@ from treadle.engine.run.decide import (
     judged,
     lost_too_often,
     raised,
+    unbegun,
     undecodable,
 )
 from treadle.engine.run.dispatch import met_dependency
@@ -150,7 +151,7 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
         await _settle(core, met_dependency(lease))
         return None
     if lost_too_often(lease, _policy_of(core, lease)):
-        await _settle(core, PendingSettlement(lease, judged(lease, "lease_lost")))
+        await _settle(core, PendingSettlement(unbegun(lease), judged(lease, "lease_lost")))
         return None
     if not lease.begun and await core.backend.begin([lease]):
         return None

@@ -79,12 +79,13 @@ async def test_other_workers_notice_a_lapsed_lease(make_timed: MakeApp, clock: M
     barrier.go.set()
 
 
-async def test_workers_that_die_spend_the_attempts(make_app: MakeApp) -> None:
-    """A6: The item is dead with `lease_lost` and does not run again."""
+async def test_an_item_whose_workers_die_too_often_ends_dead(make_app: MakeApp) -> None:
+    """A6: `max_losses` losses are allowed. After one more the item is dead with `lease_lost` and does not run
+    again. Losses are not failures."""
     barriers = [Barrier() for _ in range(3)]
     started: list[int] = []
 
-    @work(name="poison", retry=Retry(attempts=3))
+    @work(name="poison", retry=Retry(attempts=1, max_losses=2))
     async def poison(ctx: Context) -> None:
         started.append(ctx.attempt)
         await barriers[ctx.attempt - 1].wait()
@@ -101,8 +102,12 @@ async def test_workers_that_die_spend_the_attempts(make_app: MakeApp) -> None:
         await apps[n].worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
         assert await apps[n].backend.remove_worker(f"w-{n}") == 1
     async with apps[3] as app:
+        await until_status(app, handle.id, "scheduled", "dead")
+        await app.trigger(handle.id)
         error = await failure(app.handle(handle.id).result(PATIENCE))
         assert (error.reason, error.attempts) == ("lease_lost", 3)
+        state = await app.handle(handle.id).state()
+        assert (state.failures, state.losses) == (0, 3)
     assert started == [1, 2, 3]
 
 

@@ -126,14 +126,9 @@ def release_burns(patch: Patch) -> None:
     _burn_attempt(patch, "release")
 
 
-@mutant("spent attempts are not checked when a worker dies")
-def no_budget(patch: Patch) -> None:
-    _plant(patch, settlement, settlement.budget_spent, lambda attempt, attempts: False)
-
-
 @mutant("an item whose workers keep dying has no backoff")
 def no_backoff(patch: Patch) -> None:
-    _plant(patch, settlement, settlement.loss_delay, lambda losses: 0.0)
+    _plant(patch, settlement, settlement.loss_delay, lambda losses, number: 0.0)
 
 
 @mutant("requeue keeps the old attempts")

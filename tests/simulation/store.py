@@ -69,11 +69,6 @@ class CheckedStore(MemoryBackend):
         self._check_step("settle", settlements, answer)
         return answer
 
-    async def begin(self, leases: Sequence[Lease]) -> Any:
-        answer = await super().begin(leases)  # type: ignore[misc]  # pyright: ignore
-        self._check_step("begin", leases, answer)
-        return answer
-
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

@@ -151,6 +151,11 @@ def lost_too_often(lease: Lease, retry: Retry) -> bool:
     return retry.max_losses is not None and lease.losses > retry.max_losses
 
 
+def unbegun(lease: Lease) -> Lease:
+    """The lease of an item that ends without another attempt, with the attempts that have begun."""
+    return lease if lease.begun else msgspec.structs.replace(lease, attempt=lease.attempt - 1)
+
+
 def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
     """The item must end without running: the store said so, or it was lost too often."""
     texts = {

@@ -25,7 +25,7 @@ from treadle.result_plan import NOTHING
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, undecodable
+from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
 from .held import BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
 from .settle import PendingSettlement, Settler
@@ -194,7 +194,7 @@ class Dispatcher:
         others are given back."""
         for lease in [lease for lease in leases if lease.losses]:
             if self._is_lost_too_often(lease):
-                self._settle_unrun(lease, judged(lease, "lease_lost"))
+                self._settle_unrun(unbegun(lease), judged(lease, "lease_lost"))
                 leases.remove(lease)
         taken, refused = self._isolation.admit(leases)
         for lease in refused:

@@ -56,7 +56,7 @@ def _assert_valid(one: ItemState) -> None:
     assert (one.reason is not None) == (one.status == "dead"), one
     assert (one.ended_at is not None) == (one.status in TERMINAL), one
     assert one.attempt >= 0, one
-    assert one.attempts is None or one.attempt <= one.attempts, one
+    assert one.failures <= one.attempt, one
     assert one.history == (), one
     if one.status == "running":
         assert one.worker is not None, one

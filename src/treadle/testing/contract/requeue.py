@@ -34,7 +34,6 @@ from .build import (
     statuses,
     submit,
     succeed,
-    verdicts,
 )
 from .check import consistent, open_members
 from .subject import Subject, needs

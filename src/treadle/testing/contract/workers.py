@@ -269,7 +269,7 @@ class LostLeaseCases:
     async def test_losses_and_failures_are_counted_apart(self, subject: Subject) -> None:
         """`attempt` counts starts, `failures` failed attempts, `losses` losses in a row. No number of them
         dooms an item."""
-        await submit(subject.backend, item("a", attempts=1))
+        await submit(subject.backend, item("a"))
         for losses in range(5):
             lease = await claim_and_die(subject.backend)
             assert (lease.attempt, lease.failures, lease.losses) == (losses + 1, 0, losses)
@@ -346,7 +346,10 @@ class BeginCases:
         found = await state(backend, "a")
         assert (found.status, found.attempt, found.losses, found.history) == ("ready", 0, 0, ())
         leases = await claim(backend)
-        assert [(lease.id, lease.attempt, lease.begun) for lease in leases] == [("a", 1, True), ("b", 1, True)]
+        assert [(lease.id, lease.attempt, lease.begun) for lease in leases] == [
+            ("a", 1, True),
+            ("b", 1, True),
+        ]
 
     @needs("begin")
     async def test_an_item_that_was_lost_has_not_begun_when_it_is_claimed(self, backend: Backend) -> None:
