@@ -1,0 +1,309 @@
+"""Items whose workers died run beside ever fewer others, and what has not begun counts no loss (SPEC §5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until, until_status
+from treadle import Retry, Treadle, work
+from treadle.doers import Doer, balanced, concurrency, rate_limited, unlimited
+from treadle.item import Demand, Heartbeat, Lease
+from treadle.testing import ManualClock
+from treadle.worker import DEFAULT_CONCURRENCY
+
+
+async def lose(app: Treadle, losses: int, *types: str) -> None:
+    """Let workers claim all items of these types, begin them and die, so many times."""
+    for n in range(losses):
+        worker = f"mortal-{n}"
+        await app.backend.beat(Heartbeat(worker=worker, lease=60))
+        room = dict.fromkeys(types, 100)
+        leases: tuple[Lease, ...] = ()
+        async with asyncio.timeout(PATIENCE):
+            while not leases:
+                leases = (await app.backend.claim(Demand(worker=worker, limit=100, types=room))).leases
+        assert await app.backend.begin(leases) == {}
+        await app.backend.remove_worker(worker)
+        scheduled = [lease.id for lease in leases] if n else []
+        if scheduled:
+            await app.trigger(scheduled)
+
+
+@pytest.mark.parametrize(("losses", "running"), [(1, 4), (2, 2), (3, 1), (6, 1)])
+async def test_lost_items_run_beside_ever_fewer_others(make_app: MakeApp, losses: int, running: int) -> None:
+    """Of 8 that the doer would run: half after each loss, at last one alone. All of them succeed."""
+    barrier = Barrier()
+
+    @work(name="held")
+    async def held() -> None:
+        await barrier.wait()
+
+    app = make_app(held, doer=balanced(8))
+    handles = await app.enqueue_many([held() for _ in range(6)])
+    await lose(app, losses, "held")
+    await app.start()
+    await until(lambda: barrier.count >= running)
+    await asyncio.sleep(0.2)  # nothing more must start, and there is no event to wait for
+    assert barrier.count == running
+    barrier.go.set()
+    for handle in handles:
+        await handle.result(PATIENCE)
+        assert ((await handle.state()).attempt, (await handle.state()).losses) == (losses + 1, losses)
+
+
+async def test_others_that_do_not_fit_beside_a_lost_item_are_given_back(make_app: MakeApp) -> None:
+    """Another worker runs them meanwhile."""
+    barrier, others = Barrier(), Barrier()
+
+    @work(name="suspect")
+    async def suspect() -> None:
+        await barrier.wait()
+
+    @work(name="other")
+    async def other() -> None:
+        await others.wait()
+
+    app = make_app(suspect, other, doer=balanced(8), worker_id="first")
+    await app.enqueue(suspect())
+    await lose(app, 2, "suspect")
+    handles = await app.enqueue_many([other() for _ in range(5)])
+    await app.start()
+    await barrier.reached()
+    await others.reached()
+    await asyncio.sleep(0.2)  # nothing more must start here
+    assert (barrier.count, others.count) == (1, 1)
+    async with make_app(other, worker_id="second"):
+        await until(lambda: others.count == 5)
+        others.go.set()
+        for handle in handles:
+            await handle.result(PATIENCE)
+            assert (await handle.state()).attempt == 1
+        barrier.go.set()
+
+
+async def test_a_lost_item_waits_until_enough_others_have_ended(make_app: MakeApp) -> None:
+    """Meanwhile nothing new is claimed, so that it does not wait for ever."""
+    suspects, busy = Barrier(), [Barrier() for _ in range(3)]
+
+    @work(name="suspect")
+    async def suspect() -> None:
+        await suspects.wait()
+
+    @work(name="busy")
+    async def keep_busy(n: int) -> None:
+        await busy[n].wait()
+
+    @work(name="late")
+    async def late() -> int:
+        return 1
+
+    app = make_app(keep_busy, late, doer=balanced(8))
+    await app.start()
+    await app.enqueue_many([keep_busy(n) for n in range(3)])
+    for barrier in busy:
+        await barrier.reached()
+    handle = await app.enqueue(suspect())
+    await lose(app, 2, "suspect")
+    app.register(suspect)
+    await until_status(app, handle.id, "running")
+    waiting = await app.enqueue(late())
+    await asyncio.sleep(0.2)  # neither must start
+    state = await handle.state()
+    assert (suspects.count, state.attempt, (await waiting.state()).attempt) == (0, 2, 0)
+    busy[0].go.set()
+    await asyncio.sleep(0.1)
+    assert suspects.count == 0
+    busy[1].go.set()
+    await suspects.reached()
+    assert (await handle.state()).attempt == 3
+    busy[2].go.set()
+    assert await waiting.result(PATIENCE) == 1
+    suspects.go.set()
+    await handle.result(PATIENCE)
+
+
+async def test_a_lost_item_does_not_stop_a_worker_with_long_handlers(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """After one lease duration without room it is given back, and the worker claims again."""
+    barrier = Barrier()
+
+    @work(name="long")
+    async def long() -> None:
+        await barrier.wait()
+
+    @work(name="suspect")
+    async def suspect() -> None: ...
+
+    @work(name="late")
+    async def late() -> int:
+        return 1
+
+    app = make_timed(long, late, doer=balanced(8), lease=10)
+    await app.start()
+    await app.enqueue_many([long(), long(), long()])
+    await until(lambda: barrier.count == 3)
+    handle = await app.enqueue(suspect())
+    await lose(app, 2, "suspect")
+    app.register(suspect)
+    await until_status(app, handle.id, "running")
+    waiting = await app.enqueue(late())
+    await clock.advance(11)
+    assert await waiting.result(PATIENCE) == 1
+    state = await until_status(app, handle.id, "scheduled")
+    assert (state.attempt, state.losses) == (2, 2)
+    barrier.go.set()
+    await clock.advance(11)
+    await handle.result(PATIENCE)
+
+
+async def test_an_isolated_item_that_waits_is_given_back_at_a_stop(make_app: MakeApp) -> None:
+    """At once, before the drain, with its losses and its attempts as they were."""
+    barrier = Barrier()
+
+    @work(name="long")
+    async def long() -> None:
+        await barrier.wait()
+
+    @work(name="suspect")
+    async def suspect() -> None: ...
+
+    app = make_app(long, doer=balanced(4))
+    await app.start()
+    await app.enqueue_many([long(), long()])
+    await until(lambda: barrier.count == 2)
+    handle = await app.enqueue(suspect())
+    await lose(app, 3, "suspect")
+    app.register(suspect)
+    await until_status(app, handle.id, "running")
+    stopping = asyncio.create_task(app.stop(drain=PATIENCE))
+    state = await until_status(make_app(long), handle.id, "ready")
+    assert (state.attempt, state.losses) == (3, 3)
+    barrier.go.set()
+    await stopping
+
+
+async def test_an_item_that_is_lost_too_often_is_judged_without_running(make_app: MakeApp) -> None:
+    """The policy of the item wins over that of its type."""
+
+    @work(name="suspect", retry=Retry(max_losses=None))
+    async def suspect() -> None: ...
+
+    app = make_app(suspect)
+    handle = await app.enqueue(suspect(), retry=Retry(max_losses=1))
+    await lose(app, 2, "suspect")
+    await app.start()
+    error = await failure(handle.result(PATIENCE))
+    assert (error.reason, error.attempts) == ("lease_lost", 2)
+    assert "2 workers in a row died" in error.error
+
+
+async def test_losses_are_not_failures(make_app: MakeApp) -> None:
+    """An item with one attempt succeeds after losses; a failure still ends it, and counts from 1."""
+
+    @work(name="once", retry=Retry(attempts=1))
+    async def once(fails: bool) -> int:
+        if fails:
+            raise ValueError("no")
+        return 1
+
+    app = make_app(once)
+    good, bad = await app.enqueue_many([once(False), once(True)])
+    await lose(app, 3, "once")
+    await app.start()
+    assert await good.result(PATIENCE) == 1
+    error = await failure(bad.result(PATIENCE))
+    assert (error.reason, error.attempts) == ("exhausted", 4)
+
+
+# ------------------------------------------------------------------------------------- what has not begun
+
+
+@pytest.mark.parametrize("doer", [None, balanced(1, buffer=5), rate_limited(1, 3600), concurrency(1)])
+async def test_a_buffered_item_counts_no_loss(make_app: MakeApp, doer: Doer | None) -> None:
+    """Its handler had not begun when its worker died: it waited for a batch, a slot or a permit."""
+    barrier = Barrier()
+    options = {} if doer is None else {"doer": doer}
+    if doer is None:
+
+        @work.batch(name="task", size=2, max_wait=60)
+        async def task(texts: list[int]) -> list[int]:
+            await barrier.wait()
+            return texts
+    else:
+
+        @work(name="task", **options)
+        async def task(text: int) -> int:
+            await barrier.wait()
+            return text
+
+    app = make_app(task, worker_id="mortal")
+    await app.start()
+    if doer is None:
+        handles = [await app.enqueue(task(1))]
+        await until_status(app, handles[0].id, "running")
+    else:
+        handles = await app.enqueue_many([task(n) for n in range(2)])
+        await barrier.reached()
+        await until_status(app, handles[1].id, "running", "ready")
+    await app.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
+    await app.backend.remove_worker("mortal")
+    states = [await handle.state() for handle in handles]
+    assert sorted((state.attempt, state.losses) for state in states) == (
+        [(0, 0)] if doer is None else [(0, 0), (1, 1)]
+    )
+    barrier.go.set()
+
+
+async def test_a_batch_begins_with_one_call(make_app: MakeApp) -> None:
+    """The attempts of its items are counted together."""
+
+    @work.batch(name="double", size=10, max_wait=0.05)
+    async def double(numbers: list[int]) -> list[int]:
+        return [2 * number for number in numbers]
+
+    async with make_app(double) as app:
+        handles = await app.enqueue_many([double(n) for n in range(10)])
+        assert [await handle.result(PATIENCE) for handle in handles] == [2 * n for n in range(10)]
+        assert {(await handle.state()).attempt for handle in handles} == {1}
+
+
+# --------------------------------------------------------------------------------------------- the default
+
+
+async def test_a_worker_runs_a_bounded_number_of_items_by_default(make_app: MakeApp) -> None:
+    barrier = Barrier()
+
+    @work(name="held")
+    async def held() -> None:
+        await barrier.wait()
+
+    async with make_app(held) as app:
+        handles = await app.enqueue_many([held() for _ in range(DEFAULT_CONCURRENCY + 50)])
+        await until(lambda: barrier.count == DEFAULT_CONCURRENCY)
+        await asyncio.sleep(0.1)  # no more must start
+        assert barrier.count == DEFAULT_CONCURRENCY
+        barrier.go.set()
+        for handle in handles:
+            await handle.result(PATIENCE)
+
+
+async def test_without_a_limit_items_are_isolated_as_with_the_default_one(make_app: MakeApp) -> None:
+    barrier = Barrier()
+
+    @work(name="held")
+    async def held() -> None:
+        await barrier.wait()
+
+    app = make_app(held, doer=unlimited())
+    handles = await app.enqueue_many([held() for _ in range(60)])
+    await lose(app, 3, "held")
+    await app.start()
+    await until(lambda: barrier.count == DEFAULT_CONCURRENCY >> 3)
+    await asyncio.sleep(0.1)  # no more must start
+    assert barrier.count == DEFAULT_CONCURRENCY >> 3
+    barrier.go.set()
+    for handle in handles:
+        await handle.result(PATIENCE)
