@@ -174,11 +174,11 @@ async def test_an_item_that_dies_without_an_attempt_is_compensated(
 async def test_an_item_whose_leases_were_lost_is_compensated(
     make_app: MakeApp, compensated: Compensated
 ) -> None:
-    """§5: By the worker that finds that the attempts are spent, even if it does not have the type."""
+    """§5: By the worker that finds that it was lost too often."""
     barrier = Barrier()
     refund = refund_of(compensated)
 
-    @work(name="poison", on_dead=refund, retry=Retry(attempts=1))
+    @work(name="poison", on_dead=refund, retry=Retry(max_losses=0))
     async def poison() -> None:
         await barrier.wait()
 
@@ -188,7 +188,7 @@ async def test_an_item_whose_leases_were_lost_is_compensated(
     await barrier.reached()
     await first.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
     await first.backend.remove_worker("first")
-    async with make_app(refund) as second:
+    async with make_app(poison, refund) as second:
         assert (await failure(second.handle(handle.id).group(PATIENCE))).reason == "lease_lost"
     assert [(each.id, each.reason) for each in compensated.failures] == [(handle.id, "lease_lost")]
     barrier.go.set()

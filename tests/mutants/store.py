@@ -97,9 +97,9 @@ def no_orphans(patch: Patch) -> None:
 
 @mutant("a claim does not count the attempt")
 def attempt_not_counted(patch: Patch) -> None:
-    def lease(store: Any, row: Any, worker: Any, now: float) -> Any:
-        found = transitions.lease(store, row, worker, now)
-        row.attempt -= row.verdict is None
+    def lease(store: Any, row: Any, worker: Any, now: float, buffered: Any = ()) -> Any:
+        found = transitions.lease(store, row, worker, now, buffered)
+        row.attempt -= row.verdict is None and row.begun
         return found
 
     _plant(patch, claim, transitions.lease, lease)

@@ -25,6 +25,7 @@ from treadle.item import (
 )
 from treadle.rules.limits import LimitState, idle_at, permit
 from treadle.rules.settlement import (
+    Counters,
     GroupValue,
     WaitingAgain,
     after_loss,
@@ -72,8 +73,11 @@ def test_an_absolute_instant_wins_over_a_relative_one() -> None:
 
 
 def test_the_delay_grows_with_losses_in_a_row() -> None:
-    assert [loss_delay(n) for n in range(10)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert loss_delay(100_000) == 60
+    """It is spread over half of its length, so that items that were lost together come back apart."""
+    for losses, longest in ((2, 1), (3, 2), (4, 4), (5, 8), (6, 16), (7, 30), (100_000, 30)):
+        delays = [loss_delay(losses, number) for number in range(1000)]
+        assert longest / 2 <= min(delays) < longest * 0.51
+        assert longest * 0.99 < max(delays) <= longest
 
 
 # --------------------------------------------------------------------------------------- attempts and history
@@ -83,35 +87,40 @@ def settled(kind: SettlementKind, delay: float = 0.0, run_at: float | None = Non
     return Settlement(lease=Lease("a", "t", 1, "x", b"", 1, "a"), kind=kind, delay=delay, run_at=run_at)
 
 
-def test_a_retry_counts_the_attempt_and_goes_to_the_end() -> None:
-    found = put_back(settled("retry", delay=5), 100.0, attempt=2, due=90.0, deadline=None)
-    assert found == WaitingAgain("scheduled", 105.0, 2, 0, False, None)
+def test_a_retry_counts_a_failure_and_goes_to_the_end() -> None:
+    found = put_back(settled("retry", delay=5), 100.0, Counters(2, 0, 1, True), due=90.0, deadline=None)
+    assert found == WaitingAgain("scheduled", 105.0, 2, 1, 0, False, None)
 
 
 def test_a_deferral_does_not_count_the_attempt() -> None:
-    found = put_back(settled("defer"), 100.0, attempt=2, due=90.0, deadline=101.0)
-    assert found == WaitingAgain("ready", 100.0, 1, 0, False, None)
+    found = put_back(settled("defer"), 100.0, Counters(2, 1, 1, True), due=90.0, deadline=101.0)
+    assert found == WaitingAgain("ready", 100.0, 1, 1, 0, False, None)
 
 
-def test_a_release_keeps_its_place_and_its_due_time() -> None:
-    found = put_back(settled("release"), 100.0, attempt=1, due=90.0, deadline=None)
-    assert found == WaitingAgain("ready", 90.0, 0, 0, True, None)
-    later = put_back(settled("release", run_at=120.0), 100.0, attempt=1, due=90.0, deadline=None)
-    assert later == WaitingAgain("scheduled", 120.0, 0, 0, True, None)
+def test_a_release_keeps_its_place_its_losses_and_its_due_time() -> None:
+    found = put_back(settled("release"), 100.0, Counters(1, 0, 2, True), due=90.0, deadline=None)
+    assert found == WaitingAgain("ready", 90.0, 0, 0, 2, True, None)
+    later = put_back(
+        settled("release", run_at=120.0), 100.0, Counters(1, 0, 0, False), due=90.0, deadline=None
+    )
+    assert later == WaitingAgain("scheduled", 120.0, 1, 0, 0, True, None)
 
 
 def test_an_item_returned_after_its_deadline_is_doomed() -> None:
-    found = put_back(settled("retry", delay=5), 100.0, attempt=1, due=90.0, deadline=100.0)
+    found = put_back(settled("retry", delay=5), 100.0, Counters(1, 0, 0, True), due=90.0, deadline=100.0)
     assert (found.status, found.verdict) == ("scheduled", "expired")
 
 
-def test_a_lost_item_is_ready_at_once_then_backs_off_then_is_doomed() -> None:
-    first = after_loss(100.0, attempt=1, attempts=3, losses=0, due=90.0, deadline=None)
-    assert first == WaitingAgain("ready", 90.0, 1, 1, True, None)
-    second = after_loss(100.0, attempt=2, attempts=3, losses=1, due=90.0, deadline=100.0)
-    assert second == WaitingAgain("scheduled", 101.0, 2, 2, False, "expired")
-    last = after_loss(100.0, attempt=3, attempts=3, losses=2, due=90.0, deadline=None)
-    assert last == WaitingAgain("ready", 90.0, 3, 3, True, "lease_lost")
+def test_a_lost_item_is_ready_at_once_then_backs_off_and_keeps_its_place() -> None:
+    first = after_loss(100.0, Counters(1, 0, 0, True), 7, due=90.0, deadline=None)
+    assert first == WaitingAgain("ready", 90.0, 1, 0, 1, True, None)
+    second = after_loss(100.0, Counters(2, 0, 1, True), 7, due=90.0, deadline=100.0)
+    assert second == WaitingAgain("scheduled", 100 + loss_delay(2, 7), 2, 0, 2, True, "expired")
+
+
+def test_an_attempt_that_had_not_begun_is_no_loss() -> None:
+    found = after_loss(100.0, Counters(3, 1, 2, False), 7, due=90.0, deadline=None)
+    assert found == WaitingAgain("ready", 90.0, 3, 1, 2, True, None)
 
 
 def test_a_requeue_by_an_operator_resets_the_count_of_redrives() -> None:

@@ -114,7 +114,7 @@ def state_of(row: Record) -> ItemState:
     (
         _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, started, ended, state,
         reason, attempt, group_id, parent, workflow, workflow_type, after, key, worker, result, input,
-        options, error_type, error, waiting_for, *rest, failures, losses,
+        options, error_type, error, waiting_for, failures, losses, *rest,
     ) = row  # fmt: skip
     kind, message = decoded(error_type), decoded(error)
     item = ItemState(

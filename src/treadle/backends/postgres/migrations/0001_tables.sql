@@ -302,8 +302,9 @@ create type treadle.item_state as (
   due float8, deadline float8, started float8, ended float8, state smallint, reason smallint, attempt int,
   group_id text, parent text, workflow text, workflow_type text, after text[], key text, worker text,
   result bytea, input bytea, options bytea, error_type bytea, error bytea, waiting_for text[],
+  failures int, losses int,
   history_attempt int[], history_type bytea[], history_message bytea[], history_traceback bytea[],
-  history_at float8[], history_worker text[], failures int, losses int
+  history_at float8[], history_worker text[]
 );
 
 -- A group as readers see it. `failed` is the number of a member that explains why there may be no value.

@@ -23,8 +23,8 @@ begin
         select a.id from unnest(i.after) with ordinality a(id, place)
         where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
                           and p.type is not null) order by a.place) end,
-      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
-      coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0)
+      coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
+      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers
     from unnest(p_nos) n(no)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no
