@@ -376,7 +376,7 @@ def test_the_balanced_line_chooses_as_the_rule_says(seed: int) -> None:
         move = draw.random()
         if move < 0.5:
             lane = ("t", str(draw.randrange(5)))
-            order = (*line.order(draw.randrange(3), float(draw.randrange(3)), None), seq)
+            order = line.order(draw.randrange(3), float(draw.randrange(3)), None, seq)
             entry = WaitingTask(order, done, lane)
             line.push(entry)
             plain.waiting.append(entry)

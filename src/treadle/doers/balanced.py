@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from heapq import heapify, heappop, heappush
 
 from treadle.item import Ref
@@ -21,9 +23,17 @@ class BalancedLane:
     def __init__(self, ref: Ref) -> None:
         self.ref = ref
         self.running = 0
-        self.waiting: list[WaitingTask] = []
+        self.waiting: deque[WaitingTask] = deque()
+        """In their order."""
         self.rank: LaneRank | None = None
         """Its current rank among the lanes; None while nothing waits."""
+
+    def add(self, waiting: WaitingTask) -> None:
+        """As a rule tasks come in their order."""
+        if not self.waiting or self.waiting[-1].order < waiting.order:
+            self.waiting.append(waiting)
+        else:
+            insort(self.waiting, waiting)
 
 
 LaneRank = tuple[int, Order, BalancedLane]
@@ -35,7 +45,8 @@ class BalancedLine:
     """The lane that runs the fewest tasks comes first. Among equals priority decides, then age.
 
     Lanes are kept in a heap by rank. When a rank changes, a new one is pushed. The old one is recognised when
-    it reaches the top, because its lane no longer points to it.
+    it reaches the top, because its lane no longer points to it. A single lane, which is the usual case, needs
+    no rank.
     """
 
     def __init__(self) -> None:
@@ -43,38 +54,45 @@ class BalancedLine:
         self._ranks: list[LaneRank] = []
         self._size = 0
 
-    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
-        return (-priority, queued_at if place is None else place)
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (-priority, queued_at if place is None else place, number)
 
     def push(self, waiting: WaitingTask) -> None:
         lane = self._lane(waiting.lane)
-        heappush(lane.waiting, waiting)
+        lane.add(waiting)
         self._size += 1
-        if lane.waiting[0] is waiting:
+        if len(self._lanes) > 1 and lane.waiting[0] is waiting:
             self._rerank(lane)
 
     def pop(self) -> WaitingTask:
-        lane = self._pop_first()
-        waiting = heappop(lane.waiting)
+        lane = self._first()
+        waiting = lane.waiting.popleft()
         self._size -= 1
-        self._rerank(lane)
+        if len(self._lanes) > 1:
+            self._rerank(lane)
         return waiting
 
     def started(self, lane: Ref) -> None:
         found = self._lane(lane)
         found.running += 1
-        self._rerank(found)
+        if len(self._lanes) > 1:
+            self._rerank(found)
 
     def ended(self, lane: Ref) -> None:
-        found = self._lane(lane)
+        found = self._lanes[lane]
         found.running -= 1
-        self._rerank(found)
+        if found.running <= 0 and not found.waiting:
+            del self._lanes[lane]
+            found.rank = None
+        elif len(self._lanes) > 1:
+            self._rerank(found)
 
     def clear(self) -> list[WaitingTask]:
         cleared = [waiting for lane in self._lanes.values() for waiting in lane.waiting]
-        for lane in list(self._lanes.values()):
-            lane.waiting = []
-            self._rerank(lane)
+        self._lanes = {ref: lane for ref, lane in self._lanes.items() if lane.running > 0}
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+            lane.rank = None
         self._ranks, self._size = [], 0
         return sorted(cleared)
 
@@ -85,24 +103,32 @@ class BalancedLine:
         lane = self._lanes.get(ref)
         if lane is None:
             lane = self._lanes[ref] = BalancedLane(ref)
+            if len(self._lanes) == 2:
+                self._rank_all()
         return lane
 
-    def _pop_first(self) -> BalancedLane:
+    def _first(self) -> BalancedLane:
+        if len(self._lanes) == 1:
+            return next(iter(self._lanes.values()))
         while True:
             rank = heappop(self._ranks)
             if rank[2].rank is rank:
                 return rank[2]
 
     def _rerank(self, lane: BalancedLane) -> None:
-        if lane.waiting:
-            lane.rank = (lane.running, lane.waiting[0].order, lane)
-            heappush(self._ranks, lane.rank)
-            if len(self._ranks) > 2 * len(self._lanes) + SLACK:
-                self._rebuild()
-        else:
+        if not lane.waiting:
             lane.rank = None
-            if lane.running <= 0:
-                self._lanes.pop(lane.ref, None)
+            return
+        lane.rank = (lane.running, lane.waiting[0].order, lane)
+        heappush(self._ranks, lane.rank)
+        if len(self._ranks) > 2 * len(self._lanes) + SLACK:
+            self._rebuild()
+
+    def _rank_all(self) -> None:
+        """From now on there are several lanes."""
+        for lane in self._lanes.values():
+            lane.rank = (lane.running, lane.waiting[0].order, lane) if lane.waiting else None
+        self._rebuild()
 
     def _rebuild(self) -> None:
         self._ranks = [lane.rank for lane in self._lanes.values() if lane.rank is not None]

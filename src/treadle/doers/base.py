@@ -43,6 +43,11 @@ class PermitStore(Protocol):
 class BaseDoer(ABC):
     """A doer as the engine uses it. A subclass without waiting tasks needs `available` and `submit` only."""
 
+    limit: int | None = None
+    """The most tasks that it runs at once. None: it has no limit, or does not know it."""
+    buffers: bool = False
+    """Whether tasks may wait here for longer than a moment before they start."""
+
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None] | None] = set()
         self._on_error: list[OnTaskError] = []
@@ -50,16 +55,6 @@ class BaseDoer(ABC):
         self._context = copy_context()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
-
-    @property
-    def limit(self) -> int | None:
-        """The most tasks that it runs at once. None: it has no limit, or does not know it."""
-        return None
-
-    @property
-    def buffers(self) -> bool:
-        """Whether tasks may wait here for longer than a moment before they start."""
-        return False
 
     @abstractmethod
     def available(self) -> int: ...
@@ -163,6 +158,8 @@ def managed(doer: Doer) -> BaseDoer:
 class AdaptedDoer(BaseDoer):
     """Wraps a user's doer. It hands on tasks that report their own start and end."""
 
+    buffers = True
+
     def __init__(self, doer: Doer) -> None:
         super().__init__()
         for method in ("available", "submit", "idle"):
@@ -175,10 +172,6 @@ class AdaptedDoer(BaseDoer):
         forward = getattr(doer, "on_free", None)
         if callable(forward):
             forward(self._call_on_free)
-
-    @property
-    def buffers(self) -> bool:
-        return True
 
     def available(self) -> int:
         return self.doer.available()

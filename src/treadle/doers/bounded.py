@@ -9,15 +9,16 @@ its way.
 
 from __future__ import annotations
 
-from asyncio import current_task, get_running_loop
+from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
 
 from treadle.item import Ref
 
-from .base import BaseDoer, check_whole
+from .base import check_whole
 from .doer import Task
+from .starting import StartingDoer
 
 Order = tuple[float, ...]
 
@@ -39,8 +40,9 @@ class WaitingTask(NamedTuple):
 class TaskLine(Protocol):
     """Decides which waiting task starts next. It may count what runs: it sees every start and end."""
 
-    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
-        """The sort key of a task. Among equal keys the first one submitted starts first."""
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        """The sort key of a task. Its last part is `number`, which no two tasks share: among equals the first
+        one submitted starts first."""
         ...
 
     def push(self, waiting: WaitingTask) -> None: ...
@@ -88,32 +90,31 @@ class SortedLine:
         return len(self._heap)
 
 
-class BoundedDoer(BaseDoer):
+class BoundedDoer(StartingDoer):
     """Runs at most `max` tasks. At most `buffer` more wait in a line. It never refuses a task."""
 
     def __init__(self, max: int, buffer: int | None, line: TaskLine) -> None:
         super().__init__()
-        self._max = check_whole(max, "max")
+        self._max = self.limit = check_whole(max, "max")
         self._fixed = buffer if buffer is None else check_whole(buffer, "buffer", least=0)
+        self.buffers = bool(buffer)
         self._line = line
         self._seq = count()
+        self._ready: deque[tuple[Task, Ref]] = deque()
+        """Tasks that have room and start when the loop goes on."""
+        self._active = 0
+        self._full = False
+        """Whether there may be no room: then the next end reports it."""
         self._longest: float | None = None
         """Seconds that a task takes; None before the first has ended."""
 
-    @property
-    def limit(self) -> int:
-        return self._max
-
-    @property
-    def buffers(self) -> bool:
-        return bool(self._fixed)
-
     def available(self) -> int:
         """0 while more than half of the line is left: one claim for many tasks, not one for each."""
-        running, waiting, buffer = len(self._running), len(self._line), self.buffer
-        if running >= self._max and 2 * waiting > buffer:
-            return 0
-        return max(0, self._max + buffer - running - waiting)
+        active, waiting, buffer = self._active + len(self._ready), len(self._line), self.buffer
+        busy = active >= self._max and 2 * waiting > buffer
+        room = 0 if busy else max(0, self._max + buffer - active - waiting)
+        self._full = not room
+        return room
 
     @property
     def buffer(self) -> int:
@@ -134,39 +135,47 @@ class BoundedDoer(BaseDoer):
         tenant: str = "",
         place: float | None = None,
     ) -> None:
-        ref = (tenant, lane)
-        if len(self._running) < self._max:
-            self._start(task, ref)
+        line, taken = self._line, self._active + len(self._ready)
+        if taken < self._max and not len(line):
+            self._ready.append((task, (tenant, lane)))
         else:
-            order = (*self._line.order(priority, queued_at, place), next(self._seq))
-            self._line.push(WaitingTask(order, task, ref))
+            order = line.order(priority, queued_at, place, next(self._seq))
+            line.push(WaitingTask(order, task, (tenant, lane)))
+        if taken < self._max:
+            self._start_soon()
+        if taken + 1 >= self._max:
+            self._full = True
 
     def cancel_pending(self) -> list[Task]:
-        return [waiting.task for waiting in self._line.clear()]
+        ready = [task for task, _ in self._ready]
+        self._ready.clear()
+        return ready + [waiting.task for waiting in self._line.clear()]
 
-    def _start(self, task: Task, lane: Ref) -> None:
-        self._line.started(lane)
-        self._running.add(self._spawn(self._run_in(lane, task)))
+    def _next(self) -> tuple[Task, Ref] | None:
+        line = self._line
+        if self._ready:
+            found = self._ready.popleft()
+        elif self._active < self._max and len(line):
+            waiting = line.pop()
+            found = waiting.task, waiting.lane
+        else:
+            return None
+        self._active += 1
+        line.started(found[1])
+        return found
 
-    async def _run_in(self, lane: Ref, task: Task) -> None:
-        clock = get_running_loop().time
-        began = clock()
-        try:
-            await task()
-        except Exception as error:  # noqa: BLE001  reported, never lost
-            self._report(error)
-        finally:
-            self._running.discard(current_task())
-            self._line.ended(lane)
-            self._longest = max(clock() - began, DECAY * (self._longest or 0.0))
-            self._start_waiting()
+    def _waiting_count(self) -> int:
+        return len(self._ready) + len(self._line)
 
-    def _start_waiting(self) -> None:
-        while len(self._line) and len(self._running) < self._max:
-            waiting = self._line.pop()
-            self._start(waiting.task, waiting.lane)
-        if self.available():
+    def _ended(self, lane: Ref, took: float) -> None:
+        self._active -= 1
+        self._line.ended(lane)
+        longest = DECAY * (self._longest or 0.0)
+        self._longest = took if took > longest else longest
+        if self._starter is None and len(self._line):
+            self._start_soon()
+        if self._full and self.available():
             self._call_on_free()
 
     def __repr__(self) -> str:
-        return f"{type(self._line).__name__} of {self._max}, {len(self._running)} running"
+        return f"{type(self._line).__name__} of {self._max}, {self._active} running"

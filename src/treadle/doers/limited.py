@@ -42,6 +42,8 @@ ERROR_FIRST, ERROR_LAST = 0.1, 5.0
 class LimitedDoer(BaseDoer):
     """Asks the store for permits under `rules` before it submits a task to the inner doer."""
 
+    buffers = True
+
     def __init__(self, rules: Sequence[LimitRule], inner: Doer | None = None) -> None:
         super().__init__()
         if isinstance(inner, LimitedDoer):
@@ -50,6 +52,7 @@ class LimitedDoer(BaseDoer):
             rules, inner = (*rules, *inner.rules), inner.inner
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
         self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
+        self.limit = self.inner.limit
         self._calls: PermitCalls | None = None
         self._queue = PermitQueue(self.rules, "app")
         self._seq = count()
@@ -64,14 +67,6 @@ class LimitedDoer(BaseDoer):
         return LimitedDoer(self.rules, self.inner) if taken else self
 
     # -- what the engine calls -------------------------------------------------------------------------
-
-    @property
-    def limit(self) -> int | None:
-        return self.inner.limit
-
-    @property
-    def buffers(self) -> bool:
-        return True
 
     def available(self) -> int:
         lines = self._queue.lines

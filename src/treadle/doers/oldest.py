@@ -8,8 +8,8 @@ from .bounded import BoundedDoer, Order, SortedLine
 class OldestLine(SortedLine):
     __slots__ = ()
 
-    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
-        return (queued_at,)
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (queued_at, number)
 
 
 def oldest(max: int, *, buffer: int | None = None) -> BoundedDoer:

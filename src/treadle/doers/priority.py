@@ -8,8 +8,8 @@ from .bounded import BoundedDoer, Order, SortedLine
 class PriorityLine(SortedLine):
     __slots__ = ()
 
-    def order(self, priority: int, queued_at: float, place: float | None) -> Order:
-        return (-priority, queued_at if place is None else place)
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (-priority, queued_at if place is None else place, number)
 
 
 def priority(max: int, *, buffer: int | None = None) -> BoundedDoer:
