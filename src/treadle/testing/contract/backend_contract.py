@@ -18,6 +18,7 @@ from .keys import KeyCases
 from .lifecycle import LifecycleCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
 from .load import LoadCases
+from .losses import BeginCases, LostLeaseCases
 from .operate import CancelCases, CompleteCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -33,7 +34,7 @@ from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
 from .wakeups import WakeupCases
-from .workers import BeginCases, HeartbeatCases, LeaseAtSubmitCases, LostLeaseCases, UnknownLeaseCases
+from .workers import HeartbeatCases, LeaseAtSubmitCases, UnknownLeaseCases
 
 
 @pytest.mark.asyncio
