@@ -202,8 +202,9 @@ class Backend(Protocol):
         become ready, in the order in which they were due. Each is done in bounded portions, so that no claim
         takes long. The next claim does the rest; `next_due` is then 0, which means to claim again at once.
 
-        **Eligible** are items of the requested queues that are not paused, of the requested tenants, not in a
-        lane to avoid, of a type with room: at most `types[type]` of each type, and `limit` in all.
+        **Eligible** are items of the requested queues that are not paused, of the requested tenants, of a
+        type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in a
+        lane that is to be avoided for their type. There may be thousands of such lanes.
 
         **The order**: queues are served in rotation, tenants in rotation within a queue, lanes in rotation
         within a tenant, one item at a time. Within a lane the order is priority, then age. `fairness` is the
@@ -212,9 +213,9 @@ class Backend(Protocol):
         requested, the rotation continues until the limit is reached or the lanes are empty. The leases are in
         the order of service.
 
-        **Other types** do not block: an item that is next but whose type is not requested, or has no room, is
-        *parked*. It stays `ready`, is set aside under its type, and a claim that requests the type finds it
-        in its old place. Parking changes nothing that a caller can observe.
+        **Other types** do not block: an item that is next but whose type is not requested, or has no room, or
+        is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
+        may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
