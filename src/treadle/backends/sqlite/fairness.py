@@ -188,10 +188,13 @@ class ClaimIndex:
         if (tenant, None) in self._avoid:
             return None
         while True:
-            found = self._tx.row(self._lane, *self._prefix, queue, tenant, begin)
-            if found is None or (tenant, found[0]) not in self._avoid:
-                return found
-            begin = found[0] + NEXT
+            lanes = self._tx.rows(_SQL["parked_lanes"], *self._prefix, queue, tenant, begin, _MOST_ROWS)
+            for (lane,) in lanes:
+                if lane is not None and (tenant, lane) not in self._avoid:
+                    return self._tx.row(self._lane, *self._prefix, queue, tenant, lane)
+            if lanes[-1][0] is None:
+                return None
+            begin = lanes[-1][0] + NEXT
 
     def rows(self, lane: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
         """The rows of a lane behind this place."""

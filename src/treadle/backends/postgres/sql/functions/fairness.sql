@@ -143,11 +143,10 @@ create or replace function treadle.fair_lanes(
 language plpgsql stable as $$
 declare
   answer text[] := '{}'; at text := p_last; wrapped boolean := p_last is null;
-  -- Null if nothing is avoided. Else a key of `p_avoid` is this and a lane: see `treadle.avoids`.
-  avoided constant text := (p_avoid ->> p_type) || e'\x1f' || p_tenant;
 begin
-  if p_avoid ? avoided then
-    return answer;
+  if p_avoid is not null then
+    return treadle.fair_lanes_avoiding(
+      p_type, p_queue, p_tenant, p_last, p_limit, p_avoid, (p_avoid ->> p_type) || e'\x1f' || p_tenant);
   end if;
   loop
     at := treadle.next_lane(p_type, p_queue, p_tenant, at);
@@ -157,12 +156,48 @@ begin
       continue;
     end if;
     exit when wrapped and p_last is not null and at collate "C" > p_last;
-    if avoided is null or not p_avoid ? (avoided || e'\x1f' || at) then
-      answer := answer || at;
-      exit when cardinality(answer) >= p_limit;
-    end if;
+    answer := answer || at;
+    exit when cardinality(answer) >= p_limit;
   end loop;
   return answer;
+end $$;
+
+-- The same for parked items of a type that avoids lanes. There may be thousands to step over. So it reads on from
+-- lane to lane as far as lanes are short, and skips the rest of a long one by a step in the index.
+--
+-- p_tenant_key  the key of `p_avoid` for the whole tenant; with a lane behind it, for that lane
+create or replace function treadle.fair_lanes_avoiding(
+  p_type text, p_queue text, p_tenant text, p_last text, p_limit int, p_avoid jsonb, p_tenant_key text)
+returns text[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  answer text[] := '{}'; lanes text[]; at text := p_last; wrapped boolean := p_last is null; portion int := 16;
+begin
+  if p_avoid ? p_tenant_key then
+    return answer;
+  end if;
+  loop
+    -- Names have no control characters: no lane is between `at` and `at || chr(1)`. A lane may be empty text.
+    lanes := array(
+      select distinct x.lane from (
+        select o.lane from treadle.open_item o
+        where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant = p_tenant
+          and o.lane >= coalesce(at || chr(1), '')
+        order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit portion) x
+      order by x.lane);
+    at := lanes[cardinality(lanes)];
+    answer := answer || array(
+      select l.lane from unnest(lanes) with ordinality l(lane, k)
+      where not p_avoid ? (p_tenant_key || e'\x1f' || l.lane)
+        and (not wrapped or p_last is null or l.lane collate "C" <= p_last) order by l.k);
+    exit when cardinality(answer) >= p_limit or (wrapped and (at is null or at collate "C" >= p_last));
+    wrapped := wrapped or at is null;
+    portion := least(1000, greatest(4, 2 * cardinality(lanes)));
+  end loop;
+  return answer[1:p_limit];
 end $$;
 
 -- Whether items of this type, tenant and lane are to be avoided: all lanes of the tenant, or this one.
