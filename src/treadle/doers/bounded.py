@@ -10,6 +10,7 @@ its way.
 from __future__ import annotations
 
 from asyncio import current_task, get_running_loop
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -135,6 +136,11 @@ class BoundedDoer(BaseDoer):
 
     def cancel_pending(self) -> list[Task]:
         return [waiting.task for waiting in self._line.clear()]
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        for waiting in self._line.clear():
+            if not is_over(waiting.task):
+                self._line.push(waiting)
 
     def _start(self, task: Task, lane: Ref) -> None:
         self._line.started(lane)

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
-from treadle.doers.base import BaseDoer, managed
+from treadle.doers.base import BaseDoer, Hold, managed
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
 from treadle.engine.registry import AnyType
@@ -39,12 +39,20 @@ class BoundTypes:
     """The work types that a worker runs, each bound to its doer.
 
     on_free: called when a doer has room again, or a type was added.
+    on_give_back: called with tasks that a limit holds back.
     """
 
-    def __init__(self, core: Core, worker: WorkerSettings, on_free: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        on_free: Callable[[], None],
+        on_give_back: Callable[[list[Task]], None],
+    ) -> None:
         self._core = core
         self._worker = worker
         self._on_free = on_free
+        self._on_give_back = on_give_back
         self._own_doers: dict[object, BaseDoer] = {}
         """The doers of types, by the doer that the user gave."""
         self.by_name: dict[str, BoundType] = {}
@@ -81,6 +89,7 @@ class BoundTypes:
             raise UnsupportedError("limits", type(core.backend).__name__)
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
+        doer.on_give_back(self._on_give_back)
         doer.on_error(self._attempt_failed)
 
     def _attempt_failed(self, error: Exception) -> None:
@@ -139,7 +148,7 @@ class Dispatcher:
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = min(shared + own, PORTION)
         rooms[DEPENDENCY.name] = limit
-        avoid = self._doer.avoid().union(*(b.doer.avoid() for b in bound_types.values() if b.own_doer))
+        avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         return msgspec.structs.replace(self._demand, limit=limit, types=rooms, avoid=avoid, fairness=fairness)
 
     def _room(self, bound: BoundType, shared: int) -> int:
@@ -197,6 +206,8 @@ class Dispatcher:
             return
         held = HeldLease(lease, bound, input, stored, sent)
         self._held.take(held)
+        if lease.deadline is not None:
+            self._runner.watch_deadline(held)
         if bound.type.batch is not None:
             self._batches.add(held)
         else:
@@ -219,7 +230,17 @@ class Dispatcher:
             for held in _attempts(task):
                 self.give_back_one(held, delay=1.0)
 
+    def forget(self, held: HeldLease) -> None:
+        """It is over, and never started: its place in a batch or in the doer is free."""
+        self._batches.remove(held)
+        held.bound.doer.remove(_is_over)
+
     # -- draining and giving back ----------------------------------------------------------------------
+
+    def hold(self, which: Hold) -> None:
+        """Set which items wait in the doers although a limit denies them."""
+        for doer in self._types.doers():
+            doer.hold(which)
 
     def flush(self) -> None:
         """Run what batches have collected."""
@@ -235,15 +256,26 @@ class Dispatcher:
         """Give back what has not started: collected for batches, or waiting in a doer."""
         for held in self._batches.clear():
             self.give_back_one(held)
+        self.give_back_waiting()
+
+    def give_back_waiting(self) -> None:
+        """Give back what waits in a doer."""
         for doer in self._types.doers():
-            for task in doer.cancel_pending():
-                for held in _attempts(task):
-                    self.give_back_one(held)
+            self.give_back_tasks(doer.cancel_pending())
+
+    def give_back_tasks(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            for held in _attempts(task):
+                self.give_back_one(held)
 
     def give_back_one(self, held: HeldLease, delay: float = 0.0) -> None:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay))
+
+
+def _is_over(task: Task) -> bool:
+    return all(held.over for held in _attempts(task))
 
 
 def _attempts(task: Task) -> list[HeldLease]:
