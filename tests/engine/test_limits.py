@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.engine.kit import PATIENCE, MakeApp, until
 from treadle import work
 from treadle.doers import concurrency, rate_limited
@@ -114,17 +116,19 @@ async def test_a_drain_waits_for_a_limit(make_timed: MakeApp, clock: ManualClock
     assert ran == [0, 1, 2]
 
 
-async def test_stop_gives_back_at_once_what_waits_for_a_limit(make_app: MakeApp) -> None:
+@pytest.mark.parametrize("window", [0.9, HOUR])
+async def test_stop_gives_back_at_once_what_waits_for_a_limit(make_app: MakeApp, window: float) -> None:
     """Nothing runs, so there is nothing to wait for. No attempt is counted."""
+    ran: list[int] = []
 
-    @work(name="limited", doer=rate_limited(1, 0.9))
-    async def limited(n: int) -> int:
-        return n
+    @work(name="limited", doer=rate_limited(1, window))
+    async def limited(n: int) -> None:
+        ran.append(n)
 
     app = make_app(limited)
     await app.start()
     handles = await app.enqueue_many([limited(n) for n in range(40)])
-    await until(app.active)
+    await until(lambda: ran)
     began = time.monotonic()
     await app.stop(drain=60)
     assert time.monotonic() - began < PATIENCE
