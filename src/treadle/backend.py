@@ -393,8 +393,8 @@ class Backend(Protocol):
           it that a window ending now overlaps.
         - `slots`: `limit` at once for all live workers together. `worker` keeps them until it returns them.
 
-        `retry_after` is the shortest time after which one more permit could be given. For `slots` it is 0:
-        unknown.
+        `retry_after` is the shortest time after which one more permit could be given: 0 if one could be given
+        now, and for `slots`, where it is unknown. A request for 0 permits only asks for it.
         """
         ...
 

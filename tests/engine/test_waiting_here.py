@@ -1,5 +1,7 @@
-"""Items that are leased and wait in this worker, for a batch or in a doer: deadlines and cancellations count as
-in the store (SPEC §5, §10)."""
+"""Items that are leased and wait in this worker, for a batch or in a doer: deadlines and cancellations count.
+
+See SPEC §5 and §10.
+"""
 
 from __future__ import annotations
 

@@ -292,6 +292,19 @@ async def test_a_common_limit_serves_tasks_in_order_across_lanes(bench: Bench) -
     assert crowd.started == ["a1", "b1", "a2"]
 
 
+async def test_nothing_is_available_while_a_limit_of_all_lanes_is_reached(
+    bench: Bench, clock: ManualClock
+) -> None:
+    """Otherwise each lane would be claimed once to find out."""
+    crowd = bench(rate_limited(2, 60, "fixed_window", inner=rate_limited(1, 60, per="lane")))
+    crowd.submit("a1", "b1")
+    await run_tasks()
+    assert (crowd.started, crowd.doer.available()) == (["a1", "b1"], 0)
+    await clock.advance(60)
+    await run_tasks()
+    assert crowd.doer.available() > 0
+
+
 async def test_an_inner_doer_bounds_the_tasks_that_got_a_permit(bench: Bench) -> None:
     crowd = bench(rate_limited(10, 60, inner=balanced(2)))
     crowd.submit("a1", "a2", "a3")

@@ -29,7 +29,7 @@ from treadle.item import AvoidedLane, PermitReply, PermitRequest
 from .base import BaseDoer, Hold, OnTaskError, PermitStore, managed
 from .bounded import WaitingTask
 from .doer import Doer, Task
-from .limit_lines import LimitLine
+from .limit_lines import AHEAD, LimitLine
 from .limit_rules import LimitRule, check_rules
 from .permit_queue import PermitBatch, PermitQueue
 from .unlimited import unlimited
@@ -57,6 +57,8 @@ class LimitedDoer(BaseDoer):
         self._queue = PermitQueue(self.rules, "app")
         self._seq = count()
         self._burst = BURST_FIRST
+        self._shared_until = -inf
+        """Until when a limit that all lines share is reached, if they have limits of their own too."""
         self._rounds: asyncio.Task[None] | None = None
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -70,6 +72,10 @@ class LimitedDoer(BaseDoer):
 
     def available(self) -> int:
         lines, waiting = self._queue.lines, self._queue.waiting
+        if self._shared_until > -inf and self._calls is not None:
+            if self._calls.clock.monotonic() < self._shared_until:
+                return 0
+            self._shared_until = -inf
         if lines.keyed or not lines.closed:
             room = min(self.inner.available(), self._burst, lines.room())
             return max(0, int(room) - (waiting - lines.closed_tasks))
@@ -132,6 +138,7 @@ class LimitedDoer(BaseDoer):
             self._wake_idle_waiters()
         elif which == "all":
             self._queue.lines.reopen_empty()
+            self._shared_until = -inf
 
     def avoid(self) -> frozenset[AvoidedLane]:
         lines = self._queue.lines
@@ -190,7 +197,7 @@ class LimitedDoer(BaseDoer):
         if not batches:
             return returned
         try:
-            replies = await calls.take_permits([batch.request() for batch in batches])
+            replies = await calls.take_permits(queue.requests(batches))
         except asyncio.CancelledError:
             queue.put_back(batches, clock.monotonic())
             raise
@@ -202,7 +209,9 @@ class LimitedDoer(BaseDoer):
 
     def _apply(self, batches: list[PermitBatch], replies: Sequence[PermitReply], now: float) -> None:
         asked = sum(len(batch.tasks) for batch in batches)
-        permitted = self._queue.settle(batches, replies, now)
+        if len(replies) > len(batches) and replies[-1].retry_after > AHEAD and self._queue.hold != "all":
+            self._shared_until = now + replies[-1].retry_after
+        permitted = self._queue.settle(batches, replies[: len(batches)], now)
         if len(permitted) < asked:
             self._burst = max(1, self._burst // 2)
         else:

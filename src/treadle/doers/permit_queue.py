@@ -87,6 +87,13 @@ class PermitQueue:
             batches.append(batch)
         return batch
 
+    def requests(self, batches: Sequence[PermitBatch]) -> list[PermitRequest]:
+        """What to ask for. If lines have limits of their own, the last request is for no permit: its reply
+        says whether the limits that they share are reached, so that not each line has to find out."""
+        lines = self.lines
+        shared = [PermitRequest(lines.shared, 0)] if lines.keyed and lines.shared else []
+        return [*(batch.request() for batch in batches), *shared]
+
     def settle(
         self, batches: Sequence[PermitBatch], replies: Sequence[PermitReply], now: float
     ) -> list[tuple[WaitingTask, LimitLine]]:
