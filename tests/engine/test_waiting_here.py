@@ -22,7 +22,7 @@ SOON = 0.3
 
 
 async def expires(app: Treadle, call: Any) -> None:
-    """Enqueue it with a deadline. It dies of it, long before it could run."""
+    """Enqueue an item with a deadline. It expires long before it could run."""
     error = await failure(app.enqueue(call, expires_in=SOON).result(PATIENCE))
     assert error.reason == "expired"
 
