@@ -196,7 +196,8 @@ class Backend(Protocol):
     async def claim(self, demand: Demand) -> Claim:
         """Hand out up to `limit` ready items to run and, in addition, up to 100 doomed items with a verdict.
 
-        The cost depends on how many items are handed out, not on how many wait.
+        The cost depends on how many items are handed out and how many lanes are avoided, not on how many
+        items wait.
 
         **First**, workers whose lease has lapsed are removed (see `remove_worker`), and items that are due
         become ready, in the order in which they were due. Each is done in bounded portions, so that no claim
