@@ -514,6 +514,25 @@ async def test_a_task_that_is_over_takes_no_permit(bench: Bench, store: Store, c
     assert store.in_use() == 1
 
 
+async def test_one_task_asks_for_permits_that_other_workers_hold(bench: Bench, clock: ManualClock) -> None:
+    """Until there is a permit, no more are claimed to be denied."""
+    other, crowd = bench(concurrency(1), "other"), bench(concurrency(1), "w")
+    given_back: list[Task] = []
+    crowd.doer.on_give_back(given_back.extend)
+    other.submit("a1")
+    await run_tasks()
+    crowd.submit("b1", "b2")
+    for _ in range(5):
+        await run_tasks()
+        assert crowd.doer.available() == 0
+        await clock.advance(1)
+    assert given_back == [crowd.tasks["b2"]]
+    await other.end("a1")
+    await clock.advance(1)
+    await run_tasks()
+    assert crowd.started == ["b1"]
+
+
 async def test_a_permitted_task_that_is_over_returns_its_permit(bench: Bench, store: Store) -> None:
     """It waits in the inner doer."""
     crowd = bench(concurrency(2, inner=balanced(1, buffer=5)))

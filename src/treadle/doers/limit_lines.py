@@ -63,8 +63,11 @@ class LimitLine:
 
     @property
     def wants_more(self) -> bool:
-        """Whether tasks may be claimed for it: it is open, or opens soon and has too few."""
-        return self.closed_until is None or (self.soon and len(self.waiting) < self.ahead)
+        """Whether tasks may be claimed for it: it is open, or opens soon and has too few. If the last request
+        was denied and it is unknown when it opens, one task is enough to ask again."""
+        if self.closed_until is not None:
+            return self.soon and len(self.waiting) < self.ahead
+        return self.wait == WAIT_FIRST or not (self.waiting or self.asked)
 
 
 class LimitLines:
@@ -110,7 +113,12 @@ class LimitLines:
         return self._full_lanes
 
     def room(self) -> float:
-        """The most tasks that the limits that all lines share could permit at once."""
+        """The most tasks that the limits that all lines share could permit now, or soon."""
+        if not self.keyed:
+            if self._full:
+                return 0
+            for line in self._closed.values():
+                return line.ahead - len(line.waiting)
         return min([limit.limit - self.held.get(limit, 0) for limit in self.shared], default=inf)
 
     # -- tasks -----------------------------------------------------------------------------------------

@@ -76,11 +76,8 @@ class LimitedDoer(BaseDoer):
             if self._calls.clock.monotonic() < self._shared_until:
                 return 0
             self._shared_until = -inf
-        if lines.keyed or not lines.closed:
-            room = min(self.inner.available(), self._burst, lines.room())
-            return max(0, int(room) - (waiting - lines.closed_tasks))
-        (line,) = lines.closed
-        return max(0, min(self.inner.available(), line.ahead - waiting)) if line.wants_more else 0
+        room = min(self.inner.available(), self._burst, lines.room()) - (waiting - lines.closed_tasks)
+        return max(0, int(room))
 
     def submit(
         self,

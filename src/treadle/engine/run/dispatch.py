@@ -263,15 +263,15 @@ class Dispatcher:
         for doer in self._types.doers():
             self.give_back_tasks(doer.cancel_pending())
 
-    def give_back_tasks(self, tasks: list[Task]) -> None:
+    def give_back_tasks(self, tasks: list[Task], *, limited: bool = False) -> None:
         for task in tasks:
             for held in _attempts(task):
-                self.give_back_one(held)
+                self.give_back_one(held, limited=limited)
 
-    def give_back_one(self, held: HeldLease, delay: float = 0.0) -> None:
+    def give_back_one(self, held: HeldLease, delay: float = 0.0, *, limited: bool = False) -> None:
         if not held.over:
             held.over = True
-            self.settler.decided(held, GiveBack(delay))
+            self.settler.decided(held, GiveBack(delay, limited))
 
 
 def _is_over(task: Task) -> bool:

@@ -56,7 +56,7 @@ class Runtime:
         self.claimer.wake()
 
     def _give_back(self, tasks: list[Task]) -> None:
-        self._dispatcher.give_back_tasks(tasks)
+        self._dispatcher.give_back_tasks(tasks, limited=not self._dispatcher.stopping)
 
     def _forget(self, held: HeldLease) -> None:
         self._dispatcher.forget(held)
