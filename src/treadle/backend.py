@@ -201,14 +201,16 @@ class Backend(Protocol):
     async def claim(self, demand: Demand) -> Claim:
         """Hand out up to `limit` ready items to run and, in addition, up to 100 doomed items with a verdict.
 
-        The cost depends on how many items are handed out, not on how many wait.
+        The cost depends on how many items are handed out and how many lanes are avoided, not on how many
+        items wait.
 
         **First**, workers whose lease has lapsed are removed (see `remove_worker`), and items that are due
         become ready, in the order in which they were due. Each is done in bounded portions, so that no claim
         takes long. The next claim does the rest; `next_due` is then 0, which means to claim again at once.
 
-        **Eligible** are items of the requested queues that are not paused, of the requested tenants, not in a
-        lane to avoid, of a type with room: at most `types[type]` of each type, and `limit` in all.
+        **Eligible** are items of the requested queues that are not paused, of the requested tenants, of a
+        type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in a
+        lane that is to be avoided for their type. There may be thousands of such lanes.
 
         **The order**: queues are served in rotation, tenants in rotation within a queue, lanes in rotation
         within a tenant, one item at a time. Within a lane the order is priority, then age. `fairness` is the
@@ -217,9 +219,9 @@ class Backend(Protocol):
         requested, the rotation continues until the limit is reached or the lanes are empty. The leases are in
         the order of service.
 
-        **Other types** do not block: an item that is next but whose type is not requested, or has no room, is
-        *parked*. It stays `ready`, is set aside under its type, and a claim that requests the type finds it
-        in its old place. Parking changes nothing that a caller can observe.
+        **Other types** do not block: an item that is next but whose type is not requested, or has no room, or
+        is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
+        may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
@@ -403,8 +405,8 @@ class Backend(Protocol):
           it that a window ending now overlaps.
         - `slots`: `limit` at once for all live workers together. `worker` keeps them until it returns them.
 
-        `retry_after` is the shortest time after which one more permit could be given. For `slots` it is 0:
-        unknown.
+        `retry_after` is the shortest time after which one more permit could be given: 0 if one could be given
+        now, and for `slots`, where it is unknown. A request for 0 permits only asks for it.
         """
         ...
 

@@ -51,6 +51,9 @@ Counting: TypeAlias = Literal["success", "done"]
 Ref: TypeAlias = tuple[str, str]
 """A tenant and an id. Together they name one item or one group in a store."""
 
+AvoidedLane: TypeAlias = tuple[str, str | None]
+"""A tenant and a lane, or None for all lanes of the tenant."""
+
 DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
 
@@ -173,8 +176,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None: every queue."""
     tenants: tuple[str, ...] | None = None
     """None: every tenant."""
-    avoid: frozenset[Ref] = frozenset()
-    """Lanes, as (tenant, lane), to skip this time, because a limit of theirs is reached."""
+    avoid: Mapping[str, frozenset[AvoidedLane]] = {}
+    """By type: lanes whose items of that type are left out this time, because a limit of theirs is reached.
+    Items of other types in these lanes are handed out."""
     buffered: frozenset[str] = frozenset()
     """Types whose items wait in the worker before their handlers begin. Their leases are not begun: see
     `Backend.begin`."""
@@ -183,6 +187,11 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker has their type. None: they wait without limit."""
     fairness: object = None
     """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
+
+    def avoids(self, type: str, tenant: str, lane: str) -> bool:
+        """Whether items of this type, tenant and lane are left out."""
+        lanes = self.avoid.get(type)
+        return lanes is not None and ((tenant, lane) in lanes or (tenant, None) in lanes)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ from typing import Any
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
 from treadle.item import (
+    AvoidedLane,
     Contribution,
     Demand,
     ErrorInfo,
@@ -159,10 +160,14 @@ class RandomCalls:
             types=None if rare() < 0.3 else {type: self.random.randint(0, 3) for type in some},
             queues=None if rare() < 0.6 else (self.random.choice(QUEUES),),
             tenants=None if rare() < 0.6 else (self.random.choice(TENANTS),),
-            avoid=frozenset({("acme", "left")} if rare() < 0.3 else ()),
+            avoid=self.avoided() if rare() < 0.5 else {},
             unknown_grace=50.0 if rare() < 0.3 else None,
         )
         self.leases += (await self.backend.claim(demand)).leases
+
+    def avoided(self) -> dict[str, frozenset[AvoidedLane]]:
+        lanes: list[AvoidedLane] = [("acme", "left"), (self.random.choice(TENANTS), None), ("acme", "")]
+        return {type: frozenset({self.random.choice(lanes)}) for type in self.random.sample(TYPES, 2)}
 
     async def settle(self) -> None:
         self.random.shuffle(self.leases)

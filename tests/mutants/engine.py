@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +17,6 @@ from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.run.loops import WorkerLoops
 from treadle.engine.run.settle import SettlementBuilder, Settler
 from treadle.engine.run.shutdown import Shutdown
-from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.submit.submitter import Submitter
 from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
@@ -88,12 +86,7 @@ def interrupt_ignored(patch: Patch) -> None:
 
 @mutant("a deadline does not stop the handler")
 def deadline_ignored(patch: Patch) -> None:
-    def start_timers(self: Any, held: Any) -> None:
-        timeout = timeout_of(held.stored, held.bound.timeout)
-        if timeout is not None:
-            self.timers.after(timeout, functools.partial(self.interrupt, held, "timeout"))
-
-    patch(AttemptRunner, "start_timers", start_timers)
+    patch(AttemptRunner, "watch_deadline", lambda self, held: None)
 
 
 @mutant("a shutdown is settled as a failed attempt")

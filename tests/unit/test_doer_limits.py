@@ -214,7 +214,7 @@ async def test_a_limit_per_lane_avoids_only_the_lanes_that_reached_it(
     crowd.submit("a1", "a2", "b1")
     await run_tasks()
     assert crowd.started == ["a1", "b1"]
-    assert crowd.doer.avoid() == {("t", "a")}
+    assert crowd.doer.avoid() == {("t", "a"), ("t", "b")}, "both are known to be at their limit"
     assert crowd.doer.available() > 0, "other lanes have room"
     crowd.submit("a1 of u", tenant="u")
     await run_tasks()
@@ -222,6 +222,9 @@ async def test_a_limit_per_lane_avoids_only_the_lanes_that_reached_it(
     await clock.advance(10)
     await run_tasks()
     assert crowd.started[-1] == "a2"
+    assert crowd.doer.avoid() == {("t", "a")}
+    await clock.advance(10)
+    await run_tasks()
     assert crowd.doer.avoid() == set()
 
 
@@ -231,7 +234,7 @@ async def test_a_limit_per_tenant_counts_each_tenant(bench: Bench) -> None:
     crowd.submit("c1", tenant="u")
     await run_tasks()
     assert crowd.started == ["a1", "c1"]
-    assert crowd.doer.avoid() == {("t", "b")}
+    assert crowd.doer.avoid() == {("t", None), ("u", None)}, "with all their lanes"
 
 
 async def test_two_workers_share_the_limit(bench: Bench) -> None:
@@ -287,6 +290,19 @@ async def test_a_common_limit_serves_tasks_in_order_across_lanes(bench: Bench) -
     crowd.submit("a1", "b1", "a2", "b2")
     await run_tasks()
     assert crowd.started == ["a1", "b1", "a2"]
+
+
+async def test_nothing_is_available_while_a_limit_of_all_lanes_is_reached(
+    bench: Bench, clock: ManualClock
+) -> None:
+    """Otherwise each lane would be claimed once to find out."""
+    crowd = bench(rate_limited(2, 60, "fixed_window", inner=rate_limited(1, 60, per="lane")))
+    crowd.submit("a1", "b1")
+    await run_tasks()
+    assert (crowd.started, crowd.doer.available()) == (["a1", "b1"], 0)
+    await clock.advance(60)
+    await run_tasks()
+    assert crowd.doer.available() > 0
 
 
 async def test_an_inner_doer_bounds_the_tasks_that_got_a_permit(bench: Bench) -> None:
@@ -417,8 +433,118 @@ async def test_nothing_is_available_while_the_common_limit_is_reached(
     assert crowd.doer.available() == 0
     await clock.advance(10)
     await run_tasks()
-    assert freed
-    assert crowd.doer.available() > 0
+    assert (crowd.started, freed, crowd.doer.available()) == (["a1", "a2"], [], 0)
+    await clock.advance(10)
+    await run_tasks()
+    assert freed == [1], "no more than the limit permits at once"
+
+
+# --------------------------------------------------------------------------------------------- giving back
+
+
+async def test_a_task_that_cannot_start_soon_is_given_back(bench: Bench, clock: ManualClock) -> None:
+    """It is leased while it waits. Nothing more is claimed until the limit has permits again."""
+    crowd = bench(rate_limited(1, 60))
+    given_back: list[Task] = []
+    crowd.doer.on_give_back(given_back.extend)
+    crowd.submit("a1", "a2")
+    await run_tasks()
+    crowd.submit("a3")  # its claim was under way
+    assert given_back == [crowd.tasks["a2"], crowd.tasks["a3"]]
+    assert crowd.doer.available() == 0
+    await clock.advance(60)
+    await run_tasks()
+    assert crowd.doer.available() == 1
+    assert crowd.started == ["a1"]
+
+
+async def test_tasks_that_may_start_soon_wait_in_the_doer(bench: Bench, clock: ManualClock) -> None:
+    """As many as may start within a quarter of a second are claimed ahead: the limit is reached without
+    gaps."""
+    crowd = bench(rate_limited(1, 0.05))
+    given_back: list[Task] = []
+    crowd.doer.on_give_back(given_back.extend)
+    crowd.submit(*(f"a{n}" for n in range(9)))
+    await run_tasks()
+    assert given_back == [crowd.tasks[f"a{n}"] for n in (6, 7, 8)]
+    assert crowd.doer.available() == 0
+    for _ in range(2):
+        await clock.advance(0.06)
+        await run_tasks()
+    assert crowd.started == ["a0", "a1", "a2"]
+    assert crowd.doer.available() == 2
+
+
+async def test_a_lane_that_reopens_soon_is_claimed_ahead(bench: Bench) -> None:
+    crowd = bench(rate_limited(1, 0.1, per="lane"))
+    crowd.submit("a1", "b1")
+    await run_tasks()
+    assert crowd.doer.avoid() == frozenset()
+    crowd.submit("a2", "a3", "a4")
+    assert crowd.doer.avoid() == {("t", "a")}, "three are ahead"
+
+
+async def test_all_denied_tasks_wait_while_the_worker_drains(bench: Bench, clock: ManualClock) -> None:
+    """And a limit counts as reached only once it has denied a task: there may be none left."""
+    crowd = bench(rate_limited(1, 60, per="lane"))
+    given_back: list[Task] = []
+    crowd.doer.on_give_back(given_back.extend)
+    crowd.submit("a1")
+    await run_tasks()
+    assert crowd.doer.avoid() == {("t", "a")}
+    crowd.doer.hold("all")
+    assert crowd.doer.avoid() == frozenset()
+    crowd.submit("a2", "a3")
+    await run_tasks()
+    assert (given_back, crowd.doer.avoid()) == ([], {("t", "a")})
+    await clock.advance(60)
+    await run_tasks()
+    assert crowd.started == ["a1", "a2"]
+    crowd.doer.hold("none")
+    assert given_back == [crowd.tasks["a3"]]
+
+
+async def test_a_task_that_is_over_takes_no_permit(bench: Bench, store: Store, clock: ManualClock) -> None:
+    crowd = bench(concurrency(1, inner=balanced(1, buffer=5)))
+    crowd.submit("a1", "a2", "a3")
+    await run_tasks()
+    crowd.doer.remove(lambda task: task is crowd.tasks["a2"])
+    await crowd.end("a1")
+    assert crowd.started == ["a1", "a3"]
+    assert store.in_use() == 1
+
+
+async def test_one_task_asks_for_permits_that_other_workers_hold(bench: Bench, clock: ManualClock) -> None:
+    """Until there is a permit, no more are claimed to be denied."""
+    other, crowd = bench(concurrency(1), "other"), bench(concurrency(1), "w")
+    given_back: list[Task] = []
+    crowd.doer.on_give_back(given_back.extend)
+    other.submit("a1")
+    await run_tasks()
+    crowd.submit("b1", "b2")
+    for _ in range(5):
+        await run_tasks()
+        assert crowd.doer.available() == 0
+        await clock.advance(1)
+    assert given_back == [crowd.tasks["b2"]]
+    await other.end("a1")
+    await clock.advance(1)
+    await run_tasks()
+    assert crowd.started == ["b1"]
+
+
+async def test_a_permitted_task_that_is_over_returns_its_permit(bench: Bench, store: Store) -> None:
+    """It waits in the inner doer."""
+    crowd = bench(concurrency(2, inner=balanced(1, buffer=5)))
+    crowd.submit("a1", "a2")
+    await run_tasks()
+    assert (crowd.started, store.in_use()) == (["a1"], 2)
+    crowd.doer.remove(lambda task: task is crowd.tasks["a2"])
+    await run_tasks()
+    assert store.in_use() == 1
+    await crowd.end("a1")
+    assert crowd.started == ["a1"]
+    await crowd.doer.idle()
 
 
 # --------------------------------------------------------------------------------------------- cancel_pending

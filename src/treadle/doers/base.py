@@ -15,19 +15,23 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from treadle.clock import Clock
 from treadle.errors import InputError
-from treadle.item import PermitReply, PermitRequest, Ref
+from treadle.item import AvoidedLane, PermitReply, PermitRequest
 
 from .doer import Doer, Task
 
 OnTaskError: TypeAlias = Callable[[Exception], None]
 OnFree: TypeAlias = Callable[[], None]
+OnGiveBack: TypeAlias = Callable[[list[Task]], None]
 
 _LOGGER: Final = logging.getLogger("treadle")
-_NO_LANES: Final[frozenset[Ref]] = frozenset()
+_NO_LANES: Final[frozenset[AvoidedLane]] = frozenset()
+
+Hold: TypeAlias = Literal["soon", "all", "none"]
+"""Which tasks wait in the doer although a limit denied them: those that may start soon, all, or none."""
 
 
 class PermitStore(Protocol):
@@ -52,6 +56,7 @@ class BaseDoer(ABC):
         self._running: set[asyncio.Task[None] | None] = set()
         self._on_error: list[OnTaskError] = []
         self._on_free: list[OnFree] = []
+        self._on_give_back: OnGiveBack | None = None
         self._context = copy_context()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
@@ -85,8 +90,17 @@ class BaseDoer(ABC):
         """Forget the tasks that have not started, and return them: the very objects submitted."""
         return []
 
-    def avoid(self) -> frozenset[Ref]:
-        """Lanes, as (tenant, lane), to leave out of the next claim: their limit is reached."""
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        """Forget the tasks that have not started and are over: they take no place and no permit."""
+        return
+
+    def hold(self, which: Hold) -> None:
+        """Set which tasks wait here when a limit denies them: `soon` while the worker runs, `all` while it
+        drains, `none` while it stops. The others are given back, see `on_give_back`."""
+        return
+
+    def avoid(self) -> frozenset[AvoidedLane]:
+        """Lanes to leave out of the next claim: their limit is reached."""
         return _NO_LANES
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
@@ -110,6 +124,7 @@ class BaseDoer(ABC):
         """
         self._on_error.clear()
         self._on_free.clear()
+        self._on_give_back = None
 
     def on_error(self, callback: OnTaskError) -> None:
         """Call `callback` with errors of tasks and of the store. Without a callback they are logged."""
@@ -120,6 +135,11 @@ class BaseDoer(ABC):
         """Call `callback`, on the loop, whenever there is room where there was none."""
         if callback not in self._on_free:
             self._on_free.append(callback)
+
+    def on_give_back(self, callback: OnGiveBack) -> None:
+        """Call `callback`, on the loop, with tasks that a limit holds back for longer, so that their items go
+        back to the store. The doer has forgotten them. Without a callback they wait in the doer."""
+        self._on_give_back = callback
 
     async def _run(self, task: Task) -> None:
         # Discarded in here and not in a done callback: that would take one more turn of the loop per task.
@@ -204,6 +224,10 @@ class AdaptedDoer(BaseDoer):
         tasks = list(self._pending.values())
         self._pending.clear()
         return tasks
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        for number in [number for number, task in self._pending.items() if is_over(task)]:
+            del self._pending[number]
 
     async def _run_adapted(self, number: int) -> None:
         task = self._pending.pop(number, None)

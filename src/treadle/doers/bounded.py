@@ -10,6 +10,7 @@ its way.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -150,6 +151,12 @@ class BoundedDoer(StartingDoer):
         ready = [task for task, _ in self._ready]
         self._ready.clear()
         return ready + [waiting.task for waiting in self._line.clear()]
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        self._ready = deque(ready for ready in self._ready if not is_over(ready[0]))
+        for waiting in self._line.clear():
+            if not is_over(waiting.task):
+                self._line.push(waiting)
 
     def _next(self) -> tuple[Task, Ref] | None:
         line = self._line

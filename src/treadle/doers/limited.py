@@ -8,33 +8,36 @@ A round makes one call of `return_permits` and one of `take_permits`, for all ta
 is under way, tasks collect for the next. Permits of all limits of a task are asked for at once, so that none
 is charged for what another denied.
 
-**How much to claim.** A task that waits here is leased, and would lose an attempt if the process died. So the
-room that `available` offers doubles while all tasks get permits, and halves when one is denied.
+**How much to claim.** A task that waits here is leased: it looks like a running one, and no other worker can
+have it. So the room that `available` offers doubles while all tasks get permits, and halves when one is
+denied. Once a limit is known to be reached, nothing is claimed for it until shortly before it has permits
+again (`avoid`). Denied tasks wait here only if they may start soon; the others are given back to the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from math import inf
 
 from treadle.clock import Clock
 from treadle.errors import LifecycleError, NotStarted
-from treadle.item import PermitReply, PermitRequest, Ref
+from treadle.item import AvoidedLane, PermitReply, PermitRequest
 
-from .base import BaseDoer, OnTaskError, PermitStore, managed
+from .base import BaseDoer, Hold, OnTaskError, PermitStore, managed
 from .bounded import WaitingTask
 from .doer import Doer, Task
-from .limit_lines import LimitLine
+from .limit_lines import AHEAD, LimitLine
 from .limit_rules import LimitRule, check_rules
 from .permit_queue import PermitBatch, PermitQueue
 from .unlimited import unlimited
 
 BURST_FIRST, BURST_LAST = 16, 500
-# The most tasks to hold in closed lines. Their lanes are avoided, so that each of them holds few.
-MOST_CLOSED = 1000
+# With more closed lines than this, they do not reopen one by one but this many seconds apart: a claim has to
+# step over all others.
+MANY_CLOSED, REOPEN_INTERVAL = 100, 0.05
 # After an error of the store: the waits double from the first to the last.
 ERROR_FIRST, ERROR_LAST = 0.1, 5.0
 
@@ -57,6 +60,8 @@ class LimitedDoer(BaseDoer):
         self._queue = PermitQueue(self.rules, "app")
         self._seq = count()
         self._burst = BURST_FIRST
+        self._shared_until = -inf
+        """Until when a limit that all lines share is reached, if they have limits of their own too."""
         self._rounds: asyncio.Task[None] | None = None
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -69,11 +74,13 @@ class LimitedDoer(BaseDoer):
     # -- what the engine calls -------------------------------------------------------------------------
 
     def available(self) -> int:
-        lines = self._queue.lines
-        if lines.any_closed and not lines.keyed:
-            return 0
-        room = min(self.inner.available(), self._burst, MOST_CLOSED - lines.closed_tasks)
-        return max(0, room - (self._queue.waiting - lines.closed_tasks))
+        lines, waiting = self._queue.lines, self._queue.waiting
+        if self._shared_until > -inf and self._calls is not None:
+            if self._calls.clock.monotonic() < self._shared_until:
+                return 0
+            self._shared_until = -inf
+        room = min(self.inner.available(), self._burst, lines.room()) - (waiting - lines.closed_tasks)
+        return max(0, int(room))
 
     def submit(
         self,
@@ -87,7 +94,8 @@ class LimitedDoer(BaseDoer):
     ) -> None:
         if self._calls is None:
             raise NotStarted("a doer with fleet-wide limits")
-        self._queue.push(WaitingTask((-priority, queued_at, next(self._seq)), task, (tenant, lane)))
+        line = self._queue.push(WaitingTask((-priority, queued_at, next(self._seq)), task, (tenant, lane)))
+        self._give_back((line,))
         self._start_rounds()
 
     async def idle(self) -> None:
@@ -109,8 +117,32 @@ class LimitedDoer(BaseDoer):
         self._start_rounds()
         return tasks
 
-    def avoid(self) -> frozenset[Ref]:
-        return self._queue.lines.closed_lanes()
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        def is_over_inside(task: Task) -> bool:
+            if not isinstance(task, PermittedTask):
+                return is_over(task)
+            if is_over(task.task):
+                task.queue.ended(task.line)
+                return True
+            return False
+
+        self._queue.remove(is_over)
+        self.inner.remove(is_over_inside)
+        self._wake_idle_waiters()
+        self._room_freed()
+
+    def hold(self, which: Hold) -> None:
+        self._queue.hold = which
+        if which == "none" and self._on_give_back is not None:
+            self._on_give_back([waiting.task for waiting in self._queue.clear()])
+            self._wake_idle_waiters()
+        elif which == "all":
+            self._queue.lines.reopen_empty()
+            self._shared_until = -inf
+
+    def avoid(self) -> frozenset[AvoidedLane]:
+        lines = self._queue.lines
+        return lines.full_lanes() if lines.keyed else super().avoid()
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
         if self._calls is not None:
@@ -165,7 +197,7 @@ class LimitedDoer(BaseDoer):
         if not batches:
             return returned
         try:
-            replies = await calls.take_permits([batch.request() for batch in batches])
+            replies = await calls.take_permits(queue.requests(batches))
         except asyncio.CancelledError:
             queue.put_back(batches, clock.monotonic())
             raise
@@ -177,15 +209,28 @@ class LimitedDoer(BaseDoer):
 
     def _apply(self, batches: list[PermitBatch], replies: Sequence[PermitReply], now: float) -> None:
         asked = sum(len(batch.tasks) for batch in batches)
-        permitted = self._queue.settle(batches, replies, now)
+        if len(replies) > len(batches) and replies[-1].retry_after > AHEAD and self._queue.hold != "all":
+            self._shared_until = now + replies[-1].retry_after
+        permitted = self._queue.settle(batches, replies[: len(batches)], now)
         if len(permitted) < asked:
             self._burst = max(1, self._burst // 2)
         else:
             self._burst = min(BURST_LAST, self._burst * 2)
         for waiting, line in permitted:
             self._start(waiting, line, now)
+        self._give_back([batch.line for batch in batches])
         if permitted and self.available():
             self._call_on_free()
+
+    def _give_back(self, lines: Iterable[LimitLine]) -> None:
+        """Give back the tasks of closed lines that are not to wait here."""
+        calls = self._calls
+        if calls is None or self._on_give_back is None:
+            return
+        now = calls.clock.monotonic()
+        tasks = [waiting.task for line in lines for waiting in self._queue.surplus(line, now)]
+        if tasks:
+            self._on_give_back(tasks)
 
     def _start(self, waiting: WaitingTask, line: LimitLine, now: float) -> None:
         task, (tenant, lane) = waiting.task, waiting.lane
@@ -216,6 +261,8 @@ class LimitedDoer(BaseDoer):
         if not times:
             return
         at = max(min(times), calls.retry_at)
+        if len(self._queue.lines.closed) > MANY_CLOSED:
+            at = max(at, calls.clock.monotonic() + REOPEN_INTERVAL)
         if self._timer is not None:
             if self._timer[0] <= at:
                 return

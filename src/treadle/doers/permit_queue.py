@@ -8,19 +8,23 @@ push -> line -> choose -> (ask the store) -> settle -> tasks that may start
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from math import inf
 
 from treadle.item import Limit, PermitReply, PermitRequest, Ref
 
+from .base import Hold
 from .bounded import WaitingTask
-from .limit_lines import WAIT_FIRST, WAIT_LAST, LimitLine, LimitLines
+from .doer import Task
+from .limit_lines import AHEAD, WAIT_FIRST, WAIT_LAST, LimitLine, LimitLines
 from .limit_rules import LimitRule
 
 # Seconds before the store is asked again, if it answered with less.
 LEAST_RETRY = 0.01
+# The most tasks to hold in closed lines. They are leased, and no other worker sees them.
+MOST_HELD = 500
 
 
 @dataclass(slots=True)
@@ -42,12 +46,15 @@ class PermitQueue:
         self.returns = PermitReturns()
         self._shared = any(rule.per is None for rule in rules)
         self._asking: list[PermitBatch] = []
+        self.hold: Hold = "soon"
         self.waiting = 0
         """How many tasks have not started, including those that permits are being asked for."""
 
-    def push(self, waiting: WaitingTask) -> None:
+    def push(self, waiting: WaitingTask) -> LimitLine:
         self.waiting += 1
-        self.lines.put(self.lines.line_of(waiting.lane), (waiting,))
+        line = self.lines.line_of(waiting.lane)
+        self.lines.put(line, (waiting,))
+        return line
 
     def choose(self, room: int) -> list[PermitBatch]:
         """Take up to `room` tasks out of the open lines, in order. Permits for them are to be asked for; then
@@ -80,6 +87,13 @@ class PermitQueue:
             batches.append(batch)
         return batch
 
+    def requests(self, batches: Sequence[PermitBatch]) -> list[PermitRequest]:
+        """What to ask for. If lines have limits of their own, the last request is for no permit: its reply
+        says whether the limits that they share are reached, so that not each line has to find out."""
+        lines = self.lines
+        shared = [PermitRequest(lines.shared, 0)] if lines.keyed and lines.shared else []
+        return [*(batch.request() for batch in batches), *shared]
+
     def settle(
         self, batches: Sequence[PermitBatch], replies: Sequence[PermitReply], now: float
     ) -> list[tuple[WaitingTask, LimitLine]]:
@@ -107,14 +121,37 @@ class PermitQueue:
         elif self.lines.is_full(line):
             # This process holds all permits: only the end of a task here can free one.
             self.lines.close(line, inf, until_returned=True)
+        elif reply.retry_after > 0 and self.hold != "all":
+            self._close(line, reply, now)  # these were the last permits: claim no task that would be denied
         return permitted
 
     def _close(self, line: LimitLine, reply: PermitReply, now: float) -> None:
         if reply.retry_after > 0:
-            self.lines.close(line, now + max(reply.retry_after, LEAST_RETRY), until_returned=False)
+            wait = max(reply.retry_after, LEAST_RETRY)
+            self.lines.close(line, now + wait, until_returned=False, soon=wait <= AHEAD)
         else:
             self.lines.close(line, now + line.wait, until_returned=True)
             line.wait = min(line.wait * 2, WAIT_LAST)
+
+    def surplus(self, line: LimitLine, now: float) -> list[WaitingTask]:
+        """Take out the tasks of a closed line that are not to wait here: those that cannot start soon."""
+        if line.closed_until is None or self.hold == "all":
+            return []
+        soon = line.closed_until <= now + WAIT_LAST or line.closed_until == inf
+        most = MOST_HELD - (self.lines.closed_tasks - len(line.waiting))
+        keep = max(0, min(line.ahead, most)) if soon and self.hold == "soon" else 0
+        kept = set(nsmallest(keep, line.waiting))
+        return self._take_out(line, lambda waiting: waiting not in kept)
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        """Forget waiting tasks that are over."""
+        for line in self.lines.all():
+            self._take_out(line, lambda waiting: is_over(waiting.task))
+
+    def _take_out(self, line: LimitLine, chosen: Callable[[WaitingTask], bool]) -> list[WaitingTask]:
+        out = self.lines.take_out(line, chosen)
+        self.waiting -= len(out)
+        return out
 
     def put_back(self, batches: Sequence[PermitBatch], until: float) -> None:
         """No permits were asked for after all: close the lines for a while."""

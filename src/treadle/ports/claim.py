@@ -56,7 +56,7 @@ class DemandRoom:
     def add(self, item: Item) -> bool:
         """Use room for an item. False: there is none."""
         types, type = self._types, item.type
-        avoided = (item.tenant, item.lane) in self._demand.avoid
+        avoided = self._demand.avoids(type, item.tenant, item.lane)
         if self.left <= 0 or avoided or not self.covers(item):
             return False
         if types is not None:
@@ -91,6 +91,11 @@ class ClaimScan:
     def most(self) -> int:
         """How many pointers to look at. A claim for verdicts alone looks at few."""
         return SCAN_LIMIT if self.demand.limit else 2 * POP_LIMIT
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it looked at as many pointers as it may, and found nothing. The next claim goes on."""
+        return self.scanned >= SCAN_LIMIT and not self.picked
 
     def add_popped(self, popped: Sequence[Pulled]) -> None:
         self.scanned += len(popped)
@@ -142,7 +147,8 @@ class PortsClaim:
             return Claim(alive=False)
         if demand.limit == 0 and not leases:
             self._last_empty = (records.now(), pointers.pushed, demand)
-        return Claim(tuple(leases), next_due=pointers.next_due(records.now()))
+        next_due = 0.0 if scan.in_vain else pointers.next_due(records.now())
+        return Claim(tuple(leases), next_due=next_due)
 
     def _is_worth_a_scan(self, demand: Demand) -> bool:
         at, pushed, last_demand = self._last_empty
@@ -250,7 +256,7 @@ class PortsClaim:
         return "unknown_type" if now - max(since, gone) > grace else None
 
     async def _put_back(self, scan: ClaimScan) -> None:
-        delay = UNWANTED_DELAY if scan.scanned >= SCAN_LIMIT and not scan.picked else 0.0
+        delay = UNWANTED_DELAY if scan.in_vain else 0.0
         for pulled in scan.to_put_back.values():
             await self._records.ports.fail(pulled, delay)
 

@@ -112,6 +112,8 @@ class HandOut:
         """How many more items of each type are wanted. None: any."""
         self.left = demand.limit if self._room is None else min(demand.limit, sum(self._room.values()))
         self._may_park = MOST_PARKED
+        self._avoided: list[Row] = []
+        """Rows to park at the end: parked now, they would be met again."""
         self._leases: list[Lease] = []
 
     @property
@@ -143,18 +145,28 @@ class HandOut:
             order.mark_served()
             full = filled and bool(parked)
         order.end()
+        for row in self._avoided:
+            park(store, row)
+        self._avoided.clear()
         return full
 
     def serve(self, line: ReadyLine | MergedLine, most: int) -> bool:
         """Lease up to `most` rows of a line. Rows that are not wanted are parked, so that later claims do not
         meet them again. True: a type has no more room."""
-        store, worker, now, room = self._store, self._worker, self._now, self._room
-        buffered = self._demand.buffered
+        store, demand, room = self._store, self._demand, self._room
+        worker, now = self._worker, self._now
+        buffered = demand.buffered
         left, filled = most, False
         while left > 0 and (row := line.pop()) is not None:
             row.container = None
             if row.deadline is not None and row.deadline <= now:
                 doom(store, row, "expired")
+                continue
+            if demand.avoid and demand.avoids(row.kind.type, row.kind.tenant, row.kind.lane):
+                self._avoided.append(row)
+                self._may_park -= 1
+                if self.cut_short:
+                    break
                 continue
             if room is not None:
                 type = row.kind.type

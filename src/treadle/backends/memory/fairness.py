@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from treadle.item import Demand
+from treadle.item import AvoidedLane, Demand
 
 from .priority_queue import PriorityQueue
 from .rows import Row
@@ -325,18 +325,21 @@ class ParkedItems(ReadyItems):
 class FairOrder:
     """The lines that one claim serves, in order. Several `ReadyItems` are served as if they were one."""
 
-    __slots__ = ("_avoid", "_left_out", "_narrowed", "_path", "_services", "_tenants", "_top")
+    __slots__ = ("_left_out", "_narrowed", "_path", "_services", "_tenants", "_top")
 
     def __init__(self, items: Sequence[ReadyItems], demand: Demand, services: Services) -> None:
         self._services = services
         self._tenants = demand.tenants
-        self._avoid = demand.avoid
         self._narrowed: dict[AnyLevel, NarrowedLevel] = {}
         top = items[0].queues if len(items) == 1 else MergedLevel([each.queues for each in items])
         self._top: AnyLevel = top if demand.queues is None else NarrowedLevel(top, demand.queues)
         self._path: list[tuple[AnyLevel, str]] = []
         """The levels and names that lead to the line that is served."""
         self._left_out: list[tuple[AnyLevel, str]] = []
+        if demand.avoid:
+            for each in items:
+                if isinstance(each, ParkedItems) and each.type in demand.avoid:
+                    self._avoid(each, demand.avoid[each.type])
 
     def next_line(self) -> AnyLine | None:
         path, level = self._path, self._top
@@ -352,13 +355,25 @@ class FairOrder:
             path.append((level, name))
             below = level.below(name)
             if isinstance(below, ReadyLine) or isinstance(below, MergedLine):  # noqa: SIM101  a third of the time
-                if not self._avoid or (path[TENANT][1], name) not in self._avoid:
-                    return below
-                self._leave_out(*path.pop())
-            elif self._tenants is not None and len(path) == TENANT:
+                return below
+            if self._tenants is not None and len(path) == TENANT:
                 level = self._narrow(below, self._tenants)
             else:
                 level = below
+
+    def _avoid(self, parked: ParkedItems, avoided: Iterable[AvoidedLane]) -> None:
+        """Leave out lanes of a type. (Among the other ready items, those of the type are parked one by
+        one.)"""
+        for tenants in parked.queues.nodes.values():
+            assert isinstance(tenants, FairLevel)
+            for tenant, lane in avoided:
+                lanes = tenants.nodes.get(tenant)
+                if not isinstance(lanes, FairLevel):
+                    continue
+                if lane is None:
+                    self._leave_out(tenants, tenant)
+                elif lane in lanes.nodes:
+                    self._leave_out(lanes, lane)
 
     @property
     def single(self) -> bool:

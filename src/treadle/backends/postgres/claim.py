@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from treadle.item import Claim, Demand, Lease
+import msgspec
 
-from .columns import names, numbers
+from treadle.item import AvoidedLane, Claim, Demand, Lease
+
+from .columns import INNER_SEPARATOR, names, numbers
 from .connection import PostgresVerbs
 from .fairness import PostgresFairness
 from .statements import statement
@@ -33,7 +35,6 @@ class PostgresClaim(PostgresVerbs):
 
 def _demanded(demand: Demand) -> tuple[object, ...]:
     types = demand.types
-    avoid = sorted(demand.avoid)
     return (
         demand.worker,
         demand.limit,
@@ -41,11 +42,20 @@ def _demanded(demand: Demand) -> tuple[object, ...]:
         None if types is None else numbers(tuple(types.values()), whole=True),
         _listed(demand.queues),
         _listed(demand.tenants),
-        _listed([tenant for tenant, _ in avoid] or None),
-        _listed([lane for _, lane in avoid] or None),
+        _avoided(demand.avoid) if demand.avoid else None,
         _listed(tuple(demand.buffered) or None),
         demand.unknown_grace,
     )
+
+
+def _avoided(avoid: Mapping[str, frozenset[AvoidedLane]]) -> str:
+    """The lanes to avoid as the type `treadle.demand` has them. Types that avoid the same share a set."""
+    sets = {id(lanes): (str(number), lanes) for number, lanes in enumerate(avoid.values())}
+    keys = {type: sets[id(lanes)][0] for type, lanes in avoid.items()}
+    for number, lanes in sets.values():
+        for tenant, lane in lanes:
+            keys[INNER_SEPARATOR.join((number, tenant) if lane is None else (number, tenant, lane))] = ""
+    return msgspec.json.encode(keys).decode()
 
 
 def _listed(given: Sequence[str] | None) -> str | None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from treadle.item import Demand
+from treadle.item import AvoidedLane, Demand
 from treadle.rules import PORTION
 
 from .statements import NEXT, Row, Tx, array, statements
@@ -64,6 +64,7 @@ class ClaimRoom:
 
     def __init__(self, demand: Demand, now: float) -> None:
         self._now = now
+        self._demand = demand
         self._types = None if demand.types is None else dict(demand.types)
         self.left = demand.limit if self._types is None else min(demand.limit, sum(self._types.values()))
         self.parked: list[int] = []
@@ -76,14 +77,16 @@ class ClaimRoom:
         """Whether there is room for a type. None: for rows that are not parked, which are of any type."""
         return type is None or self._types is None or self._types.get(type, 0) > 0
 
-    def admitted(self, rows: Sequence[Row]) -> list[int]:
+    def admitted(self, rows: Sequence[Row], tenant: str, lane: str) -> list[int]:
         """The numbers of the rows that are handed out. The others are set aside."""
-        return [row[0] for row in rows if self._admit(row)]
+        return [row[0] for row in rows if self._admit(row, tenant, lane)]
 
-    def _admit(self, row: Row) -> bool:
+    def _admit(self, row: Row, tenant: str, lane: str) -> bool:
         no, _, _, type, deadline = row
         if deadline is not None and deadline <= self._now:
             self.overdue.append(no)
+        elif self._demand.avoid and self._demand.avoids(type, tenant, lane):
+            self.parked.append(no)
         elif self._types is None:
             return True
         elif self._types.get(type, 0) > 0:
@@ -150,11 +153,17 @@ class RoundRobin:
 
 
 class ClaimIndex:
-    """A part of the claim index: all rows that are ready, or those that are parked under one type."""
+    """A part of the claim index: all rows that are ready, or those that are parked under one type.
 
-    def __init__(self, tx: Tx, type: str | None = None) -> None:
+    avoid: lanes of the type that the claim leaves out.
+    """
+
+    def __init__(self, tx: Tx, type: str | None = None, avoid: Collection[AvoidedLane] = ()) -> None:
         self._tx = tx
         self.type = type
+        self._avoid = avoid
+        self._next: dict[tuple[str, str], tuple[str, Row | None]] = {}
+        """By queue and tenant: where the last search began, and what it found."""
         self._prefix = () if type is None else (type,)
         kind = "ready" if type is None else "parked"
         self._names = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
@@ -167,7 +176,25 @@ class ClaimIndex:
 
     def next_lane(self, queue: str, tenant: str, begin: str) -> Row | None:
         """The next lane, and its first row."""
-        return self._tx.row(self._lane, *self._prefix, queue, tenant, begin)
+        if not self._avoid:
+            return self._tx.row(self._lane, *self._prefix, queue, tenant, begin)
+        began, found = self._next.get((queue, tenant), (None, None))
+        if began is None or began > begin or (found is not None and found[0] < begin):
+            found = self._next_lane_to_serve(queue, tenant, begin)
+            self._next[queue, tenant] = begin, found
+        return found
+
+    def _next_lane_to_serve(self, queue: str, tenant: str, begin: str) -> Row | None:
+        if (tenant, None) in self._avoid:
+            return None
+        while True:
+            lanes = self._tx.rows(_SQL["parked_lanes"], *self._prefix, queue, tenant, begin, _MOST_ROWS)
+            for (lane,) in lanes:
+                if lane is not None and (tenant, lane) not in self._avoid:
+                    return self._tx.row(self._lane, *self._prefix, queue, tenant, lane)
+            if lanes[-1][0] is None:
+                return None
+            begin = lanes[-1][0] + NEXT
 
     def rows(self, lane: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
         """The rows of a lane behind this place."""
@@ -181,6 +208,7 @@ class LaneRows:
         self, lane: tuple[str, str, str], heads: list[tuple[ClaimIndex, Row]], room: ClaimRoom
     ) -> None:
         self._room = room
+        self._tenant, self._lane = lane[1:]
         self._streams = [_RowStream(part, lane, head) for part, head in heads]
 
     def serve(self, count: int) -> list[int]:
@@ -189,7 +217,7 @@ class LaneRows:
             rows = self._next(count - len(served))
             if not rows:
                 break
-            admitted = self._room.admitted(rows)
+            admitted = self._room.admitted(rows, self._tenant, self._lane)
             served += admitted
             if self._room.exhausted and len(admitted) < len(rows):
                 self._room.blocked_lanes += 1
@@ -245,9 +273,11 @@ class _FairPick:
     def __init__(self, tx: Tx, demand: Demand, room: ClaimRoom, last: LastServed) -> None:
         self._room = room
         self._last = last
-        self._avoid = demand.avoid
         self._paused: set[Row] = set(tx.rows(_SQL["paused"]))
-        self._parts = [ClaimIndex(tx), *(ClaimIndex(tx, type) for type in _parked_types(tx, demand, room))]
+        self._parts = [
+            ClaimIndex(tx),
+            *(ClaimIndex(tx, type, demand.avoid.get(type, ())) for type in _parked_types(tx, demand, room)),
+        ]
         self._queues = None if demand.queues is None else sorted(set(demand.queues))
         self._tenants = None if demand.tenants is None else sorted(set(demand.tenants))
         self._of_tenants: list[tuple[str, RoundRobin]] = []
@@ -296,20 +326,18 @@ class _FairPick:
             begin = name + NEXT
 
     def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
-        while self._room.blocked_lanes < _MOST_BLOCKED_LANES:
-            heads: list[tuple[ClaimIndex, Row]] = []
-            for part in self._parts:
-                head = part.next_lane(queue, tenant, begin) if self._room.admits(part.type) else None
-                if head is not None:
-                    heads.append((part, head))
-            lane = _least(head[0] for _, head in heads)
-            if lane is None:
-                return None
-            if (tenant, lane) not in self._avoid:
-                firsts = [(part, head[1:]) for part, head in heads if head[0] == lane]
-                return lane, LaneRows((queue, tenant, lane), firsts, self._room)
-            begin = lane + NEXT
-        return None
+        if self._room.blocked_lanes >= _MOST_BLOCKED_LANES:
+            return None
+        heads: list[tuple[ClaimIndex, Row]] = []
+        for part in self._parts:
+            head = part.next_lane(queue, tenant, begin) if self._room.admits(part.type) else None
+            if head is not None:
+                heads.append((part, head))
+        lane = _least(head[0] for _, head in heads)
+        if lane is None:
+            return None
+        firsts = [(part, head[1:]) for part, head in heads if head[0] == lane]
+        return lane, LaneRows((queue, tenant, lane), firsts, self._room)
 
 
 def _parked_types(tx: Tx, demand: Demand, room: ClaimRoom) -> list[str]:

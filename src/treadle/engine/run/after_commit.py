@@ -87,7 +87,8 @@ class AfterCommit:
                 self._answer_item(pending, ref)
         if pending.children:
             core.announcer.queued(pending.children, None if outcome is None else outcome.existing, lease)
-        return bool(pending.children) or not has_ended
+        limited = isinstance(pending.decision, GiveBack) and pending.decision.limited
+        return bool(pending.children) or not (has_ended or limited)
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)

@@ -41,6 +41,8 @@ CANCEL_GRACE = 1.0
 
 
 class AttemptRunner:
+    """forget: called with an attempt that is over and never began."""
+
     def __init__(
         self,
         core: Core,
@@ -49,6 +51,7 @@ class AttemptRunner:
         settler: Settler,
         after_commit: AfterCommit,
         failures: FailureDecider,
+        forget: Callable[[HeldLease], None],
     ) -> None:
         self._clock = core.settings.clock
         self._hooks = core.hooks
@@ -57,6 +60,7 @@ class AttemptRunner:
         self._after_commit = after_commit
         self._failures = failures
         self._beginner = Beginner(core)
+        self._forget = forget
         self._middleware = worker.middleware
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
@@ -76,10 +80,12 @@ class AttemptRunner:
             return
         if self._accept is not None and not await self.accepted(held):
             return
-        if not held.lease.begun and not await self.begin_in_store([held]):
-            return
         if held.bound.run_in == "process":
             await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
+        if not self.may_begin(held):
+            return
+        if not held.lease.begun and not await self.begin_in_store([held]):
+            return
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
@@ -129,6 +135,14 @@ class AttemptRunner:
                 self._settle_stopped(held)
         return [held for held in items if not held.over]
 
+    def may_begin(self, held: HeldLease) -> bool:
+        """Whether the handler may start: the attempt is not over, and its deadline has not passed."""
+        lease = held.lease
+        if lease.deadline is not None and held.store_time(self._clock.monotonic()) >= lease.deadline:
+            held.stop = held.stop or "deadline"
+            self._settle_stopped(held)
+        return not held.over
+
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
         held.started = self._clock.monotonic()
@@ -136,7 +150,7 @@ class AttemptRunner:
         held.bound.metrics.began(at - lease.due_at)
         if self._hooks.listening(lease.type):
             self._hooks.emit(from_lease(Started, lease, at))
-        self.start_timers(held)
+        self.start_timeout(held)
 
     def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | None:
         """Turn the handler's return value or exception into a decision. None if the attempt is already
@@ -208,19 +222,21 @@ class AttemptRunner:
 
     # -- stopping an attempt ---------------------------------------------------------------------------
 
-    def start_timers(self, held: HeldLease) -> None:
-        """Interrupt the attempt at its timeout and at its deadline."""
-        lease = held.lease
+    def watch_deadline(self, held: HeldLease) -> None:
+        """Interrupt the attempt at its deadline, whether or not it has begun by then."""
+        assert held.lease.deadline is not None
+        left = held.lease.deadline - held.store_time(self._clock.monotonic())
+        self._interrupt_after(left, held, "deadline")
+
+    def start_timeout(self, held: HeldLease) -> None:
+        """Interrupt the attempt at its timeout."""
         timeout = timeout_of(held.stored, held.bound.timeout)
-        if timeout is None and lease.deadline is None:
-            return
         if timeout is not None:
-            timer = self.timers.after(timeout, functools.partial(self.interrupt, held, "timeout"))
-            held.timers = (*held.timers, timer)
-        if lease.deadline is not None:
-            left = lease.deadline - held.store_time(self._clock.monotonic())
-            timer = self.timers.after(left, functools.partial(self.interrupt, held, "deadline"))
-            held.timers = (*held.timers, timer)
+            self._interrupt_after(timeout, held, "timeout")
+
+    def _interrupt_after(self, seconds: float, held: HeldLease, reason: Stop) -> None:
+        timer = self.timers.after(seconds, functools.partial(self.interrupt, held, reason))
+        held.timers = (*held.timers, timer)
 
     def interrupt(self, held: HeldLease, reason: Stop) -> None:
         """Stop an attempt. The first reason stays, except that any other reason replaces `stopping`."""
@@ -231,7 +247,7 @@ class AttemptRunner:
             set_interrupt(held.ctx.interrupt, reason)
         if reason == "stopping":
             return
-        if self._grace and reason != "timeout":
+        if self._grace and held.started and reason != "timeout":
             self.timers.after(self._grace, functools.partial(self.cancel, held))
         else:
             self.cancel(held)
@@ -243,6 +259,13 @@ class AttemptRunner:
             return
         # Only a timeout stops the whole call of a batch. Other reasons end one of its items.
         running = held.carrier if held.carrier is not None and held.stop == "timeout" else held
+        if not running.started and not running.members:
+            # It waits for its turn, or for `accept`.
+            self._settle_stopped(held)
+            self._forget(held)
+            if running.task is not None:
+                running.task.cancel()
+            return
         if running.task is None:
             self._settle_stopped(held)
             return

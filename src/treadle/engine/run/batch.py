@@ -54,11 +54,18 @@ class Batches:
         buffer = self._buffers.setdefault(bound.name, [])
         buffer.append(held)
         if len(buffer) >= batch.size:
-            buffer[:] = _unfinished(buffer)
-        if len(buffer) >= batch.size:
             self._flush(bound, buffer)
         elif len(buffer) == 1:
             self._runner.timers.after(batch.max_wait, functools.partial(self._flush, bound, buffer))
+
+    def remove(self, held: HeldLease) -> None:
+        """Forget an item that is over."""
+        name = held.bound.name
+        buffer = self._buffers.get(name, [])
+        if held in buffer:
+            buffer.remove(held)
+            if not buffer:
+                del self._buffers[name]  # with its timer: `max_wait` counts from the next item
 
     def flush(self) -> None:
         """Run what has been collected, full or not."""
@@ -82,8 +89,9 @@ class Batches:
             self._start(bound, items[0], functools.partial(self._run, bound, items))
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
-        items = _unfinished([held for held in _unfinished(collected) if await self._runner.accepted(held)])
-        items = await self._runner.begin_in_store(items)
+        accepted = [held for held in _unfinished(collected) if await self._runner.accepted(held)]
+        ready = [held for held in accepted if self._runner.may_begin(held)]
+        items = await self._runner.begin_in_store(ready)
         if not items:
             return
         # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A

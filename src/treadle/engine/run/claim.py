@@ -185,7 +185,7 @@ class Claimer:
         if demand.limit:
             self._nothing = self._begun
             self._found_nothing.set()
-        idle = self._empty > IDLE_AFTER and not self._answer_lost
+        idle = self._empty > IDLE_AFTER and not self._answer_lost and not _leaves_items(demand)
         wait = (self._interval * IDLE_FACTOR if idle else self._interval) * (1.0 - JITTER * self._draw())
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
 
@@ -194,3 +194,9 @@ class Claimer:
         self._core.hooks.report(error, "claim", "could not claim; trying again")
         await self._clock.sleep(BACKOFF.delay(self._failures, self._draw))
         return 0.0
+
+
+def _leaves_items(demand: Demand) -> bool:
+    """Whether items may wait that it did not ask for: a doer is full, or a limit is reached. No wake-up tells
+    when they expire."""
+    return bool(demand.avoid) or (demand.types is not None and 0 in demand.types.values())

@@ -63,9 +63,12 @@ class Die(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Give the lease back, without counting the attempt: at a shutdown, or because this worker declined."""
+    """Give the lease back, without counting the attempt: at a shutdown, because this worker declined, or
+    because of a limit."""
 
     delay: float = 0.0
+    limited: bool = False
+    """A fleet-wide limit holds it back: no other worker can start it either, so none is told."""
 
 
 Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
-from treadle.doers.base import BaseDoer, managed
+from treadle.doers.base import BaseDoer, Hold, managed
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
 from treadle.engine.registry import AnyType
@@ -40,12 +40,20 @@ class BoundTypes:
     """The work types that a worker runs, each bound to its doer.
 
     on_free: called when a doer has room again, or a type was added.
+    on_give_back: called with tasks that a limit holds back.
     """
 
-    def __init__(self, core: Core, worker: WorkerSettings, on_free: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        on_free: Callable[[], None],
+        on_give_back: Callable[[list[Task]], None],
+    ) -> None:
         self._core = core
         self._worker = worker
         self._on_free = on_free
+        self._on_give_back = on_give_back
         self._own_doers: dict[object, BaseDoer] = {}
         """The doers of types, by the doer that the user gave."""
         self.by_name: dict[str, BoundType] = {}
@@ -86,6 +94,7 @@ class BoundTypes:
             raise UnsupportedError("limits", type(core.backend).__name__)
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
+        doer.on_give_back(self._on_give_back)
         doer.on_error(self._attempt_failed)
 
     def _attempt_failed(self, error: Exception) -> None:
@@ -148,7 +157,7 @@ class Dispatcher:
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms[DEPENDENCY.name] = limit
-        avoid = self._doer.avoid().union(*(b.doer.avoid() for b in bound_types.values() if b.own_doer))
+        avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         return msgspec.structs.replace(
             self._demand,
             limit=limit,
@@ -232,6 +241,8 @@ class Dispatcher:
             return
         held = HeldLease(lease, bound, input, stored, sent)
         self._held.take(held)
+        if lease.deadline is not None:
+            self._runner.watch_deadline(held)
         if lease.losses:
             self._isolation.start(held, functools.partial(self._start_or_collect, held))
         else:
@@ -261,7 +272,17 @@ class Dispatcher:
             for held in _attempts(task):
                 self.give_back_one(held, delay=1.0)
 
+    def forget(self, held: HeldLease) -> None:
+        """It is over, and never started: its place in a batch or in the doer is free."""
+        self._batches.remove(held)
+        held.bound.doer.remove(_is_over)
+
     # -- draining and giving back ----------------------------------------------------------------------
+
+    def hold(self, which: Hold) -> None:
+        """Set which items wait in the doers although a limit denies them."""
+        for doer in self._types.doers():
+            doer.hold(which)
 
     def flush(self) -> None:
         """Run what batches have collected."""
@@ -278,20 +299,31 @@ class Dispatcher:
         self.give_back_isolated()
         for held in self._batches.clear():
             self.give_back_one(held)
-        for doer in self._types.doers():
-            for task in doer.cancel_pending():
-                for held in _attempts(task):
-                    self.give_back_one(held)
+        self.give_back_waiting()
 
     def give_back_isolated(self) -> None:
         """Give back the lost item that waits for the others to end."""
         if (held := self._isolation.clear()) is not None:
             self.give_back_one(held)
 
-    def give_back_one(self, held: HeldLease, delay: float = 0.0) -> None:
+    def give_back_waiting(self) -> None:
+        """Give back what waits in a doer."""
+        for doer in self._types.doers():
+            self.give_back_tasks(doer.cancel_pending())
+
+    def give_back_tasks(self, tasks: list[Task], *, limited: bool = False) -> None:
+        for task in tasks:
+            for held in _attempts(task):
+                self.give_back_one(held, limited=limited)
+
+    def give_back_one(self, held: HeldLease, delay: float = 0.0, *, limited: bool = False) -> None:
         if not held.over:
             held.over = True
-            self.settler.decided(held, GiveBack(delay))
+            self.settler.decided(held, GiveBack(delay, limited))
+
+
+def _is_over(task: Task) -> bool:
+    return all(held.over for held in _attempts(task))
 
 
 def _attempts(task: Task) -> list[HeldLease]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from treadle.doers import Task
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import WorkerSettings
@@ -18,7 +19,7 @@ from .context_services import EngineServices
 from .decide import FailureDecider
 from .dispatch import BoundTypes, Dispatcher
 from .heartbeat import HeartbeatLoop
-from .held import HeldLeases
+from .held import HeldLease, HeldLeases
 from .loops import WorkerLoops
 from .settle import SettlementBuilder, Settler
 from .shutdown import Shutdown
@@ -34,8 +35,10 @@ class Runtime:
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         self._services = EngineServices(core, worker.id, held, self.settler)
-        self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
-        self._types = BoundTypes(core, worker, self._wake_claimer)
+        self.runner = AttemptRunner(
+            core, worker, self._services, self.settler, after_commit, failures, self._forget
+        )
+        self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back)
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, self._wake_claimer
         )
@@ -49,8 +52,16 @@ class Runtime:
         self.recover_leases = self.claimer.recover_leases
         self._shutdown = Shutdown(self.loops, held, self._dispatcher, self.runner)
 
+    # What the parts call before all of them exist.
+
     def _wake_claimer(self) -> None:
         self.claimer.wake()
+
+    def _give_back(self, tasks: list[Task]) -> None:
+        self._dispatcher.give_back_tasks(tasks, limited=not self._dispatcher.stopping)
+
+    def _forget(self, held: HeldLease) -> None:
+        self._dispatcher.forget(held)
 
     # -- start and stop --------------------------------------------------------------------------------
 
@@ -106,7 +117,14 @@ class Runtime:
         return not self.held.tokens() and not self.settler.waiting
 
     async def drain(self) -> None:
-        """Return when everything that is due has run, and is settled."""
+        """Return when everything that is due has run, and is settled: also what a limit holds back."""
+        self._dispatcher.hold("all")
+        try:
+            await self._run_all()
+        finally:
+            self._dispatcher.hold("soon")
+
+    async def _run_all(self) -> None:
         while True:
             await self._core.submitter.flush()
             await self._core.scheduler.idle()

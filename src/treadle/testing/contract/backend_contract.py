@@ -6,6 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 
+from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
 from .claim import ClaimCases, PauseCases
@@ -61,6 +62,7 @@ class BackendContract(
     FairnessCases,
     NestedFairnessCases,
     ParkedCases,
+    AvoidedLaneCases,
     HeartbeatCases,
     LostLeaseCases,
     BeginCases,

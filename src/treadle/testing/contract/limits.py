@@ -80,6 +80,17 @@ class RateLimitCases:
 
     @needs("limits")
     @every_algorithm
+    async def test_the_last_permit_says_when_the_next_one_is(self, subject: Subject, algorithm: Any) -> None:
+        """No request has to be denied first. A request for no permit says the same, and takes none."""
+        await at_the_start_of_a_window(subject, 1000)
+        limit = Limit("l", 2, 1000, algorithm)
+        requests = [PermitRequest((limit,), count) for count in (0, 1, 0, 1, 0)]
+        replies = await subject.backend.take_permits(requests)
+        assert [reply.count for reply in replies] == [0, 1, 0, 1, 0]
+        assert [reply.retry_after > 0 for reply in replies] == [False, False, False, True, True]
+
+    @needs("limits")
+    @every_algorithm
     async def test_retry_after_is_accurate(self, subject: Subject, algorithm: Any) -> None:
         """After it one permit is given. Well before it none is."""
         await at_the_start_of_a_window(subject, 1000)

@@ -137,7 +137,7 @@ class ParkedCases:
         assert await claim_ids(backend, queues=("none",), **elsewhere) == []
         assert await claim_ids(backend, tenants=("none",), **elsewhere) == []
         await backend.pause("q")
-        assert await claim_ids(backend, avoid=frozenset({("x", "l")}), **elsewhere) == ["py"]
+        assert await claim_ids(backend, avoid={"elsewhere": frozenset({("x", "l")})}, **elsewhere) == ["py"]
         assert await claim_ids(backend, **elsewhere) == ["px"]
         await backend.pause("q", False)
         assert len(await claim_ids(backend, 1, **elsewhere)) == 1

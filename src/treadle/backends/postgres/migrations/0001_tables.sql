@@ -272,9 +272,12 @@ create type treadle.ended_rows as (
 );
 
 -- What a claim asks for: see `Demand` in treadle.item. Null stands for all, or for none to avoid.
+--
+-- avoid  the keys of an object: a type, with the number of its set of lanes as value; that number and a tenant;
+--        that number, a tenant and a lane (see `treadle.avoids`). So a look-up takes a few comparisons, however
+--        many lanes there are.
 create type treadle.demand as (
-  types text[], rooms int[], queues text[], tenants text[], avoid_tenant text[], avoid_lane text[],
-  buffered text[]
+  types text[], rooms int[], queues text[], tenants text[], avoid jsonb, buffered text[]
 );
 
 -- What the claim before served last: the queue, the tenant of each queue, the lane of each queue and tenant.

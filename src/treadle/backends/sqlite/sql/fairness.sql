@@ -31,6 +31,19 @@ WHERE status = 3 AND type = ? AND queue = ? AND tenant >= ? ORDER BY tenant LIMI
 SELECT lane, no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_parked
 WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane >= ? ORDER BY lane, rank, seq LIMIT 1
 
+-- The next lanes, and a null behind the last of them: one step in the index each, without the rows between.
+-- :name parked_lanes
+WITH RECURSIVE next(lane) AS (
+  SELECT (SELECT lane FROM treadle_open INDEXED BY treadle_open_parked
+          WHERE status = 3 AND type = ?1 AND queue = ?2 AND tenant = ?3 AND lane >= ?4 ORDER BY lane LIMIT 1)
+  UNION ALL
+  SELECT (SELECT lane FROM treadle_open INDEXED BY treadle_open_parked
+          WHERE status = 3 AND type = ?1 AND queue = ?2 AND tenant = ?3 AND lane > next.lane
+          ORDER BY lane LIMIT 1)
+  FROM next WHERE next.lane IS NOT NULL
+)
+SELECT lane FROM next LIMIT ?5
+
 -- :name parked_rows
 SELECT no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_parked
 WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?)

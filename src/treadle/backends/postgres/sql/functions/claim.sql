@@ -72,7 +72,7 @@ begin
     if store.ready = 0 then
       is_quick := true;
     elsif store.queue = store.last_queue and store.tenant = store.last_tenant and store.lane = store.last_lane
-        and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid_lane is null
+        and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid is null
         and (p_demand.tenants is null or store.tenant = any(p_demand.tenants)) then
       select l.fits, l.nos into is_quick, unleased from treadle.lock_only_line(
         store.queue, store.tenant, store.lane, least(room, few), p_demand.types, p_demand.rooms) l;

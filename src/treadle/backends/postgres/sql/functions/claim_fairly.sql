@@ -18,7 +18,7 @@ declare
   most_parked constant int := 2000;
   types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean;
   next_type text; place int; room int := p_limit; stretch int := 1; lines treadle.lines;
-  found_no bigint[]; found_type text[]; found_parked boolean[];
+  found_no bigint[]; found_type text[]; found_parked boolean[]; found_avoided boolean[];
   chosen bigint[]; to_park bigint[]; parked int := 0;
 begin
   leased := '{}'; unleased := '{}'; more := false;
@@ -59,12 +59,19 @@ begin
         from treadle.fair_order(room * stretch, p_last.queue, lines) f;
     end if;
     exit when found_no is null;
+    found_avoided := null;
+    if p_demand.avoid is not null then
+      select nullif(array_agg(treadle.avoids(p_demand.avoid, o.type, o.tenant, o.lane) order by f.k),
+          array_fill(false, array[cardinality(found_no)])) into found_avoided
+        from unnest(found_no) with ordinality f(no, k)
+        cross join lateral (select x.type, x.tenant, x.lane from treadle.open_item x where x.no = f.no limit 1) o;
+    end if;
 
     -- Those that there is room for. The others are parked.
     chosen := '{}'; to_park := '{}';
-    if p_demand.types is null then
+    if p_demand.types is null and found_avoided is null then
       chosen := found_no[1:room];
-    elsif not exists (
+    elsif found_avoided is null and not exists (
         select 1 from unnest(found_type[1:room]) f(type) group by f.type
         having count(*) > coalesce(p_demand.rooms[array_position(p_demand.types, f.type)], 0)) then
       -- The usual case: there is room for all of them.
@@ -77,9 +84,12 @@ begin
       for k in 1 .. cardinality(found_no) loop
         exit when cardinality(chosen) >= room;
         place := array_position(p_demand.types, found_type[k]);
-        if coalesce(p_demand.rooms[place], 0) > 0 then
+        if (p_demand.types is null or coalesce(p_demand.rooms[place], 0) > 0)
+            and not coalesce(found_avoided[k], false) then
           chosen := chosen || found_no[k];
-          p_demand.rooms[place] := p_demand.rooms[place] - 1;
+          if place is not null then
+            p_demand.rooms[place] := p_demand.rooms[place] - 1;
+          end if;
         elsif not some_parked or not found_parked[k] then
           to_park := to_park || found_no[k];
         end if;
@@ -121,7 +131,7 @@ language plpgsql stable as $$
 declare
   queues text[]; tenants text[]; lanes text[]; n int;
   at_type text; at_queue text; at_tenant text; tenant_before text; lane_before text;
-  queue_share int; tenant_share int; lane_share int;
+  queue_share int; tenant_share int; lane_share int; avoid jsonb;
 begin
   type := '{}'; queue := '{}'; tenant := '{}'; lane := '{}'; last_tenant := '{}'; last_lane := '{}';
   per_queue := '{}'; per_tenant := '{}'; per_lane := '{}';
@@ -129,14 +139,16 @@ begin
     if at_type is not null and p_demand.types is not null then
       continue when p_demand.rooms[array_position(p_demand.types, at_type)] = 0;
     end if;
-    queues := treadle.fair_queues(at_type, p_last.queue, p_room, p_demand, p_paused_queues, p_paused_tenants);
+    avoid := case when at_type is not null and p_demand.avoid ? at_type then p_demand.avoid end;
+    queues := treadle.fair_queues(
+      at_type, p_last.queue, p_room, p_demand, p_paused_queues, p_paused_tenants, avoid);
     continue when queues = '{}';
     queue_share := (p_room + cardinality(queues) - 1) / cardinality(queues) * p_stretch;
 
     foreach at_queue in array queues loop
       tenant_before := p_last.tenant[array_position(p_last.tenant_queue, at_queue)];
       tenants := treadle.fair_tenants(at_type, at_queue, tenant_before, queue_share, p_demand.tenants,
-        treadle.paused_tenants(p_paused_tenants, at_queue), p_demand.avoid_tenant, p_demand.avoid_lane);
+        treadle.paused_tenants(p_paused_tenants, at_queue), avoid);
       continue when tenants = '{}';
       tenant_share := (queue_share + cardinality(tenants) - 1) / cardinality(tenants);
 
@@ -147,10 +159,7 @@ begin
             from unnest(p_last.lane_queue, p_last.lane_tenant, p_last.lane) l(queue, tenant, lane)
             where l.queue = at_queue and l.tenant = at_tenant;
         end if;
-        lanes := treadle.fair_lanes(at_type, at_queue, at_tenant, lane_before, tenant_share,
-          case when p_demand.avoid_lane is null then '{}'::text[] else
-            array(select a.lane from unnest(p_demand.avoid_tenant, p_demand.avoid_lane) a(tenant, lane)
-                  where a.tenant = at_tenant) end);
+        lanes := treadle.fair_lanes(at_type, at_queue, at_tenant, lane_before, tenant_share, avoid);
         n := cardinality(lanes);
         continue when n = 0;
         lane_share := (tenant_share + n - 1) / n;

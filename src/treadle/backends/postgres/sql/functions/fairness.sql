@@ -68,14 +68,16 @@ end $$;
 -- Up to `p_limit` queues, starting behind the one that was served last. Only queues count that have an item
 -- for this demand: of a wanted tenant that is not paused, in a lane that is not avoided. A queue that is
 -- skipped must not use up the share of another. `fair_tenants` and `fair_lanes` do the same.
+--
+-- p_avoid  the lanes to avoid, if there are any for this type. Lines of ready items have items of all types: those
+--          to avoid are parked when they are found.
 create or replace function treadle.fair_queues(
   p_type text, p_last text, p_limit int, p_demand treadle.demand, p_paused_queues text[],
-  p_paused_tenants text[]) returns text[]
+  p_paused_tenants text[], p_avoid jsonb) returns text[]
 language plpgsql stable as $$
 declare
   answer text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
-  every_tenant constant boolean :=
-    p_demand.tenants is null and p_paused_tenants = '{}' and p_demand.avoid_tenant is null;
+  every_tenant constant boolean := p_demand.tenants is null and p_paused_tenants = '{}' and p_avoid is null;
 begin
   loop
     at := treadle.next_queue(p_type, at);
@@ -87,7 +89,7 @@ begin
     exit when wrapped and p_last is not null and at collate "C" > p_last;
     if (p_demand.queues is null or at = any(p_demand.queues)) and at <> all(p_paused_queues)
         and (every_tenant or '{}' <> treadle.fair_tenants(p_type, at, null, 1, p_demand.tenants,
-          treadle.paused_tenants(p_paused_tenants, at), p_demand.avoid_tenant, p_demand.avoid_lane)) then
+          treadle.paused_tenants(p_paused_tenants, at), p_avoid)) then
       answer := answer || at;
       exit when cardinality(answer) >= p_limit;
     end if;
@@ -105,8 +107,8 @@ begin
 end $$;
 
 create or replace function treadle.fair_tenants(
-  p_type text, p_queue text, p_last text, p_limit int, p_wanted text[], p_paused text[],
-  p_avoid_tenant text[], p_avoid_lane text[]) returns text[]
+  p_type text, p_queue text, p_last text, p_limit int, p_wanted text[], p_paused text[], p_avoid jsonb)
+returns text[]
 language plpgsql stable as $$
 declare
   answer text[] := '{}'; at text := coalesce(p_last, ''); wrapped boolean := p_last is null;
@@ -116,7 +118,7 @@ begin
     return array(
       select w.tenant from (select distinct unnest(p_wanted) as tenant) w
       where w.tenant <> all(p_paused)
-        and treadle.has_line(p_type, p_queue, w.tenant, p_avoid_tenant, p_avoid_lane)
+        and '{}' <> treadle.fair_lanes(p_type, p_queue, w.tenant, null, 1, p_avoid)
       order by w.tenant collate "C" <= p_last, w.tenant collate "C" limit p_limit);
   end if;
   loop
@@ -127,8 +129,8 @@ begin
       continue;
     end if;
     exit when wrapped and p_last is not null and at collate "C" > p_last;
-    if at <> all(p_paused) and (p_avoid_tenant is null or at <> all(p_avoid_tenant)
-        or treadle.has_line(p_type, p_queue, at, p_avoid_tenant, p_avoid_lane)) then
+    if at <> all(p_paused)
+        and (p_avoid is null or '{}' <> treadle.fair_lanes(p_type, p_queue, at, null, 1, p_avoid)) then
       answer := answer || at;
       exit when cardinality(answer) >= p_limit;
     end if;
@@ -136,24 +138,16 @@ begin
   return answer;
 end $$;
 
--- Whether a tenant has a line in a queue, in a lane that is not avoided.
-create or replace function treadle.has_line(
-  p_type text, p_queue text, p_tenant text, p_avoid_tenant text[], p_avoid_lane text[]) returns boolean
-language plpgsql stable as $$
-begin
-  if p_avoid_tenant is null or p_tenant <> all(p_avoid_tenant) then
-    return treadle.next_lane(p_type, p_queue, p_tenant, null) is not null;
-  end if;
-  return '{}' <> treadle.fair_lanes(p_type, p_queue, p_tenant, null, 1,
-    array(select a.lane from unnest(p_avoid_tenant, p_avoid_lane) a(tenant, lane) where a.tenant = p_tenant));
-end $$;
-
 create or replace function treadle.fair_lanes(
-  p_type text, p_queue text, p_tenant text, p_last text, p_limit int, p_avoid text[]) returns text[]
+  p_type text, p_queue text, p_tenant text, p_last text, p_limit int, p_avoid jsonb) returns text[]
 language plpgsql stable as $$
 declare
   answer text[] := '{}'; at text := p_last; wrapped boolean := p_last is null;
 begin
+  if p_avoid is not null then
+    return treadle.fair_lanes_avoiding(
+      p_type, p_queue, p_tenant, p_last, p_limit, p_avoid, (p_avoid ->> p_type) || e'\x1f' || p_tenant);
+  end if;
   loop
     at := treadle.next_lane(p_type, p_queue, p_tenant, at);
     if at is null then
@@ -162,10 +156,53 @@ begin
       continue;
     end if;
     exit when wrapped and p_last is not null and at collate "C" > p_last;
-    if at <> all(p_avoid) then
-      answer := answer || at;
-      exit when cardinality(answer) >= p_limit;
-    end if;
+    answer := answer || at;
+    exit when cardinality(answer) >= p_limit;
   end loop;
   return answer;
 end $$;
+
+-- The same for parked items of a type that avoids lanes. There may be thousands to step over. So it reads on from
+-- lane to lane as far as lanes are short, and skips the rest of a long one by a step in the index.
+--
+-- p_tenant_key  the key of `p_avoid` for the whole tenant; with a lane behind it, for that lane
+create or replace function treadle.fair_lanes_avoiding(
+  p_type text, p_queue text, p_tenant text, p_last text, p_limit int, p_avoid jsonb, p_tenant_key text)
+returns text[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  answer text[] := '{}'; lanes text[]; at text := p_last; wrapped boolean := p_last is null; portion int := 16;
+begin
+  if p_avoid ? p_tenant_key then
+    return answer;
+  end if;
+  loop
+    -- Names have no control characters: no lane is between `at` and `at || chr(1)`. A lane may be empty text.
+    lanes := array(
+      select distinct x.lane from (
+        select o.lane from treadle.open_item o
+        where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant = p_tenant
+          and o.lane >= coalesce(at || chr(1), '')
+        order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit portion) x
+      order by x.lane);
+    at := lanes[cardinality(lanes)];
+    answer := answer || array(
+      select l.lane from unnest(lanes) with ordinality l(lane, k)
+      where not p_avoid ? (p_tenant_key || e'\x1f' || l.lane)
+        and (not wrapped or p_last is null or l.lane collate "C" <= p_last) order by l.k);
+    exit when cardinality(answer) >= p_limit or (wrapped and (at is null or at collate "C" >= p_last));
+    wrapped := wrapped or at is null;
+    portion := least(1000, greatest(4, 2 * cardinality(lanes)));
+  end loop;
+  return answer[1:p_limit];
+end $$;
+
+-- Whether items of this type, tenant and lane are to be avoided: all lanes of the tenant, or this one.
+create or replace function treadle.avoids(p_avoid jsonb, p_type text, p_tenant text, p_lane text) returns boolean
+language sql immutable as $$
+  select coalesce(p_avoid ? ((p_avoid ->> p_type) || e'\x1f' || p_tenant)
+    or p_avoid ? ((p_avoid ->> p_type) || e'\x1f' || p_tenant || e'\x1f' || p_lane), false)
+$$;

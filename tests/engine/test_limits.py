@@ -1,0 +1,136 @@
+"""Fleet-wide limits beside other work: a limit holds back its own items only (SPEC §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, until
+from treadle import work
+from treadle.doers import concurrency, rate_limited
+from treadle.testing import ManualClock, drain
+
+HOUR = 3600
+
+
+@work(name="plain")
+async def plain(n: int) -> int:
+    return n
+
+
+async def test_a_limit_does_not_hold_back_other_types(make_app: MakeApp) -> None:
+    """All of them are in the default lane."""
+
+    @work(name="limited", doer=rate_limited(1, HOUR))
+    async def limited(n: int) -> int:
+        return n
+
+    async with make_app(limited, plain) as app:
+        handles = await app.enqueue_many([limited(n) for n in range(4)])
+        assert await handles[0].result(PATIENCE) == 0
+        assert await app.enqueue(plain(7)).result(PATIENCE) == 7
+        await until(lambda: not app.active())
+        states = [await handle.state() for handle in handles]
+        assert [(state.status, state.attempt) for state in states[1:]] == [("ready", 0)] * 3
+
+
+async def test_a_limit_per_lane_does_not_hold_back_other_types_of_the_lane(make_app: MakeApp) -> None:
+    @work(name="limited", doer=concurrency(1, per="lane"))
+    async def limited(n: int) -> int:
+        await asyncio.Event().wait()
+        return n
+
+    async with make_app(limited, plain) as app:
+        for n in range(3):
+            await app.enqueue(limited(n), lane="busy")
+        await until(app.active)
+        assert await app.enqueue(plain(7), lane="busy").result(PATIENCE) == 7
+        await app.stop(drain=0)
+
+
+async def test_two_limits_beside_each_other_reach_their_rates(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """Neither waits for the windows of the other."""
+    starts = {"one": 0, "two": 0}
+
+    @work(name="one", doer=rate_limited(2, 1))
+    async def one(n: int) -> None:
+        starts["one"] += 1
+
+    @work(name="two", doer=rate_limited(3, 1))
+    async def two(n: int) -> None:
+        starts["two"] += 1
+
+    async with make_timed(one, two, poll_interval=60) as app:
+        await app.enqueue_many([one(n) for n in range(50)])
+        await app.enqueue_many([two(n) for n in range(50)])
+        await until(lambda: starts == {"one": 2, "two": 3})
+        for second in range(1, 5):
+            for _ in range(20):
+                await clock.advance(0.05)
+                await asyncio.sleep(0.001)
+            await until(lambda: starts["one"] >= 2 + 2 * second - 1 and starts["two"] >= 3 + 3 * second - 1)  # noqa: B023
+        assert starts["one"] <= 10
+        assert starts["two"] <= 15
+        await app.stop(drain=0)
+
+
+async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(make_app: MakeApp) -> None:
+    """They are more than a worker may hold, and an item waits in each."""
+    lanes = [f"l{n}" for n in range(600)]
+    started: set[str] = set()
+
+    @work(name="limited", doer=rate_limited(1, HOUR, per="lane"))
+    async def limited(lane: str) -> None:
+        started.add(lane)
+
+    async with make_app(limited) as app:
+        for _ in range(2):
+            await asyncio.gather(*(app.enqueue(limited(lane), lane=lane) for lane in lanes))
+            await until(lambda: len(started) == len(lanes))
+        await app.enqueue(limited("new"), lane="new").result(PATIENCE)
+        await until(lambda: not app.active())
+
+
+async def test_a_drain_waits_for_a_limit(make_timed: MakeApp, clock: ManualClock) -> None:
+    """Everything that is due runs, in the windows that it takes."""
+    ran: list[int] = []
+
+    @work(name="limited", doer=rate_limited(1, HOUR))
+    async def limited(n: int) -> None:
+        ran.append(n)
+
+    async with make_timed(limited) as app:
+        await app.enqueue_many([limited(n) for n in range(3)])
+        await until(lambda: ran)
+        draining = asyncio.ensure_future(drain(app))
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            assert not draining.done()
+            await clock.advance(HOUR)
+        async with asyncio.timeout(PATIENCE):
+            await draining
+    assert ran == [0, 1, 2]
+
+
+@pytest.mark.parametrize("window", [0.9, HOUR])
+async def test_stop_gives_back_at_once_what_waits_for_a_limit(make_app: MakeApp, window: float) -> None:
+    """Nothing runs, so there is nothing to wait for. No attempt is counted."""
+    ran: list[int] = []
+
+    @work(name="limited", doer=rate_limited(1, window))
+    async def limited(n: int) -> None:
+        ran.append(n)
+
+    app = make_app(limited)
+    await app.start()
+    handles = await app.enqueue_many([limited(n) for n in range(40)])
+    await until(lambda: ran)
+    began = time.monotonic()
+    await app.stop(drain=60)
+    assert time.monotonic() - began < PATIENCE
+    states = [await app.handle(handle.id).state() for handle in handles]
+    assert all((state.status, state.attempt) == ("ready", 0) for state in states[-30:])
