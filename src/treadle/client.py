@@ -11,6 +11,7 @@ from typing import Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend
+from treadle.callables import check_callable, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
@@ -255,9 +256,21 @@ _DURATIONS = (
 )
 
 
+_PLAIN_FUNCTIONS = ("on_event", "on_error", "on_failure", "generate_id")
+
+
+def _check_functions(values: Mapping[str, Any]) -> None:
+    for name in _PLAIN_FUNCTIONS:
+        if values.get(name) is not None:
+            check_plain(values[name], name)
+    if values.get("on_unhandled_group") is not None:
+        check_callable(values["on_unhandled_group"], "on_unhandled_group")
+
+
 def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
+    _check_functions(values)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)

@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from .errors import InputError, LeaseLost
+from .callables import check_not_awaitable, check_plain
+from .errors import LeaseLost
 from .ids import check_name
 from .item import ItemState, Lease
 from .options import Options, check_options
@@ -244,7 +245,11 @@ class Context(AttemptInfo):
             "tenant": lease.tenant,
             "workflow": lease.workflow,
         }
-        return fields if self._log_fields is None else {**fields, **self._log_fields()}
+        if self._log_fields is None:
+            return fields
+        own = self._log_fields()
+        check_not_awaitable(own, "log_context")
+        return {**fields, **own}
 
     # --------------------------------------------------------------------------- what happens next
 
@@ -263,8 +268,8 @@ class Context(AttemptInfo):
         append: the group's value becomes `append(old)`. `old` is None if the group has no value yet. It runs
             as part of the settlement and may run more than once, so it must be quick and pure.
         """
-        if append is not None and not callable(append):
-            raise InputError.of("append", append, "must be a function")
+        if append is not None:
+            check_plain(append, "append")
         return self._record(Result("value", value, final, append))
 
     @overload

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from .callables import check_plain
 from .errors import InputError
 
 IdGenerator: TypeAlias = Callable[[], str]
@@ -32,7 +33,7 @@ _RANDOM_BITS = 76
 def set_id_generator(generator: IdGenerator | None) -> None:
     """Let `generator` make the ids of new Works in this process. None restores the default."""
     global _custom  # noqa: PLW0603  the one switch SPEC asks for
-    _custom = generator
+    _custom = None if generator is None else check_plain(generator, "generator")
 
 
 def generate_id() -> str:

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
+from .callables import check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -314,15 +315,11 @@ def _compensation(value: Any, name: str) -> Compensation:
     return value
 
 
-def _function(value: Any, name: str) -> Any:
-    if not callable(value):
-        raise InputError.of(name, value, "must be a function")
-    return value
-
-
 def _codec(value: Any, name: str) -> Any:
     if not callable(getattr(value, "encode", None)) or not callable(getattr(value, "decode", None)):
         raise InputError.of(name, value, "must have the methods encode(value) and decode(data)")
+    check_plain(value.encode, f"{name}.encode")
+    check_plain(value.decode, f"{name}.decode")
     return value
 
 
@@ -366,12 +363,12 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
     "retry": _retry,
-    "options": _function,
+    "options": check_plain,
     "doer": lambda doer, _: doer,
     "codec": _codec,
-    "on_event": _function,
-    "on_failure": _function,
-    "log_context": _function,
+    "on_event": check_plain,
+    "on_failure": check_plain,
+    "log_context": check_plain,
     "strict_return": _flag,
     "run_in": _run_in,
     "keep": seconds,

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from treadle.callables import check_callable
 from treadle.client import Client
 from treadle.doers import Doer, unlimited
 from treadle.doers.base import managed
@@ -27,6 +28,8 @@ from treadle.ids import check_name
 from treadle.item import Lease
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
+
+F = TypeVar("F")
 
 
 class Worker:
@@ -75,14 +78,14 @@ class Worker:
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
             doer=managed(doer if doer is not None else unlimited()),
-            middleware=tuple(middleware),
-            accept=accept,
-            backpressure=backpressure,
-            on_backlog=on_backlog,
+            middleware=tuple(check_callable(each, "middleware") for each in middleware),
+            accept=_function(accept, "accept"),
+            backpressure=_function(backpressure, "backpressure"),
+            on_backlog=_function(on_backlog, "on_backlog"),
             backlog_after=seconds(backlog_after, field="backlog_after"),
             backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
-            lifespan=lifespan,
+            lifespan=_function(lifespan, "lifespan"),
             threads=threads,
             processes=processes,
         )
@@ -172,6 +175,10 @@ def copy_worker(
     settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
     copy._settings = settings  # pyright: ignore[reportPrivateUsage]
     return copy
+
+
+def _function(given: F | None, field: str) -> F | None:
+    return None if given is None else check_callable(given, field)
 
 
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:

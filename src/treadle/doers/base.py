@@ -167,7 +167,11 @@ class AdaptedDoer(BaseDoer):
             forward(self._call_on_free)
 
     def available(self) -> int:
-        return self.doer.available()
+        try:
+            return int(self.doer.available())
+        except Exception as error:  # noqa: BLE001  the user's code: other doers go on
+            self._report(error)
+            return 0
 
     def submit(
         self,

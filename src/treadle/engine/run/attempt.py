@@ -99,16 +99,17 @@ class AttemptRunner:
         lease = held.lease
         info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
         try:
-            answer = self._accept(info)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001  reported; the item is left to another worker
-            self._hooks.report(error, "hook", "accept failed")
-            answer = False
-        if not answer:
+            # If it raises, the item is left to another worker.
+            answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+        except asyncio.CancelledError:
+            if held.stop is None:
+                raise
+            self._settle_stopped(held)
+            return False
+        if not answer and not held.over:
             held.over = True
             self._settler.decided(held, GiveBack(self._decline_delay))
-        return bool(answer)
+        return answer and not held.over
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
@@ -150,7 +151,11 @@ class AttemptRunner:
             return seen[-1]
         assert held.ctx is not None
         call_next = functools.partial(self._call_through, held, layer + 1, seen)
-        value = await self._middleware[layer](held.ctx, call_next)
+        middleware = self._middleware[layer]
+        answer: Any = middleware(held.ctx, call_next)
+        if not inspect.isawaitable(answer):
+            raise TypeError(f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}")
+        value = await answer
         return seen[-1] if value is None and seen else value
 
     def _call(self, held: HeldLease) -> Awaitable[Any]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.callables import check_not_awaitable
 from treadle.engine.core import Core
 from treadle.engine.submit.build_item import retry_of
 from treadle.errors import (
@@ -27,6 +28,7 @@ from treadle.errors import (
     DuplicateIdError,
     HandlerError,
     StrictReturnError,
+    shown,
 )
 from treadle.flow_control import FailureInfo
 from treadle.item import ErrorInfo, Lease, Reason, Verdict
@@ -198,7 +200,7 @@ class FailureDecider:
         retry = retry_of(held.stored, held.bound.retry)
         try:
             return self._raised(held, error, retry)
-        except Exception as own:  # noqa: BLE001  without a `backoff` function that raises
+        except BaseException as own:  # noqa: BLE001  without a `backoff` function that raises
             self._report(own)
             return self._raised(held, error, merge_retry(retry, Retry(backoff=None)))
 
@@ -212,10 +214,18 @@ class FailureDecider:
         lease = held.lease
         try:
             info = FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
-            return cast("Classified", held.bound.on_failure(error, info))
-        except Exception as own:  # noqa: BLE001  a hook that raises means retry
+            return _checked(held.bound.on_failure(error, info))
+        except BaseException as own:  # noqa: BLE001  a hook that raises means retry
             self._report(own)
             return None
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         self._hooks.report(error, "hook", "a user's hook failed")
+
+
+def _checked(answer: object) -> Classified:
+    """The answer of `on_failure`, or raise TypeError."""
+    check_not_awaitable(answer, "on_failure")
+    if answer is None or isinstance(answer, Defer) or answer in ("retry", "abort"):
+        return cast("Classified", answer)
+    raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")

@@ -192,7 +192,7 @@ class Dispatcher:
         try:
             stored = read_stored(lease.options) if lease.options else PLAIN
             input = bound.type.decode_input(lease.input, self._codec)
-        except Exception as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
+        except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
             self._settle_unrun(lease, undecodable(error))
             return
         held = HeldLease(lease, bound, input, stored, sent)
@@ -214,7 +214,7 @@ class Dispatcher:
                 tenant=lease.tenant,
                 place=next(self._place),
             )
-        except Exception as error:  # noqa: BLE001  a user's doer may raise anything
+        except BaseException as error:  # noqa: BLE001  a user's doer may raise anything
             self._hooks.report(error, "settle", f"the doer refused {lease.id}; its lease is given back")
             for held in _attempts(task):
                 self.give_back_one(held, delay=1.0)
