@@ -61,7 +61,7 @@ class NextOptions(TypedDict, total=False):
     priority: int | None
     """A higher number goes first within one lane. A 32-bit integer."""
     lane: str | None
-    """A label for fairness: the lanes of a tenant are served in rotation."""
+    """A label for fairness: the lanes of a tenant are served in rotation. "" is the lane of all others."""
     queue: str | None
     """Isolates work: a worker may be limited to some queues."""
     deadline: Instant | None
@@ -265,6 +265,10 @@ def _priority(value: Any, name: str) -> int:
     return value
 
 
+def _lane(value: Any, name: str) -> str:
+    return "" if value == "" else check_name(value, name)
+
+
 def _retry(value: Any, name: str) -> Retry:
     if not isinstance(value, Retry):
         raise InputError.of(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
@@ -331,7 +335,7 @@ def _run_in(value: Any, name: str) -> Any:
 
 _COMMON: Final[Mapping[str, Check]] = {
     "priority": _priority,
-    "lane": check_name,
+    "lane": _lane,
     "queue": check_name,
     "timeout": _positive,
     "expires_in": seconds,

@@ -68,6 +68,17 @@ def give_unpicklable() -> object:
     return threading.Lock()
 
 
+class Unreadable:
+    """It can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("not a number",)
+
+
+def give_unreadable() -> object:
+    return Unreadable()
+
+
 def segfault() -> None:
     ctypes.string_at(0)
 

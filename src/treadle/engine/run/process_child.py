@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from treadle.errors import EncodeError, RemoteError
+from treadle.errors import RemoteError
 
 READY = b"ready"
 
@@ -53,6 +53,14 @@ class Returned:
 class Raised:
     error: Exception
     traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsendable:
+    """The call returned a value that cannot be pickled."""
+
+    kind: str
+    problem: str
 
 
 def serve(connection: Connection) -> None:
@@ -100,8 +108,7 @@ def answer(request: bytes) -> bytes:
     try:
         return pickle.dumps(Returned(value))
     except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
-        what = f"the result, a {type(value).__name__}, cannot be sent back from a process: {error}"
-        return _raised(EncodeError(what))
+        return pickle.dumps(Unsendable(type(value).__name__, str(error)))
 
 
 def _raised(error: BaseException) -> bytes:

@@ -30,11 +30,13 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, Stopped
+from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped
 
-from .process_child import Raised, Reference, Returned, serve
+from .process_child import READY, Raised, Reference, Returned, Unsendable, serve
 
-ChildAnswer: TypeAlias = Returned | Raised
+ChildAnswer: TypeAlias = Returned | Raised | Unsendable
+
+PLAIN: Final = "return plain data, or run it in a thread"
 
 # A killed process is gone within milliseconds, unless it hangs in the kernel.
 _KILL_WAIT: Final = 1.0
@@ -80,6 +82,10 @@ class ProcessPool:
         self._return(child)
         if isinstance(answer, Raised):
             raise answer.error from RemoteTraceback(answer.traceback)
+        if isinstance(answer, Unsendable):
+            raise BadResultError(
+                what, f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {PLAIN}"
+            )
         return answer.value
 
     async def ready(self) -> None:
@@ -116,7 +122,7 @@ class ProcessPool:
         try:
             return pickle.dumps((reference, args, kwargs))
         except Exception as error:
-            raise EncodeError(f"an argument of {name} cannot be sent to a process: {error}") from error
+            raise BadArgumentError(name, error) from error
 
     # -- children --------------------------------------------------------------------------------------
 
@@ -170,6 +176,26 @@ class ProcessPool:
             if not place.done():
                 place.set_result(None)
                 return
+
+
+class BadArgumentError(HandlerError):
+    """An argument cannot be pickled. Another attempt would not help."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(
+            f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a thread"
+        )
+
+
+class ProcessNotStarted(HandlerError):
+    """The process for a handler ended before it took a call. Another attempt would not help."""
+
+    def __init__(self, name: str, exitcode: int) -> None:
+        super().__init__(
+            f"the process for {name} ended while it was starting (exit code {exitcode}; its own error is on "
+            "stderr). It imports the main module: put the code that starts the program under "
+            '`if __name__ == "__main__":`'
+        )
 
 
 class RemoteTraceback(Exception):
@@ -275,8 +301,9 @@ class _PoolChild:
 
     def _serve(self, connection: Connection) -> None:
         """Pass calls on until told to stop, or until the process is dead."""
+        is_ready = False
         with contextlib.suppress(EOFError, OSError):
-            connection.recv_bytes()
+            is_ready = connection.recv_bytes() == READY
         self._post(self.started, None)
         while (call := self._calls.get()) is not None:
             with self._lock:
@@ -287,15 +314,19 @@ class _PoolChild:
                 connection.send_bytes(call.request)
                 data = connection.recv_bytes()
             except (EOFError, OSError):
-                self._post(call.answer, self._died(call.name))
+                self._post(call.answer, self._died(call.name, is_ready))
                 return
             self._post(call.answer, _read(data, call.name))
 
-    def _died(self, name: str) -> ProcessDied:
+    def _died(self, name: str, was_ready: bool) -> Exception:
         assert self._process is not None
         # The pipe closes a moment before the process ends.
         self._process.join(_KILL_WAIT)
-        return ProcessDied(name, self._process.exitcode)
+        exitcode = self._process.exitcode
+        # A negative exit code is a signal: the system may be out of memory just now.
+        if not was_ready and exitcode is not None and exitcode > 0:
+            return ProcessNotStarted(name, exitcode)
+        return ProcessDied(name, exitcode)
 
     def _reap(self) -> None:
         """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
@@ -331,7 +362,7 @@ def _read(data: bytes, name: str) -> ChildAnswer | Exception:
     try:
         answer: ChildAnswer = pickle.loads(data)
     except Exception as error:  # noqa: BLE001  a class may raise anything when it is unpickled
-        return DecodeError(f"the result of {name} cannot be read from its process: {error}")
+        return BadResultError(name, f"a value that cannot be read from its process ({error}); {PLAIN}")
     return answer
 
 
