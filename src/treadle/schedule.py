@@ -247,5 +247,5 @@ def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: Ne
 def _read_spec(spec: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(spec, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}

@@ -20,8 +20,9 @@ from msgspec import inspect as info
 from treadle.errors import DecodeError, DefinitionError, EncodeError, shown
 
 from . import hooks
+from .collisions import SMALL_DATA, HashedTypes, read_numbers
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
-from .lower import Choice, is_open, is_unknown, lowering, parts
+from .lower import Choice, is_open, is_rebuilt, is_unknown, lowering, parts
 from .rebuilt import is_defaultdict, plain, rebuild, stored_as
 from .refused import Refused
 
@@ -57,12 +58,14 @@ class Shape:
         self._has_classes = any(isinstance(part, _CLASSES) for part in inside[from_dict:])
         self._has_numbers = any(isinstance(part, _NUMBERS) for part in inside)
         self._has_times = any(isinstance(part, _TIMES) for part in inside)
-        self._builtin = _INSTANCES if any(isinstance(part, _TEXT_LIKE) for part in inside) else None
+        has_texts = any(isinstance(part, _TEXT_LIKE) or is_rebuilt(part) for part in inside)
+        self._builtin = _INSTANCES if has_texts else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
         self.is_plain = self._is_simple and not (
             self._is_open or self._has_classes or self._has_numbers or self._has_times
         )
         """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
+        self._hashed = HashedTypes(self._wire)
         self._has_unknown = any(is_unknown(part) for part in inside)
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
@@ -94,8 +97,13 @@ class Shape:
         """Read a value of this type. DecodeError has the path of the part at fault."""
         try:
             if type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
+                if self._hashed and len(data) >= SMALL_DATA:
+                    self._hashed.check(read_numbers(data))
                 return self._read(data)
-            return self.lift(codec.decode(data))
+            tree = codec.decode(data)
+            if self._hashed:
+                self._hashed.check(tree)
+            return self.lift(tree)
         except DecodeError:
             raise
         except Exception as error:

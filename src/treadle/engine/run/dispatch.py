@@ -261,7 +261,7 @@ def met_dependency(lease: Lease) -> PendingSettlement:
     cannot be read."""
     try:
         items = _decoder.decode(lease.input)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise DecodeError(str(error)) from error
     children = tuple(_with_workflow_of(lease, item) for item in items)
     return PendingSettlement(lease, Succeed(NOTHING), children=children)

@@ -236,7 +236,7 @@ def timeout_of(stored: ItemOptions, base: float | None) -> float | None:
 def _input_of(lease: Lease) -> dict[str, Any]:
     try:
         input = msgspec.json.decode(lease.input)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
 
