@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from treadle.engine.core import Core
-from treadle.engine.wait.wait_result import decode_group_value, decode_state
+from treadle.engine.large_values import read_value
+from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.item import (
     DEFAULT_TENANT,
     Changed,
@@ -46,14 +47,15 @@ class Operator:
         """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         await self.connect()
         states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
-        return [None if state is None else decode_state(self._core.registry, state) for state in states]
+        return await decode_states(self._core.registry, states)
 
     async def group(self, id: str) -> GroupState | None:
         """Return a group as it is now, by the id of its root. None for an unknown id."""
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
-            group.value = decode_group_value(self._core.registry, group.type, group.value)
+            registry, data = self._core.registry, group.value
+            group.value = await read_value(data, decode_group_value, registry, group.type, data)
         return group
 
     async def workflow(self, id: str) -> list[ItemState]:
@@ -106,8 +108,7 @@ class Operator:
     async def _page(self, where: Filter, *, limit: int, cursor: str | None, oldest_first: bool) -> Page:
         await self.connect()
         page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
-        for item in page.items:
-            decode_state(self._core.registry, item)
+        await decode_states(self._core.registry, page.items)
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:

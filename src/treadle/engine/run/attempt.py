@@ -28,8 +28,8 @@ from treadle.flow_control import AcceptInfo
 from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
-from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned
-from .held import LOST, HeldLease, Stop
+from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
+from .held import LOST, UNREAD, HeldLease, Stop
 from .settle import Settler
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class AttemptRunner:
     ) -> None:
         self._clock = core.settings.clock
         self._hooks = core.hooks
+        self._codec = core.settings.codec
         self._services = services
         self._settler = settler
         self._after_commit = after_commit
@@ -72,7 +73,7 @@ class AttemptRunner:
         if held.stop is not None:
             self._settle_stopped(held)
             return
-        if self._accept is not None and not await self.accepted(held):
+        if (self._accept is not None or held.input is UNREAD) and not await self.accepted(held):
             return
         if held.bound.run_in == "process":
             await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
@@ -93,23 +94,37 @@ class AttemptRunner:
             await self._settler.decided_within(held, decision)
 
     async def accepted(self, held: HeldLease) -> bool:
-        """Ask the `accept` hook. If it declines, the lease is given back."""
-        if self._accept is None:
-            return True
-        lease = held.lease
-        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
+        """Decode a large input and ask the `accept` hook. False: the attempt is settled already."""
         try:
-            # If it raises, the item is left to another worker.
-            answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+            refusal = await self._read_input(held) or await self._ask_accept(held)
         except asyncio.CancelledError:
             if held.stop is None:
                 raise
             self._settle_stopped(held)
             return False
-        if not answer and not held.over:
+        if refusal is not None and not held.over:
             held.over = True
-            self._settler.decided(held, GiveBack(self._decline_delay))
-        return answer and not held.over
+            self._settler.decided(held, refusal)
+        return not held.over
+
+    async def _read_input(self, held: HeldLease) -> Decision | None:
+        """Decode the input in a thread, if that was left to the attempt."""
+        if held.input is UNREAD:
+            read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
+            value, error = await asyncio.to_thread(_caught, read)
+            if error is not None:
+                return undecodable(error)
+            held.input = value
+        return None
+
+    async def _ask_accept(self, held: HeldLease) -> Decision | None:
+        if self._accept is None:
+            return None
+        lease = held.lease
+        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
+        # If it raises, the item is left to another worker.
+        answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+        return None if answer else GiveBack(self._decline_delay)
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""

@@ -16,6 +16,7 @@ from treadle.doers import Task
 from treadle.doers.base import BaseDoer, managed
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
+from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import PLAIN, read_stored
@@ -26,7 +27,7 @@ from treadle.result_plan import NOTHING
 from .attempt import AttemptRunner
 from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, undecodable
-from .held import BoundType, HeldLease, HeldLeases
+from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .settle import PendingSettlement, Settler
 
 PORTION = 500
@@ -191,7 +192,8 @@ class Dispatcher:
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
         try:
             stored = read_stored(lease.options) if lease.options else PLAIN
-            input = bound.type.decode_input(lease.input, self._codec)
+            large = len(lease.input) >= LARGE
+            input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
             self._settle_unrun(lease, undecodable(error))
             return
