@@ -22,6 +22,7 @@ from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import submit
+from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
 from treadle.ids import IdGenerator, check_name
@@ -56,6 +57,10 @@ class ClientSettings(TypedDict, total=False):
     retry: Retry
     strict_return: bool
     max_payload: int
+    """The most bytes of one input, one result or one group's value."""
+    max_submission: int
+    """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children of
+    one Result."""
     interrupt_grace: Duration
     """How long an interrupted handler may go on before it is cancelled."""
     unknown_type_grace: Duration | None
@@ -113,10 +118,13 @@ class Client(Operator):
         self._core.learn(*types)
 
     def tenant(self, name: str) -> Client:
-        """Return a client of the same app that is bound to one tenant: all its methods are."""
+        """Return a client of the same app that is bound to one tenant: all its methods are. A client that is
+        bound to another tenant refuses: `InputError`."""
         tenant = check_name(name, field="tenant")
         if tenant == self._tenant:
             return self
+        if self._tenant is not None:
+            raise InputError.of("tenant", name, f"is refused: this client is bound to {self._tenant!r}")
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant)
         client.dead = DeadLetters(client)
@@ -183,12 +191,12 @@ class Client(Operator):
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
         await self.connect()
-        names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
+        names = None if types is None else names_of(types)
         return await claim_one(
             self._core,
             tenant=self._tenant,
             types=names,
-            queues=None if queues is None else tuple(queues),
+            queues=None if queues is None else tuple(check_name(queue, "queues") for queue in queues),
             lease=seconds(lease, field="lease"),
         )
 
@@ -232,6 +240,13 @@ class Client(Operator):
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
         return Schedules(self._core, self._tenant)
+
+
+def names_of(types: Iterable[AnyType | str]) -> tuple[str, ...]:
+    """Return the names of work types."""
+    if isinstance(types, str):
+        raise TypeError(f"types takes a list, as in types=[{types!r}]")
+    return tuple(check_name(each, "types") if isinstance(each, str) else each.name for each in types)
 
 
 def _check_names(given: Iterable[str]) -> None:

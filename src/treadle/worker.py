@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.callables import check_callable
-from treadle.client import Client
+from treadle.client import Client, names_of
 from treadle.doers import Doer, unlimited
 from treadle.doers.base import managed
 from treadle.engine.registry import AnyType
@@ -74,7 +74,7 @@ class Worker:
         self._core = core
         self._settings = WorkerSettings(
             id=self.id,
-            types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
+            types=None if types is None else frozenset(names_of(types)),
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
             doer=managed(doer if doer is not None else unlimited()),

@@ -263,10 +263,12 @@ class SettlementBuilder:
         if not held.stored.compensates:
             pending.contributions = plan.contributions
         if plan.children:
-            item = self.core.item_builder.item
+            builder = self.core.item_builder
             pending.children = tuple(
-                item(child.work, child.options, tenant=lease.tenant, parent=lease) for child in plan.children
+                builder.item(child.work, child.options, tenant=lease.tenant, parent=lease)
+                for child in plan.children
             )
+            builder.check_total(pending.children, f"what {lease.type!r} queued")
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
         # Folds in one batch start from each other's drafts. Other folds start from what the store has.
