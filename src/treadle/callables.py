@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from typing import Any
+from typing import Any, cast
 
 from .errors import InputError
 
@@ -34,11 +34,12 @@ def check_plain(value: Any, field: str) -> Any:
 def is_async(fn: Any) -> bool:
     """Whether a call of `fn` only makes a coroutine: an async function, a partial of one, or an object whose
     `__call__` is async."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = cast("Any", inner).func
+    call_method = getattr(inner.__class__, "__call__", None)  # noqa: B004  it is inspected
     return any(
-        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
-        for each in (fn, getattr(type(fn), "__call__", None))  # noqa: B004  the method itself is inspected
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (inner, call_method)
     )
 
 

@@ -59,8 +59,8 @@ class ClientSettings(TypedDict, total=False):
     max_payload: int
     """The most bytes of one input, one result or one group's value."""
     max_submission: int
-    """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children of
-    one Result."""
+    """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children
+    of one Result."""
     interrupt_grace: Duration
     """How long an interrupted handler may go on before it is cancelled."""
     unknown_type_grace: Duration | None

@@ -168,8 +168,8 @@ class DecodeError(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """Encoded arguments, a result or a group value are larger than `max_payload`, or all inputs that are stored
-    in one step larger than `max_submission`."""
+    """Encoded arguments, a result or a group value are larger than `max_payload`. Or all inputs that are
+    stored in one step are larger than `max_submission`."""
 
     def __init__(self, what: str, size: int, limit: int, advice: str = "") -> None:
         advice = advice or "store it elsewhere and pass a reference, or raise max_payload"

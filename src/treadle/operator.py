@@ -107,12 +107,7 @@ class Operator:
             key=_name(key, "key"),
             reason=None if reason is None else _words((reason,), Reason, "reason")[0],
         )
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("limit", limit, "must be a whole number, 1 or more")
-        if cursor is not None and not isinstance(cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("cursor", cursor, "must be a str")
-        if not isinstance(oldest_first, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("oldest_first", oldest_first, "must be True or False")
+        _check_page(limit, cursor, oldest_first)
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
         return await self._page(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
@@ -248,6 +243,15 @@ class DeadLetters:
                 return
             cursor = page.cursor
             left = None if left is None else left - len(page.items)
+
+
+def _check_page(limit: object, cursor: object, oldest_first: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError.of("limit", limit, "must be a whole number, 1 or more")
+    if cursor is not None and not isinstance(cursor, str):
+        raise InputError.of("cursor", cursor, "must be a str")
+    if not isinstance(oldest_first, bool):
+        raise InputError.of("oldest_first", oldest_first, "must be True or False")
 
 
 def _name(value: str | None, field: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, cast
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -200,7 +200,7 @@ def computed_options(work_type: AnyWorkType, input: Input) -> dict[str, Any]:
     check_not_awaitable(answer, where)
     if answer is not None and not isinstance(answer, Mapping):
         raise InputError(f"{where} must return a dict of options or None, not {shown(answer)}")
-    return check_options(answer or {}, where)
+    return check_options(cast("Mapping[str, Any]", answer or {}), where)
 
 
 def _find(module: str, name: str) -> AnyWorkType:

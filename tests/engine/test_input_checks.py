@@ -90,7 +90,11 @@ async def test_the_empty_lane_can_be_named(make_app: MakeApp, where: str) -> Non
     """It is the lane of items without one. So one option can undo another."""
     lane = {"lane": ""}
 
-    @work(name="lanes", **(lane if where == "type" else {}), options=lambda _: lane if where == "options" else None)  # type: ignore[call-overload]
+    @work(
+        name="lanes",
+        **(lane if where == "type" else {}),
+        options=lambda _: lane if where == "options" else None,
+    )  # type: ignore[call-overload]
     async def lanes() -> str:
         return "ran"
 
@@ -106,7 +110,9 @@ async def test_the_empty_lane_can_be_named(make_app: MakeApp, where: str) -> Non
 async def test_enqueue_many_has_a_limit_in_all(make_app: MakeApp) -> None:
     """Each input is small enough. Together they are not. Nothing is stored."""
     app = make_app(keep, max_submission=1000)
-    with pytest.raises(PayloadTooLarge, match=r"enqueue_many of 11 works takes 1210 bytes.*in portions") as caught:
+    with pytest.raises(
+        PayloadTooLarge, match=r"enqueue_many of 11 works takes 1210 bytes.*in portions"
+    ) as caught:
         await app.enqueue_many([keep("x" * 99) for _ in range(11)])
     assert (caught.value.size, caught.value.limit) == (1210, 1000)
     assert (await app.list()).items == ()

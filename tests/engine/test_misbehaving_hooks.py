@@ -75,7 +75,9 @@ async def test_whatever_on_failure_raises_the_attempt_has_failed(
 
 
 @memory_only
-@pytest.mark.parametrize("answer", ["die", 1, True, coroutine, Exception], ids=["die", "1", "True", "coroutine", "class"])
+@pytest.mark.parametrize(
+    "answer", ["die", 1, True, coroutine, Exception], ids=["die", "1", "True", "coroutine", "class"]
+)
 async def test_an_answer_of_on_failure_that_means_nothing_is_reported(
     make_app: MakeApp, sound: None, answer: Any
 ) -> None:
@@ -247,12 +249,15 @@ async def test_whatever_a_fold_raises_only_its_item_fails(
 @memory_only
 @pytest.mark.parametrize("hidden", [False, True], ids=["async def", "lambda"])
 async def test_an_async_fold_fails_its_item(make_app: MakeApp, sound: None, hidden: bool) -> None:
+    async def later() -> int:
+        return 1
+
     async def append(_: object) -> int:
         return 1
 
     @work(name="folds", retry=Retry(attempts=1))
     async def folds(ctx: Context) -> Result[int]:
-        return ctx.result(1, append=(lambda old: append(old)) if hidden else append)  # type: ignore[call-overload]
+        return ctx.result(1, append=(lambda _: later()) if hidden else append)  # type: ignore[call-overload]
 
     async with make_app(folds) as app:
         died = await failure(app.enqueue(folds()).result(PATIENCE))

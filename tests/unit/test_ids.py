@@ -126,7 +126,8 @@ def test_bad_names_are_refused_by_field(bad: Any, problem: str) -> None:
     str(caught.value).encode()  # a message must be printable itself
 
 
-INVISIBLE = "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\u00ad\ufeff\x85\x7f"
+BIDIRECTIONAL = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
+INVISIBLE = f"{BIDIRECTIONAL}\u2028\u2029\u200b\u00ad\ufeff\x85\x7f"
 
 
 @pytest.mark.parametrize("each", INVISIBLE, ids=[f"U+{ord(each):04X}" for each in INVISIBLE])

@@ -108,7 +108,9 @@ async def test_sys_exit_fails_the_call_and_keeps_the_child(pool: ProcessPool) ->
 
 
 async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
-    with pytest.raises(BadResultError, match="a lock, which cannot be sent back from its process .*return plain"):
+    with pytest.raises(
+        BadResultError, match=r"a lock, which cannot be sent back from its process .*return plain"
+    ):
         await pool.run(handlers.give_unpicklable)
     assert await pool.run(handlers.add, (1, 1)) == 2
 

@@ -1,17 +1,12 @@
-"""Sets and dicts whose elements all have the same hash: each insertion would compare with all before it.
+"""Declared sets and dicts that would take long to build: see `hashes`.
 
-The hashes of texts are random in each process. Those of numbers and of UUIDs are not: 26,000 UUIDs with one
-hash, in one payload of 1 MiB, took 199 seconds to read. So the hashes of large sets and dicts are counted
-before they are built. treadle itself writes no set with equal elements.
-
-Where types are declared, msgspec builds the sets. Then the data is read once more, without types, and each
-array or object that could become such a set is counted.
+msgspec builds them while it reads. So the data is read once more before that, without types, and the hashes
+in each array or object that could become such a set are counted.
 """
 
 from __future__ import annotations
 
 import typing
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time
@@ -23,13 +18,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from . import hooks
-from .lower import Choice
+from .hashes import SMALL, check_hashes
 from .refused import Refused
 
-SMALL: Final = 64
-"""So few elements are not counted: comparing each with all others is quick."""
-MOST: Final = 64
-"""More distinct elements than this with one hash are refused. (Up to 35 powers of 2 share a hash.)"""
 SMALL_DATA: Final = 4096
 """Data that is shorter is not read twice."""
 
@@ -37,18 +28,6 @@ _RANDOM_HASH: Final = (str, bytes, datetime, date, time, Enum, PurePath)
 
 read_numbers = msgspec.json.Decoder(float_hook=Decimal).decode
 """Read JSON without types, and without rounding numbers."""
-
-
-def check_hashes(values: Collection[Any]) -> None:
-    """Raise Refused if a set or dict of these values would take long to build."""
-    if len(values) > SMALL and Counter(map(hash, values)).most_common(1)[0][1] > MOST:
-        raise Refused(f"more than {MOST} elements of a set or keys of a dict have the same hash")
-
-
-def checked(values: Collection[Any]) -> Collection[Any]:
-    """Return `values`, the elements of a set."""
-    check_hashes(values)
-    return values
 
 
 class HashedTypes:
@@ -102,10 +81,11 @@ def _fields(cls: Any) -> Iterable[Any]:
     """Return the types of the fields of a class."""
     if not isinstance(cls, type):
         return ()
-    if issubclass(cls, Choice):
-        return [member.type for member in cls.members.values()]
+    members = getattr(cls, "members", None)
+    if isinstance(members, Mapping):  # a Choice, whose module cannot be imported here
+        return [getattr(member, "type", None) for member in members.values()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
     try:
-        return typing.get_type_hints(cls, include_extras=True).values()
+        return typing.get_type_hints(typing.cast("Any", cls), include_extras=True).values()
     except Exception:  # noqa: BLE001  a class of any kind, with any annotations
         return ()
 
@@ -121,10 +101,10 @@ def _check_each(values: Collection[Any], types: list[Any]) -> None:
         return
     distinct = list({str(value): value for value in values}.values())
     for tp in types:
+        several: Any = list.__class_getitem__(tp)
         try:
-            converted = msgspec.convert(distinct, list[tp], strict=False, dec_hook=hooks.read)
-            check_hashes(converted)
+            check_hashes(msgspec.convert(distinct, several, strict=False, dec_hook=hooks.read))
         except Refused:
             raise
-        except Exception:  # noqa: BLE001, S112  they are of another type, or cannot be in a set
+        except Exception:  # noqa: BLE001  they are of another type, or cannot be in a set
             continue

@@ -154,7 +154,6 @@ class _Lowering:
             return self._plain
         return self._make_open(node)
 
-
     def _plain(self, value: Any) -> Any:
         return msgspec.to_builtins(value, builtin_types=self._keep, enc_hook=hooks.write)
 

@@ -1,4 +1,4 @@
-"""Collections of the standard library that are stored as a dict or a list, and rebuilt where they are declared.
+"""Collections of the standard library: stored as a dict or a list, and rebuilt where they are declared.
 
 A `defaultdict` is refused: its factory is code, which is not stored.
 """
@@ -9,21 +9,21 @@ import typing
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, Final
 
-_STORED: Final[dict[type, type]] = {OrderedDict: dict, Counter: dict, deque: list}
+_STORED: Final[dict[type, Any]] = {OrderedDict: dict, Counter: dict, deque: list}
 
 
 def stored_as(cls: Any) -> Any:
     """Return the type that values of `cls` are stored as, such as `dict[str, int]` for `Counter[str]`. None
     if `cls` is no such collection."""
     origin, args = typing.get_origin(cls) or cls, typing.get_args(cls)
-    stored = _STORED.get(origin) if isinstance(origin, type) else None
+    stored: Any = _STORED.get(origin) if isinstance(origin, type) else None
     if stored is None:
         return None
     if origin is Counter:
         args = (*(args or (Any,)), int)
     if not args:
         args = (Any,) if stored is list else (Any, Any)
-    return stored[args]
+    return stored.__class_getitem__(args)
 
 
 def plain(cls: Any, value: Any) -> Any:

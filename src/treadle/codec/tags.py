@@ -22,7 +22,7 @@ from uuid import UUID
 
 from treadle.errors import RemoteError, shown
 
-from .collisions import check_hashes, checked
+from .hashes import check_hashes, checked
 from .refused import Refused
 
 MARK: Final = "$treadle"

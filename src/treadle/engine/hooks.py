@@ -20,7 +20,7 @@ OnError: TypeAlias = Callable[[BaseException, Phase], object]
 
 class Hooks:
     """The `on_event` and `on_error` of the app, and the `on_event` of types. A hook that raises changes
-    nothing, whatever it raises: SystemExit would end the event loop, with all that runs on it."""
+    nothing. That includes SystemExit, which would end the event loop with everything that runs on it."""
 
     __slots__ = ("_by_type", "on_error", "on_event")
 
@@ -71,7 +71,7 @@ class Hooks:
             return
         try:
             check_not_awaitable(self.on_error(error, phase), "on_error")
-        except BaseException as own:  # noqa: BLE001  a hook changes nothing
+        except BaseException as own:
             LOGGER.warning("on_error itself failed: %s", _text(own), exc_info=own)
 
 

@@ -20,6 +20,6 @@ def check_main_guard() -> None:
     # The standard library sets this while a new process imports the main module.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise DefinitionError(
-            'put the code that starts this program under `if __name__ == "__main__":`. A process for a handler '
-            'with run_in="process" imports the main module, and must not run the program once more'
+            'put the code that starts this program under `if __name__ == "__main__":`. A process for a '
+            'handler with run_in="process" imports the main module, and must not run the program once more'
         )

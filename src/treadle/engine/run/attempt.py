@@ -169,7 +169,9 @@ class AttemptRunner:
         middleware = self._middleware[layer]
         answer: Any = middleware(held.ctx, call_next)
         if not inspect.isawaitable(answer):
-            raise TypeError(f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}")
+            raise TypeError(
+                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
+            )
         value = await answer
         return seen[-1] if value is None and seen else value
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -227,5 +227,5 @@ def _checked(answer: object) -> Classified:
     """The answer of `on_failure`, or raise TypeError."""
     check_not_awaitable(answer, "on_failure")
     if answer is None or isinstance(answer, Defer) or answer in ("retry", "abort"):
-        return cast("Classified", answer)
+        return answer
     raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")

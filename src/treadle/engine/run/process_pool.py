@@ -84,7 +84,8 @@ class ProcessPool:
             raise answer.error from RemoteTraceback(answer.traceback)
         if isinstance(answer, Unsendable):
             raise BadResultError(
-                what, f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {PLAIN}"
+                what,
+                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {PLAIN}",
             )
         return answer.value
 
@@ -183,7 +184,8 @@ class BadArgumentError(HandlerError):
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(
-            f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a thread"
+            f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
+            "thread"
         )
 
 

@@ -35,7 +35,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 
     async def make_work(self) -> Work[Any, Any] | None:
         """Call `run`. None: there is nothing to submit this time."""
-        work = await call(self.run)
+        work: Work[Any, Any] | None = await call(self.run)
         if not isinstance(work, Work | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"run of schedule {self.name!r} must return a Work or None, not {work!r:.80}")
         return work

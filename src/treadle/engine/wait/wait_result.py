@@ -77,9 +77,7 @@ def decode_state(registry: Registry, state: ItemState) -> ItemState:
     return state
 
 
-async def decode_states(
-    registry: Registry, states: Iterable[ItemState | None]
-) -> list[ItemState | None]:
+async def decode_states(registry: Registry, states: Iterable[ItemState | None]) -> list[ItemState | None]:
     """Decode the results of states, in place."""
     return [
         None if state is None else await read_value(state.result, decode_state, registry, state)
