@@ -25,7 +25,7 @@ from treadle.engine.submit.enqueue import submit
 from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
-from treadle.ids import IdGenerator, check_name
+from treadle.ids import IdGenerator, check_name, checked_generator
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -299,6 +299,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         **{name: value for name, value in values.items() if value is not None},
     }
     registry = values.pop("registry", None)
+    if "generate_id" in values:
+        values["generate_id"] = checked_generator(values["generate_id"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     if isinstance(backend, str):

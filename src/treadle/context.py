@@ -247,9 +247,13 @@ class Context(AttemptInfo):
         }
         if self._log_fields is None:
             return fields
-        own = self._log_fields()
-        check_not_awaitable(own, "log_context")
-        return {**fields, **own}
+        try:
+            own = self._log_fields()
+            check_not_awaitable(own, "log_context")
+            return {**fields, **{_field_name(name): value for name, value in own.items()}}
+        except Exception:
+            _LOGGER.exception("log_context of %s failed: its fields are missing in the log", lease.type)
+            return fields
 
     # --------------------------------------------------------------------------- what happens next
 
@@ -388,6 +392,14 @@ class Context(AttemptInfo):
 def created_results(ctx: Context) -> list[Result[Any, Any]]:
     """Return every Result that was made with `ctx`, for the check that the handler returned them."""
     return ctx._created  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
+_OF_RECORDS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
+
+
+def _field_name(name: str) -> str:
+    """The name of a field in a record. `logging` raises if it is a name of its own, such as `name` or `args`."""
+    return f"input_{name}" if name in _OF_RECORDS else name
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):

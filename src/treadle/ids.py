@@ -38,12 +38,18 @@ _RANDOM_BITS = 76
 def set_id_generator(generator: IdGenerator | None) -> None:
     """Let `generator` make the ids of new Works in this process. None restores the default."""
     global _custom  # noqa: PLW0603  the one switch SPEC asks for
-    _custom = None if generator is None else check_plain(generator, "generator")
+    _custom = None if generator is None else checked_generator(generator)
 
 
 def generate_id() -> str:
     """Make a new id, with the user's generator if one is set."""
-    return _default() if _custom is None else check_id(_custom(), field="generated id")
+    return _default() if _custom is None else _custom()
+
+
+def checked_generator(generator: IdGenerator) -> IdGenerator:
+    """Return a generator that raises InputError if the user's `generator` makes something that is no id."""
+    check_plain(generator, "generate_id")
+    return lambda: check_id(generator(), field="generated id")
 
 
 def check_id(value: object, *, field: str = "id") -> str:

@@ -139,7 +139,8 @@ class Operator:
         await self.connect()
         (name,) = ids_of(id)
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
-        result = self._encoded(state.type if state is not None else "", value)
+        type, limit = state.type if state is not None else "", self._core.settings.max_payload
+        result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
         self._core.announcer.completed(changed.items, value)
         self._ended(changed)
@@ -177,11 +178,6 @@ class Operator:
         await self.connect()
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
-
-    def _encoded(self, type: str, value: Any) -> bytes:
-        known = self._core.registry.get(type)
-        codec = self._core.settings.codec
-        return codec.encode(value) if known is None else known.encode_result(value, codec)
 
     def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
         """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""

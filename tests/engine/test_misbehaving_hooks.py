@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, failure, until
-from treadle import Context, Result, Retry, work
+from treadle import (
+    Context,
+    EncodeError,
+    InputError,
+    PayloadTooLarge,
+    Result,
+    Retry,
+    Treadle,
+    work,
+)
 from treadle.events import Succeeded
 
 
@@ -386,3 +395,114 @@ async def test_a_doer_that_cannot_say_its_room_stops_only_its_type(make_app: Mak
     async with make_app(moody, echo) as app:
         await app.enqueue(moody())
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
+
+
+# ---------------------------------------------------------------------------------- codecs, ids, doers, logs
+
+
+@memory_only
+@pytest.mark.parametrize("wrong", ["text", None, bytearray(b"1"), 7], ids=["str", "None", "bytearray", "int"])
+async def test_a_codec_that_gives_no_bytes_is_refused(make_app: MakeApp, sound: None, wrong: Any) -> None:
+    """PostgreSQL refused the settlements of other items in the same batch for it."""
+
+    class Codec:
+        def __init__(self) -> None:
+            self.answers = 1
+
+        def encode(self, value: object) -> Any:
+            self.answers -= 1
+            return wrong if self.answers < 0 else b"{}"
+
+        def decode(self, data: bytes) -> object:
+            return {}
+
+    codec = Codec()
+
+    @work(name="textual", codec=codec)
+    async def textual() -> int:
+        return 1
+
+    async with make_app(textual) as app:
+        died = await failure(app.enqueue(textual()).result(PATIENCE))
+        assert (died.reason, died.error_type) == ("undecodable", "EncodeError")
+        with pytest.raises(EncodeError, match=f"returned a {type(wrong).__name__}, not bytes"):
+            await app.enqueue(textual())
+
+
+@memory_only
+async def test_results_that_are_given_from_outside_have_the_same_limit(make_app: MakeApp) -> None:
+    """`complete` stored results of any size."""
+    app = make_app(echo, max_payload=100)
+    handle = await app.enqueue(echo(1))
+    with pytest.raises(EncodeError):
+        await app.complete(handle.id, "x" * 200)
+    with pytest.raises(PayloadTooLarge):
+        await app.complete(handle.id, 10**120)
+    lease = await app.claim_one()
+    assert lease is not None
+    with pytest.raises(PayloadTooLarge):
+        await lease.complete(10**120)
+    await lease.complete(7)
+    assert await handle.result(PATIENCE) == 7
+
+
+def test_the_ids_of_an_app_are_checked() -> None:
+    with pytest.raises(InputError, match="generated id='two words'"):
+        Treadle(generate_id=lambda: "two words")
+
+
+def test_a_doer_whose_submit_is_async_is_refused() -> None:
+    """Its items were claimed, and never ran."""
+
+    class Later(Moody):
+        async def submit(self, task: Any, **_: object) -> None: ...  # type: ignore[override]
+
+    with pytest.raises(InputError, match="doer.submit"):
+        Treadle(doer=Later())  # type: ignore[arg-type]
+
+
+@memory_only
+@pytest.mark.parametrize(
+    "log_context",
+    [
+        raises(ValueError("no")),
+        lambda _: coroutine(),
+        lambda _: 7,
+        lambda _: {"args": 1, "name": 2, "message": 3},
+    ],
+    ids=["raises", "coroutine", "number", "names of logging"],
+)
+async def test_a_log_context_never_fails_an_attempt(
+    make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture, log_context: Any
+) -> None:
+    @work(name="speaks", retry=Retry(attempts=1), log_context=log_context)
+    async def speaks(ctx: Context) -> int:
+        ctx.log.warning("spoken")
+        return 1
+
+    async with make_app(speaks) as app:
+        assert await app.enqueue(speaks()).result(PATIENCE) == 1
+    (record,) = [record for record in caplog.records if record.msg == "spoken"]
+    assert (record.type, record.attempt) == ("speaks", 1)  # type: ignore[attr-defined]
+    assert hasattr(record, "input_args") or "log_context of speaks failed" in caplog.text
+
+
+async def test_one_result_that_cannot_be_decoded_does_not_hide_the_others(
+    make_app: MakeApp, sound: None
+) -> None:
+    """`list` and `get` raised for the whole page."""
+
+    @work(name="changed")
+    async def changed() -> str:
+        return "text"
+
+    @work(name="changed")
+    async def changed_since() -> int:
+        return 1
+
+    async with make_app(changed, echo) as app:
+        ids = [await app.enqueue(changed()), await app.enqueue(echo(5))]
+        assert [await each.result(PATIENCE) for each in ids] == ["text", 5]
+    reader = make_app(changed_since, echo)
+    assert [item.result for item in (await reader.list(oldest_first=True)).items] == [b'"text"', 5]
+    assert [item and item.result for item in await reader.get(ids)] == [b'"text"', 5]

@@ -41,10 +41,13 @@ class Codec(Protocol):
 
 
 def check_size(data: bytes, limit: int | None, what: str, name: str | None = None) -> bytes:
-    """Return `data`, or raise PayloadTooLarge if it is over the limit. None is no limit.
+    """Return `data`, or raise PayloadTooLarge if it is over the limit. None is no limit. EncodeError if a
+    user's codec gave something else than bytes.
 
     The error names `what` and, if given, its `name`.
     """
+    if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EncodeError(f"the codec of {name or what} returned a {type(data).__name__}, not bytes")
     if limit is not None and len(data) > limit:
         raise PayloadTooLarge(what if name is None else f"{what} {name!r}", len(data), limit)
     return data

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol, TypeAlias, cast
 
+from treadle.callables import check_not_awaitable, check_plain
 from treadle.clock import Clock
 from treadle.errors import InputError
 from treadle.item import PermitReply, PermitRequest, Ref
@@ -158,6 +159,8 @@ class AdaptedDoer(BaseDoer):
         for method in ("available", "submit", "idle"):
             if not callable(getattr(doer, method, None)):
                 raise InputError.of("doer", doer, f"has no method {method}: see treadle.doers.Doer")
+        for method in ("available", "submit"):
+            check_plain(getattr(doer, method), f"doer.{method}")
         self.doer = doer
         self._pending: dict[int, Task] = {}
         self._numbers = count()
@@ -188,7 +191,8 @@ class AdaptedDoer(BaseDoer):
         adapted = partial(self._run_adapted, number)
         extra: dict[str, Any] = {"tenant": tenant} if self._wants_tenant else {}
         try:
-            self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            answer = self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            check_not_awaitable(answer, "doer.submit")
         except BaseException:
             self._pending.pop(number, None)
             raise

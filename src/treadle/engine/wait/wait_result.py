@@ -11,6 +11,7 @@ result, as it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -78,8 +79,11 @@ def decode_state(registry: Registry, state: ItemState) -> ItemState:
 
 
 async def decode_states(registry: Registry, states: Iterable[ItemState | None]) -> list[ItemState | None]:
-    """Decode the results of states, in place."""
-    return [
-        None if state is None else await read_value(state.result, decode_state, registry, state)
-        for state in states
-    ]
+    """Decode the results of states, in place. One that cannot be decoded stays as it is stored, so that the
+    others can be seen."""
+    decoded = list(states)
+    for state in decoded:
+        if state is not None:
+            with contextlib.suppress(Exception):  # a user's codec may raise anything
+                await read_value(state.result, decode_state, registry, state)
+    return decoded
