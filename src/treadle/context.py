@@ -398,7 +398,7 @@ _OF_RECORDS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime")
 
 
 def _field_name(name: str) -> str:
-    """The name of a field in a record. `logging` raises if it is a name of its own, such as `name` or `args`."""
+    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
     return f"input_{name}" if name in _OF_RECORDS else name
 
 

@@ -36,7 +36,7 @@ async def test_a_hostile_notification_costs_one_look(hostile: str) -> None:
     received: list[Wake] = []
     listener = PostgresListener(_no_connection, "treadle")
     await listener.subscribe(received.append, listen=False)
-    notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
     notify(None, 1, "treadle", hostile)
     notify(None, 1, "treadle", '{"ready":true}')
     assert received == [EVERYTHING, Wake(ready=True)]

@@ -457,7 +457,7 @@ def test_a_doer_whose_submit_is_async_is_refused() -> None:
     class Later(Moody):
         async def submit(self, task: Any, **_: object) -> None: ...  # type: ignore[override]
 
-    with pytest.raises(InputError, match="doer.submit"):
+    with pytest.raises(InputError, match=r"doer\.submit"):
         Treadle(doer=Later())  # type: ignore[arg-type]
 
 

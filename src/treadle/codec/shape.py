@@ -65,7 +65,7 @@ class Shape:
             self._is_open or self._has_classes or self._has_numbers or self._has_times
         )
         """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
-        self._hashed = HashedTypes(self._wire)
+        self._hashed = HashedTypes(self._wire) or None
         self._has_unknown = any(is_unknown(part) for part in inside)
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
@@ -97,11 +97,11 @@ class Shape:
         """Read a value of this type. DecodeError has the path of the part at fault."""
         try:
             if type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
-                if self._hashed and len(data) >= SMALL_DATA:
+                if self._hashed is not None and len(data) >= SMALL_DATA:
                     self._hashed.check(read_numbers(data))
                 return self._read(data)
             tree = codec.decode(data)
-            if self._hashed:
+            if self._hashed is not None:
                 self._hashed.check(tree)
             return self.lift(tree)
         except DecodeError:

@@ -30,9 +30,10 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
+from treadle.engine.main_guard import UNGUARDED
 from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped
 
-from .process_child import READY, Raised, Reference, Returned, Unsendable, serve
+from .process_child import Raised, Reference, Returned, Unsendable, serve
 
 ChildAnswer: TypeAlias = Returned | Raised | Unsendable
 
@@ -189,14 +190,13 @@ class BadArgumentError(HandlerError):
         )
 
 
-class ProcessNotStarted(HandlerError):
-    """The process for a handler ended before it took a call. Another attempt would not help."""
+class UnguardedProgram(HandlerError):
+    """The process for a handler began to run the whole program. Another attempt would not help."""
 
-    def __init__(self, name: str, exitcode: int) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(
-            f"the process for {name} ended while it was starting (exit code {exitcode}; its own error is on "
-            "stderr). It imports the main module: put the code that starts the program under "
-            '`if __name__ == "__main__":`'
+            f"the process for {name} imported the main module, which started the program once more: put the "
+            'code that starts it under `if __name__ == "__main__":`'
         )
 
 
@@ -303,9 +303,8 @@ class _PoolChild:
 
     def _serve(self, connection: Connection) -> None:
         """Pass calls on until told to stop, or until the process is dead."""
-        is_ready = False
         with contextlib.suppress(EOFError, OSError):
-            is_ready = connection.recv_bytes() == READY
+            connection.recv_bytes()
         self._post(self.started, None)
         while (call := self._calls.get()) is not None:
             with self._lock:
@@ -316,19 +315,16 @@ class _PoolChild:
                 connection.send_bytes(call.request)
                 data = connection.recv_bytes()
             except (EOFError, OSError):
-                self._post(call.answer, self._died(call.name, is_ready))
+                self._post(call.answer, self._died(call.name))
                 return
             self._post(call.answer, _read(data, call.name))
 
-    def _died(self, name: str, was_ready: bool) -> Exception:
+    def _died(self, name: str) -> Exception:
         assert self._process is not None
         # The pipe closes a moment before the process ends.
         self._process.join(_KILL_WAIT)
         exitcode = self._process.exitcode
-        # A negative exit code is a signal: the system may be out of memory just now.
-        if not was_ready and exitcode is not None and exitcode > 0:
-            return ProcessNotStarted(name, exitcode)
-        return ProcessDied(name, exitcode)
+        return UnguardedProgram(name) if exitcode == UNGUARDED else ProcessDied(name, exitcode)
 
     def _reap(self) -> None:
         """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
