@@ -119,7 +119,7 @@ def shown(value: object) -> str:
     """Return a `repr` for messages that is short and never raises (`repr` of a 5,000-digit int does)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  a user's class may raise any exception
+    except BaseException:  # noqa: BLE001  a user's class may raise any exception
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 

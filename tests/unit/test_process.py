@@ -116,8 +116,15 @@ async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> 
 
 
 async def test_a_result_that_cannot_be_unpickled_is_refused(pool: ProcessPool) -> None:
-    with pytest.raises(BadResultError, match="cannot be read from its process"):
-        await pool.run(handlers.give_unreadable)
+    for give in (handlers.give_unreadable, handlers.give_deadly):
+        with pytest.raises(BadResultError, match="cannot be read from its process"):
+            await pool.run(give)
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
+async def test_an_exception_whose_text_ends_the_process_comes_back(pool: ProcessPool) -> None:
+    with pytest.raises(handlers.Silent):
+        await pool.run(handlers.fail_silently)
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 

@@ -33,6 +33,7 @@ class Codec(Protocol):
 
     Where a type is declared it receives JSON-native values (a dataclass arrives as a dict). Where none is
     declared it receives the values themselves. `encode` raises `EncodeError`, `decode` raises `DecodeError`.
+    Large values are decoded in threads, several at once.
     """
 
     def encode(self, value: Any) -> bytes: ...

@@ -164,7 +164,7 @@ def _qualified(cls: type) -> str:
 def _message(error: BaseException) -> str:
     try:
         return _safe(str(error))
-    except Exception:  # noqa: BLE001  a user's __str__ may raise any exception
+    except BaseException:  # noqa: BLE001  a user's __str__ may raise any exception
         return f"<{type(error).__qualname__}>"
 
 

@@ -82,5 +82,5 @@ def ignored(answer: object) -> None:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  `__str__` of the user's exception
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
         return "(its message cannot be shown)"

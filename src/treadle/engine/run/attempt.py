@@ -145,7 +145,10 @@ class AttemptRunner:
         if error is not None:
             return self._failures.decide(held, error)
         created = created_results(held.ctx) if held.ctx is not None else ()
-        return returned(held.lease, value, created, held.bound.strict)
+        try:
+            return returned(held.lease, value, created, held.bound.strict)
+        except BaseException as own:  # noqa: BLE001  a value of the user's own class may raise anything
+            return Die("bad_result", failure_of(own), own)
 
     # -- calling the handler ---------------------------------------------------------------------------
 

@@ -167,14 +167,14 @@ def failure_of(error: BaseException) -> ErrorInfo:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  `__str__` of the user's exception
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
         return "(its message cannot be shown)"
 
 
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001
         return ""
 
 

@@ -107,18 +107,25 @@ def answer(request: bytes) -> bytes:
         return _raised(error)
     try:
         return pickle.dumps(Returned(value))
-    except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
-        return pickle.dumps(Unsendable(type(value).__name__, str(error)))
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
+        return pickle.dumps(Unsendable(type(value).__name__, _text(error)))
 
 
 def _raised(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     if isinstance(error, Exception):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             raised = pickle.dumps(Raised(error, text))
             # Many exceptions can be pickled but not unpickled.
             pickle.loads(raised)
             return raised
     # SystemExit and the like would end the parent's event loop.
     kind = type(error)
-    return pickle.dumps(Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", str(error)), text))
+    return pickle.dumps(Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", _text(error)), text))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
+        return "(its message cannot be shown)"

@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
 from treadle.engine.main_guard import UNGUARDED
-from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped
+from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped, shown
 
 from .process_child import Raised, Reference, Returned, Unsendable, serve
 
@@ -359,8 +359,8 @@ class _ChildCall:
 def _read(data: bytes, name: str) -> ChildAnswer | Exception:
     try:
         answer: ChildAnswer = pickle.loads(data)
-    except Exception as error:  # noqa: BLE001  a class may raise anything when it is unpickled
-        return BadResultError(name, f"a value that cannot be read from its process ({error}); {PLAIN}")
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
+        return BadResultError(name, f"a value that cannot be read from its process ({shown(error)}); {PLAIN}")
     return answer
 
 
