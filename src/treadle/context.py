@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from .callables import check_not_awaitable, check_plain
+from .callables import check_plain
+from .context_log import LOGGER, ContextLogger, own_fields
 from .errors import LeaseLost
 from .ids import check_name
 from .item import ItemState, Lease
@@ -97,8 +97,6 @@ def set_interrupt(interrupt: Interrupt, reason: InterruptReason) -> bool:
 
 V = TypeVar("V")
 A = TypeVar("A")
-
-_LOGGER = logging.getLogger("treadle")
 
 
 class ContextServices(Protocol):
@@ -233,7 +231,7 @@ class Context(AttemptInfo):
     def log(self) -> ContextLogger:
         """A logger whose records carry id, type, attempt, tenant, workflow and `log_context`."""
         if self._log is None:
-            self._log = ContextLogger(_LOGGER, self._record_fields())
+            self._log = ContextLogger(LOGGER, self._record_fields())
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
@@ -245,15 +243,7 @@ class Context(AttemptInfo):
             "tenant": lease.tenant,
             "workflow": lease.workflow,
         }
-        if self._log_fields is None:
-            return fields
-        try:
-            own = self._log_fields()
-            check_not_awaitable(own, "log_context")
-            return {**fields, **{_field_name(name): value for name, value in own.items()}}
-        except Exception:
-            _LOGGER.exception("log_context of %s failed: its fields are missing in the log", lease.type)
-            return fields
+        return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
 
     # --------------------------------------------------------------------------- what happens next
 
@@ -392,19 +382,3 @@ class Context(AttemptInfo):
 def created_results(ctx: Context) -> list[Result[Any, Any]]:
     """Return every Result that was made with `ctx`, for the check that the handler returned them."""
     return ctx._created  # pyright: ignore[reportPrivateUsage]  # for this package only
-
-
-_OF_RECORDS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
-
-
-def _field_name(name: str) -> str:
-    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
-    return f"input_{name}" if name in _OF_RECORDS else name
-
-
-class ContextLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the fields of one attempt to every record. The `extra=` of a call wins over them."""
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
-        return msg, kwargs

@@ -191,7 +191,8 @@ class AdaptedDoer(BaseDoer):
         adapted = partial(self._run_adapted, number)
         extra: dict[str, Any] = {"tenant": tenant} if self._wants_tenant else {}
         try:
-            answer = self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            submit: Callable[..., object] = self.doer.submit
+            answer = submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
             check_not_awaitable(answer, "doer.submit")
         except BaseException:
             self._pending.pop(number, None)
