@@ -11,6 +11,7 @@ from typing import Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend
+from treadle.callables import check_callable, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
@@ -21,9 +22,10 @@ from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import submit
+from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
-from treadle.ids import IdGenerator, check_name
+from treadle.ids import IdGenerator, check_name, checked_generator
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -55,6 +57,10 @@ class ClientSettings(TypedDict, total=False):
     retry: Retry
     strict_return: bool
     max_payload: int
+    """The most bytes of one input, one result or one group's value."""
+    max_submission: int
+    """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children
+    of one Result."""
     interrupt_grace: Duration
     """How long an interrupted handler may go on before it is cancelled."""
     unknown_type_grace: Duration | None
@@ -112,10 +118,13 @@ class Client(Operator):
         self._core.learn(*types)
 
     def tenant(self, name: str) -> Client:
-        """Return a client of the same app that is bound to one tenant: all its methods are."""
+        """Return a client of the same app that is bound to one tenant: all its methods are. A client that is
+        bound to another tenant refuses: `InputError`."""
         tenant = check_name(name, field="tenant")
         if tenant == self._tenant:
             return self
+        if self._tenant is not None:
+            raise InputError.of("tenant", name, f"is refused: this client is bound to {self._tenant!r}")
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant)
         client.dead = DeadLetters(client)
@@ -182,12 +191,12 @@ class Client(Operator):
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
         await self.connect()
-        names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
+        names = None if types is None else names_of(types)
         return await claim_one(
             self._core,
             tenant=self._tenant,
             types=names,
-            queues=None if queues is None else tuple(queues),
+            queues=None if queues is None else tuple(check_name(queue, "queues") for queue in queues),
             lease=seconds(lease, field="lease"),
         )
 
@@ -233,6 +242,13 @@ class Client(Operator):
         return Schedules(self._core, self._tenant)
 
 
+def names_of(types: Iterable[AnyType | str]) -> tuple[str, ...]:
+    """Return the names of work types."""
+    if isinstance(types, str):
+        raise TypeError(f"types takes a list, as in types=[{types!r}]")
+    return tuple(check_name(each, "types") if isinstance(each, str) else each.name for each in types)
+
+
 def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
@@ -255,9 +271,21 @@ _DURATIONS = (
 )
 
 
+_PLAIN_FUNCTIONS = ("on_event", "on_error", "on_failure", "generate_id")
+
+
+def _check_functions(values: Mapping[str, Any]) -> None:
+    for name in _PLAIN_FUNCTIONS:
+        if values.get(name) is not None:
+            check_plain(values[name], name)
+    if values.get("on_unhandled_group") is not None:
+        check_callable(values["on_unhandled_group"], "on_unhandled_group")
+
+
 def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
+    _check_functions(values)
     hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
@@ -271,6 +299,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         **{name: value for name, value in values.items() if value is not None},
     }
     registry = values.pop("registry", None)
+    if "generate_id" in values:
+        values["generate_id"] = checked_generator(values["generate_id"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     if isinstance(backend, str):

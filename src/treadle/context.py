@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from .errors import InputError, LeaseLost
+from .callables import check_plain
+from .context_log import LOGGER, ContextLogger, own_fields
+from .errors import LeaseLost
 from .ids import check_name
 from .item import ItemState, Lease
 from .options import Options, check_options
@@ -96,8 +97,6 @@ def set_interrupt(interrupt: Interrupt, reason: InterruptReason) -> bool:
 
 V = TypeVar("V")
 A = TypeVar("A")
-
-_LOGGER = logging.getLogger("treadle")
 
 
 class ContextServices(Protocol):
@@ -232,7 +231,7 @@ class Context(AttemptInfo):
     def log(self) -> ContextLogger:
         """A logger whose records carry id, type, attempt, tenant, workflow and `log_context`."""
         if self._log is None:
-            self._log = ContextLogger(_LOGGER, self._record_fields())
+            self._log = ContextLogger(LOGGER, self._record_fields())
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
@@ -244,7 +243,7 @@ class Context(AttemptInfo):
             "tenant": lease.tenant,
             "workflow": lease.workflow,
         }
-        return fields if self._log_fields is None else {**fields, **self._log_fields()}
+        return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
 
     # --------------------------------------------------------------------------- what happens next
 
@@ -263,8 +262,8 @@ class Context(AttemptInfo):
         append: the group's value becomes `append(old)`. `old` is None if the group has no value yet. It runs
             as part of the settlement and may run more than once, so it must be quick and pure.
         """
-        if append is not None and not callable(append):
-            raise InputError.of("append", append, "must be a function")
+        if append is not None:
+            check_plain(append, "append")
         return self._record(Result("value", value, final, append))
 
     @overload
@@ -383,11 +382,3 @@ class Context(AttemptInfo):
 def created_results(ctx: Context) -> list[Result[Any, Any]]:
     """Return every Result that was made with `ctx`, for the check that the handler returned them."""
     return ctx._created  # pyright: ignore[reportPrivateUsage]  # for this package only
-
-
-class ContextLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds the fields of one attempt to every record. The `extra=` of a call wins over them."""
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
-        return msg, kwargs

@@ -13,7 +13,7 @@
     ├── PayloadError                arguments or results that cannot be stored (also ValueError)
     │   ├── EncodeError               a part of the value cannot be written
     │   ├── DecodeError               a part of the stored bytes cannot be read
-    │   └── PayloadTooLarge           over `max_payload`
+    │   └── PayloadTooLarge           over `max_payload` or `max_submission`
     ├── HandlerError                the handler broke its contract: dead at once, not retried
     │   ├── StrictReturnError         it made a Result and did not return it
     │   └── BadResultError            it returned something that is not a result
@@ -119,7 +119,7 @@ def shown(value: object) -> str:
     """Return a `repr` for messages that is short and never raises (`repr` of a 5,000-digit int does)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  a user's class may raise any exception
+    except BaseException:  # noqa: BLE001  a user's class may raise any exception
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -168,13 +168,12 @@ class DecodeError(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """Encoded arguments, a result or a group value are larger than `max_payload`."""
+    """Encoded arguments, a result or a group value are larger than `max_payload`. Or all inputs that are
+    stored in one step are larger than `max_submission`."""
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        super().__init__(
-            f"{what} takes {size} bytes, the limit is {limit}: store it elsewhere and pass a "
-            "reference, or raise max_payload"
-        )
+    def __init__(self, what: str, size: int, limit: int, advice: str = "") -> None:
+        advice = advice or "store it elsewhere and pass a reference, or raise max_payload"
+        super().__init__(f"{what} takes {size} bytes, the limit is {limit}: {advice}")
         self.what = what
         self.size = size
         self.limit = limit

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from treadle.engine.core import Core
+from treadle.engine.large_values import is_large, read_value
 from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import decode_state, group_value, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
@@ -52,7 +53,7 @@ class Handle(Generic[S_co, G_co]):
         ref = (self._tenant or "", self.id)
         waiters = self._core.waiters
         state = await _await_end(waiters, waiters.items, ref, waiters.item(ref), timeout, self.id)
-        value: S_co = item_value(self._core.registry, state, self.id)
+        value: S_co = await read_value(state.result, item_value, self._core.registry, state, self.id)
         return value
 
     async def group(self, timeout: Duration | None = None) -> G_co:
@@ -66,7 +67,7 @@ class Handle(Generic[S_co, G_co]):
         ref = (self._tenant or "", self.group_id)
         waiters = self._core.waiters
         group = await _await_end(waiters, waiters.groups, ref, waiters.group(ref), timeout, self.id)
-        value: G_co = group_value(self._core.registry, group)
+        value: G_co = await read_value(group.value, group_value, self._core.registry, group)
         return value
 
     def __await__(self) -> Generator[Any, None, G_co]:
@@ -78,7 +79,7 @@ class Handle(Generic[S_co, G_co]):
         (state,) = await self._core.backend.get([self.id], tenant=self._tenant)
         if state is None:
             raise NotFound(self.id)
-        return decode_state(self._core.registry, state)
+        return await read_value(state.result, decode_state, self._core.registry, state)
 
     async def cancel(self) -> None:
         """End the item and its open descendants. Running handlers are interrupted."""
@@ -139,7 +140,10 @@ class EnqueueCall(Generic[S_co, G_co]):
                 state = await future
             else:
                 state = await _await_end(waiters, waiters.items, ref, future, timeout, answer.id)
-            value = item_value(core.registry, state, answer.id)
+            if is_large(state.result):
+                value = await read_value(state.result, item_value, core.registry, state, answer.id)
+            else:
+                value = item_value(core.registry, state, answer.id)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -159,7 +163,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             core.waiters.confirm(ref)
             group = await _await_end(core.waiters, core.waiters.groups, ref, future, timeout, answer.id)
-            value = group_value(core.registry, group)
+            value = await read_value(group.value, group_value, core.registry, group)
             return value
         finally:
             core.waiters.groups.discard(ref, future)

@@ -15,9 +15,11 @@ import os
 import random as random_module
 import re
 import time
+import unicodedata
 from collections.abc import Callable
 from typing import TypeAlias
 
+from .callables import check_plain
 from .errors import InputError
 
 IdGenerator: TypeAlias = Callable[[], str]
@@ -25,19 +27,29 @@ IdGenerator: TypeAlias = Callable[[], str]
 MAX_NAME_BYTES = 255
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Categories of Unicode: control and format characters (which can reverse a text), lone surrogates, and the
+separators of lines and paragraphs."""
+_JOINERS = "\u200c\u200d"
+"""Format characters that words of some languages, and emoji, are written with."""
 _RANDOM_BITS = 76
 
 
 def set_id_generator(generator: IdGenerator | None) -> None:
     """Let `generator` make the ids of new Works in this process. None restores the default."""
     global _custom  # noqa: PLW0603  the one switch SPEC asks for
-    _custom = generator
+    _custom = None if generator is None else checked_generator(generator)
 
 
 def generate_id() -> str:
     """Make a new id, with the user's generator if one is set."""
-    return _default() if _custom is None else check_id(_custom(), field="generated id")
+    return _default() if _custom is None else _custom()
+
+
+def checked_generator(generator: IdGenerator) -> IdGenerator:
+    """Return a generator that raises InputError if the user's `generator` makes something that is no id."""
+    check_plain(generator, "generate_id")
+    return lambda: check_id(generator(), field="generated id")
 
 
 def check_id(value: object, *, field: str = "id") -> str:
@@ -52,18 +64,24 @@ def check_id(value: object, *, field: str = "id") -> str:
 def check_name(value: object, field: str) -> str:
     """Return `value`, or raise InputError if it is no valid name (of a key, tenant, queue, lane, type, ...).
 
-    A name is text of 1 to 255 bytes in UTF-8 without control characters. Every store can index and compare
-    it, and it fits in a log line.
+    A name is text of 1 to 255 bytes in UTF-8 without control characters and other invisible ones. Every store
+    can index and compare it, and it fits in a log line, without changing how the rest of the line is shown.
     """
     if not isinstance(value, str):
         raise InputError.of(field, value, "must be a str")
     if not value:
         raise InputError.of(field, value, "must not be empty")
-    if not value.isprintable() and _CONTROL_OR_SURROGATE.search(value):
-        raise InputError.of(field, value, "must not hold control characters or lone surrogates")
+    if not value.isprintable() and (found := _invisible(value)) is not None:
+        problem = "must not hold control characters, other invisible characters or lone surrogates"
+        raise InputError.of(field, value, f"{problem} (U+{ord(found):04X})")
     if _utf8_length(value) > MAX_NAME_BYTES:
         raise InputError.of(field, value, f"is longer than {MAX_NAME_BYTES} bytes")
     return value
+
+
+def _invisible(value: str) -> str | None:
+    wrong = (each for each in value if unicodedata.category(each) in _INVISIBLE and each not in _JOINERS)
+    return next(wrong, None)
 
 
 def _utf8_length(value: str) -> int:

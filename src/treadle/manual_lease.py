@@ -72,7 +72,9 @@ class ClaimedLease:
         planned = plan(value, self._lease.id)
         pending = PendingSettlement(self._lease, Succeed(planned), contributions=planned.contributions)
         if value is not None:
-            pending.result = _encode_result(self._core, self._lease.type, value)
+            core = self._core
+            limit = core.settings.max_payload
+            pending.result = core.registry.write_result(self._lease.type, value, limit)
         await self._settle(pending)
 
     async def fail(self, error: BaseException | str, *, retry: Retry | None = None) -> None:
@@ -178,9 +180,3 @@ def _decode_input(core: Core, lease: Lease) -> dict[str, Any]:
         return type.decode_input(lease.input, core.settings.codec)
     decoded = core.settings.codec.decode(lease.input)
     return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {"input": decoded}
-
-
-def _encode_result(core: Core, type: str, value: Any) -> bytes:
-    known = core.registry.get(type)
-    codec = core.settings.codec
-    return codec.encode(value) if known is None else known.encode_result(value, codec)

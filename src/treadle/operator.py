@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from treadle.engine.core import Core
-from treadle.engine.wait.wait_result import decode_group_value, decode_state
+from treadle.engine.large_values import read_value
+from treadle.engine.wait.wait_result import decode_group_value, decode_states
+from treadle.errors import InputError
+from treadle.ids import check_id, check_name
 from treadle.item import (
     DEFAULT_TENANT,
     Changed,
@@ -46,18 +49,20 @@ class Operator:
         """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         await self.connect()
         states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
-        return [None if state is None else decode_state(self._core.registry, state) for state in states]
+        return await decode_states(self._core.registry, states)
 
     async def group(self, id: str) -> GroupState | None:
         """Return a group as it is now, by the id of its root. None for an unknown id."""
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
-            group.value = decode_group_value(self._core.registry, group.type, group.value)
+            registry, data = self._core.registry, group.value
+            group.value = await read_value(data, decode_group_value, registry, group.type, data)
         return group
 
     async def workflow(self, id: str) -> list[ItemState]:
         """Return every item of a workflow, in the order of creation."""
+        check_name(id, field="workflow")
         items: list[ItemState] = []
         cursor: str | None = None
         while True:
@@ -86,19 +91,23 @@ class Operator:
         reason: Reason | None = None,
         oldest_first: bool = False,
     ) -> Page:
-        """Return items that match all arguments, newest first. `cursor` continues after an earlier page."""
+        """Return items that match all arguments, newest first. `cursor` continues after an earlier page.
+
+        `InputError` for a status or a reason that does not exist, and for texts that are no names.
+        """
         where = Filter(
-            tenant=self._tenant if self._tenant is not None else tenant,
-            status=(status,) if isinstance(status, str) else tuple(status or ()),
-            type=type,
-            queue=queue,
-            workflow=workflow,
+            tenant=self._tenant if self._tenant is not None else _name(tenant, "tenant"),
+            status=_words((status,) if isinstance(status, str) else status or (), Status, "status"),
+            type=_name(type, "type"),
+            queue=_name(queue, "queue"),
+            workflow=_name(workflow, "workflow"),
             since=None if since is None else instant(since, field="since"),
             until=None if until is None else instant(until, field="until"),
-            group_id=group_id,
-            key=key,
-            reason=reason,
+            group_id=None if group_id is None else check_id(group_id, field="group_id"),
+            key=_name(key, "key"),
+            reason=None if reason is None else _words((reason,), Reason, "reason")[0],
         )
+        _check_page(limit, cursor, oldest_first)
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
         return await self._page(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
@@ -106,8 +115,7 @@ class Operator:
     async def _page(self, where: Filter, *, limit: int, cursor: str | None, oldest_first: bool) -> Page:
         await self.connect()
         page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
-        for item in page.items:
-            decode_state(self._core.registry, item)
+        await decode_states(self._core.registry, page.items)
         return page
 
     async def counts(self, *, ended: bool = False) -> Sequence[Count]:
@@ -131,7 +139,8 @@ class Operator:
         await self.connect()
         (name,) = ids_of(id)
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
-        result = self._encoded(state.type if state is not None else "", value)
+        type, limit = state.type if state is not None else "", self._core.settings.max_payload
+        result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
         self._core.announcer.completed(changed.items, value)
         self._ended(changed)
@@ -159,19 +168,16 @@ class Operator:
 
     async def pause(self, queue: str) -> None:
         """Stop handing out the items of a queue. Running items go on."""
+        check_name(queue, field="queue")
         await self.connect()
         await self._core.backend.pause(queue, True, tenant=self._tenant)
 
     async def resume(self, queue: str) -> None:
         """Hand out the items of a paused queue again."""
+        check_name(queue, field="queue")
         await self.connect()
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
-
-    def _encoded(self, type: str, value: Any) -> bytes:
-        known = self._core.registry.get(type)
-        codec = self._core.settings.codec
-        return codec.encode(value) if known is None else known.encode_result(value, codec)
 
     def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
         """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
@@ -233,6 +239,28 @@ class DeadLetters:
                 return
             cursor = page.cursor
             left = None if left is None else left - len(page.items)
+
+
+def _check_page(limit: object, cursor: object, oldest_first: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError.of("limit", limit, "must be a whole number, 1 or more")
+    if cursor is not None and not isinstance(cursor, str):
+        raise InputError.of("cursor", cursor, "must be a str")
+    if not isinstance(oldest_first, bool):
+        raise InputError.of("oldest_first", oldest_first, "must be True or False")
+
+
+def _name(value: str | None, field: str) -> str | None:
+    return None if value is None else check_name(value, field)
+
+
+def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
+    """Return `given`, or raise InputError if one is not among the allowed words."""
+    allowed, wanted = get_args(words), tuple(given)
+    for each in wanted:
+        if each not in allowed:
+            raise InputError.of(field, each, f"does not exist: it is one of {', '.join(allowed)}")
+    return wanted
 
 
 def ids_of(given: Ids) -> list[str]:

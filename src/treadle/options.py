@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
+from .callables import check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -60,7 +61,7 @@ class NextOptions(TypedDict, total=False):
     priority: int | None
     """A higher number goes first within one lane. A 32-bit integer."""
     lane: str | None
-    """A label for fairness: the lanes of a tenant are served in rotation."""
+    """A label for fairness: the lanes of a tenant are served in rotation. "" is the lane of all others."""
     queue: str | None
     """Isolates work: a worker may be limited to some queues."""
     deadline: Instant | None
@@ -264,6 +265,10 @@ def _priority(value: Any, name: str) -> int:
     return value
 
 
+def _lane(value: Any, name: str) -> str:
+    return "" if value == "" else check_name(value, name)
+
+
 def _retry(value: Any, name: str) -> Retry:
     if not isinstance(value, Retry):
         raise InputError.of(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
@@ -314,15 +319,11 @@ def _compensation(value: Any, name: str) -> Compensation:
     return value
 
 
-def _function(value: Any, name: str) -> Any:
-    if not callable(value):
-        raise InputError.of(name, value, "must be a function")
-    return value
-
-
 def _codec(value: Any, name: str) -> Any:
     if not callable(getattr(value, "encode", None)) or not callable(getattr(value, "decode", None)):
         raise InputError.of(name, value, "must have the methods encode(value) and decode(data)")
+    check_plain(value.encode, f"{name}.encode")
+    check_plain(value.decode, f"{name}.decode")
     return value
 
 
@@ -334,7 +335,7 @@ def _run_in(value: Any, name: str) -> Any:
 
 _COMMON: Final[Mapping[str, Check]] = {
     "priority": _priority,
-    "lane": check_name,
+    "lane": _lane,
     "queue": check_name,
     "timeout": _positive,
     "expires_in": seconds,
@@ -366,12 +367,12 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
     "retry": _retry,
-    "options": _function,
+    "options": check_plain,
     "doer": lambda doer, _: doer,
     "codec": _codec,
-    "on_event": _function,
-    "on_failure": _function,
-    "log_context": _function,
+    "on_event": check_plain,
+    "on_failure": check_plain,
+    "log_context": check_plain,
     "strict_return": _flag,
     "run_in": _run_in,
     "keep": seconds,

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from .callables import check_not_awaitable
 from .condition import When
 from .errors import DuplicateIdError
 from .result import Node, Result, cohort, is_result, walk
@@ -130,7 +131,11 @@ def needs_old(contributions: Sequence[PlannedContribution]) -> bool:
 def fold(contributions: Sequence[PlannedContribution], old: Any) -> tuple[Any, bool]:
     """Return the group's value after `contributions`, and whether it is final. `old` None: it has none."""
     for each in contributions:
-        old = each.value if each.append is None else each.append(old)
+        if each.append is None:
+            old = each.value
+        else:
+            old = each.append(old)
+            check_not_awaitable(old, "append")
         if each.final:
             return old, True
     return old, False

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from .callables import check_not_awaitable, check_plain
 from .clock import Clock, SystemClock
 from .errors import Abort, InputError
 from .timing import MAX_DURATION, Duration, check_number, seconds
@@ -85,7 +86,9 @@ class Retry:
         if n < 1:
             raise InputError.of("n", n, "must be 1 or more: retries are counted from 1")
         if self.backoff is not None:
-            return seconds(self.backoff(n), field="backoff")
+            wait = self.backoff(n)
+            check_not_awaitable(wait, "backoff")
+            return seconds(wait, field="backoff")
         draw = random.random if isinstance(random, random_module.Random) else random
         return min(self._grown(n), self.max) * (1 - self.jitter * draw())
 
@@ -165,9 +168,7 @@ def _checked_losses(value: Any, name: str) -> int | None:
 
 
 def _checked_backoff(value: Any, name: str) -> Any:
-    if value is not None and not callable(value):
-        raise InputError.of(name, value, "must be a function of n, the number of the retry")
-    return value
+    return None if value is None else check_plain(value, name)
 
 
 _CHECKS: Final[dict[str, Callable[[Any, str], object]]] = {

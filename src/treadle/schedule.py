@@ -6,12 +6,12 @@ code that makes the work stays in the processes.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from treadle.callables import check_plain
 from treadle.engine.core import Core
 from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
 from treadle.engine.schedule.occurrence import (
@@ -241,13 +241,11 @@ def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: Ne
         if number < LEAST_EVERY:
             raise InputError.of("every", every, "must be a millisecond or more")
         return EveryTiming(number)
-    if not callable(next) or inspect.iscoroutinefunction(next):
-        raise InputError.of("next", next, "must be a plain function of an instant, in epoch seconds")
-    return NextTiming(next)
+    return NextTiming(check_plain(next, "next"))
 
 
 def _read_spec(spec: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(spec, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}

@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, cast
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
 
+from .callables import check_not_awaitable
 from .codec import Arguments, Codec, Parameter, Shape, default_codec
 from .context import Context
-from .errors import DefinitionError
+from .errors import DefinitionError, InputError, shown
 from .ids import check_name, generate_id
 from .options import Input, RunIn, check_options
 from .result import Result
@@ -195,7 +196,11 @@ def computed_options(work_type: AnyWorkType, input: Input) -> dict[str, Any]:
     compute = work_type.options.get("options")
     if compute is None:
         return {}
-    return check_options(compute(input) or {}, f"options(input) of {work_type.name!r}")
+    answer, where = compute(input), f"options(input) of {work_type.name!r}"
+    check_not_awaitable(answer, where)
+    if answer is not None and not isinstance(answer, Mapping):
+        raise InputError(f"{where} must return a dict of options or None, not {shown(answer)}")
+    return check_options(cast("Mapping[str, Any]", answer or {}), where)
 
 
 def _find(module: str, name: str) -> AnyWorkType:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.client import Client
+from treadle.callables import check_callable
+from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import managed
 from treadle.engine.registry import AnyType
@@ -30,6 +31,8 @@ from treadle.timing import Duration, seconds
 
 DEFAULT_CONCURRENCY = 200
 """How many items a worker runs at once without a doer of its own: what one dying process can harm."""
+
+F = TypeVar("F")
 
 
 class Worker:
@@ -74,18 +77,18 @@ class Worker:
         self._core = core
         self._settings = WorkerSettings(
             id=self.id,
-            types=None if types is None else frozenset(t if isinstance(t, str) else t.name for t in types),
+            types=None if types is None else frozenset(names_of(types)),
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
             doer=managed(doer if doer is not None else balanced(DEFAULT_CONCURRENCY)),
-            middleware=tuple(middleware),
-            accept=accept,
-            backpressure=backpressure,
-            on_backlog=on_backlog,
+            middleware=tuple(check_callable(each, "middleware") for each in middleware),
+            accept=_function(accept, "accept"),
+            backpressure=_function(backpressure, "backpressure"),
+            on_backlog=_function(on_backlog, "on_backlog"),
             backlog_after=seconds(backlog_after, field="backlog_after"),
             backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
-            lifespan=lifespan,
+            lifespan=_function(lifespan, "lifespan"),
             threads=threads,
             processes=processes,
         )
@@ -175,6 +178,10 @@ def copy_worker(
     settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
     copy._settings = settings  # pyright: ignore[reportPrivateUsage]
     return copy
+
+
+def _function(given: F | None, field: str) -> F | None:
+    return None if given is None else check_callable(given, field)
 
 
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:

@@ -103,6 +103,9 @@ class Errors:
     def phases(self) -> list[str]:
         return [phase for _, phase in self.seen]
 
+    def of(self, phase: str) -> list[BaseException]:
+        return [error for error, each in self.seen if each == phase]
+
     async def until(self, phase: str) -> BaseException:
         async with asyncio.timeout(PATIENCE):
             while phase not in self.phases():

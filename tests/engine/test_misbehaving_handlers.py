@@ -27,8 +27,11 @@ class Rude(BaseException):
 class Mute(Exception):
     """An exception without a text."""
 
+    def __init__(self, own: BaseException) -> None:
+        self.own = own
+
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise self.own
 
     __repr__ = __str__
 
@@ -81,10 +84,13 @@ async def test_any_exception_of_a_handler_is_a_failed_attempt(
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
 
 
-async def test_an_exception_without_a_text_is_a_failed_attempt(make_app: MakeApp, sound: None) -> None:
+@pytest.mark.parametrize("own", [RuntimeError("no words"), SystemExit(3)], ids=["error", "exit"])
+async def test_an_exception_without_a_text_is_a_failed_attempt(
+    make_app: MakeApp, sound: None, own: BaseException
+) -> None:
     @work(name="mute", retry=Retry(attempts=1))
     async def mute() -> None:
-        raise Mute
+        raise Mute(own)
 
     async with make_app(mute, echo) as app:
         assert (await failure(app.enqueue(mute()).result(PATIENCE))).error_type == "Mute"

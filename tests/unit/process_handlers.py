@@ -68,6 +68,37 @@ def give_unpicklable() -> object:
     return threading.Lock()
 
 
+class Unreadable:
+    """It can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("not a number",)
+
+
+def give_unreadable() -> object:
+    return Unreadable()
+
+
+class Deadly:
+    """It ends the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (5,)
+
+
+def give_deadly() -> object:
+    return Deadly()
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(6)
+
+
+def fail_silently() -> None:
+    raise Silent
+
+
 def segfault() -> None:
     ctypes.string_at(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -394,3 +395,73 @@ def test_a_subclass_of_a_plain_type_is_converted() -> None:
 
     bound = Arguments("f", [Parameter("name", str)]).bind((Name("x"),), {})
     assert bound == {"name": "x"}
+
+
+# ------------------------------------------------------------------- collections of the standard library
+
+
+@dataclass
+class Tally:
+    votes: Counter[str]
+    order: OrderedDict[int, datetime]
+
+
+REBUILT: list[tuple[Any, Any]] = [
+    (OrderedDict, OrderedDict(b=1, a=MOMENT)),
+    (OrderedDict[str, int], OrderedDict(b=1, a=2)),
+    (OrderedDict[int, UUID], OrderedDict({2: UUID(int=2), 1: UUID(int=1)})),
+    (Counter, Counter({"a": 2, 3: 1})),
+    (Counter[str], Counter("abca")),
+    (deque, deque([1, "a", MOMENT])),
+    (deque[set[int]], deque([{1}, {2}])),
+    (list[OrderedDict[str, datetime]], [OrderedDict(a=MOMENT)]),
+    (OrderedDict[str, Any] | None, OrderedDict(a={1, 2})),
+    (Tally, Tally(Counter("aa"), OrderedDict({2: MOMENT}))),
+]
+
+
+def of_type(tp: Any) -> Arguments:
+    return Arguments("count", [Parameter("x", tp)])
+
+
+@pytest.mark.parametrize(("tp", "value"), REBUILT, ids=[str(tp) for tp, _ in REBUILT])
+def test_collections_read_back_as_declared(tp: Any, value: Any) -> None:
+    arguments = of_type(tp)
+    back = arguments.decode(arguments.encode(arguments.bind((value,), {})))["x"]
+    assert (back, type(back)) == (value, type(value))
+
+
+@pytest.mark.parametrize("tp", [defaultdict, defaultdict[str, int]])
+def test_a_defaultdict_is_refused_when_the_work_is_made(tp: Any) -> None:
+    """Its factory cannot be stored. It was accepted, and dead at the worker: `undecodable`."""
+    with pytest.raises(DefinitionError, match="its factory is code"):
+        of_type(tp)
+
+
+def test_a_bounded_deque_is_refused_when_the_work_is_made() -> None:
+    with pytest.raises(InputError, match="parameter 'x': a deque with a maxlen"):
+        of_type(deque[int]).bind((deque([1], maxlen=3),), {})
+
+
+@pytest.mark.parametrize("wrong", [{"a": "text"}, {1: 1}, [1], "text"], ids=["value", "key", "list", "str"])
+def test_collections_are_validated(wrong: Any) -> None:
+    with pytest.raises(InputError, match="parameter 'x'"):
+        of_type(OrderedDict[str, int]).bind((wrong,), {})
+
+
+def test_a_collection_of_dataclasses_is_refused_when_it_is_written() -> None:
+    arguments = of_type(deque[Point])
+    with pytest.raises(EncodeError, match="Point can only be read back where it is declared"):
+        arguments.encode(arguments.bind((deque([Point(1)]),), {}))
+
+
+class OwnDict(dict[str, int]):
+    """Written as a dict, and not rebuilt."""
+
+
+def test_a_class_that_does_not_read_back_is_refused_when_it_is_written() -> None:
+    """A worker could not decode it."""
+    arguments = of_type(OwnDict | None)
+    assert arguments.decode(arguments.encode(arguments.bind((None,), {}))) == {"x": None}
+    with pytest.raises(EncodeError, match="would not read back"):
+        arguments.encode(arguments.bind((OwnDict(a=1),), {}))

@@ -84,7 +84,7 @@ class TestChecks:
             ("priority", True, "priority=True must be a whole number"),
             ("priority", 2**31, "priority=2147483648 does not fit in 32 bits"),
             ("priority", -(2**31) - 1, "priority=-2147483649 does not fit in 32 bits"),
-            ("lane", "", "lane='' must not be empty"),
+            ("queue", "", "queue='' must not be empty"),
             ("lane", "a\nb", r"lane='a\nb' must not hold control characters"),
             ("queue", 7, "queue=7 must be a str"),
             ("queue", "q" * 256, "is longer than 255 bytes"),
@@ -136,6 +136,7 @@ class TestChecks:
 
     def test_options_of_types_are_checked(self) -> None:
         assert check_type_options({"timeout": 5, "lane": None}) == {"timeout": 5.0}
+        assert check_type_options({"lane": ""}) == {"lane": ""}
         with pytest.raises(TypeError, match="@work has no option 'delay'"):
             check_type_options({"delay": 5})
         for name, value, message in [

@@ -16,7 +16,15 @@ import pytest
 
 from tests.unit import process_handlers as handlers
 from treadle.engine.run.process_pool import ProcessPool
-from treadle.errors import Abort, EncodeError, InputError, ProcessDied, RemoteError, Stopped
+from treadle.errors import (
+    Abort,
+    BadResultError,
+    HandlerError,
+    InputError,
+    ProcessDied,
+    RemoteError,
+    Stopped,
+)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills by signal")
 
@@ -100,13 +108,28 @@ async def test_sys_exit_fails_the_call_and_keeps_the_child(pool: ProcessPool) ->
 
 
 async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
-    with pytest.raises(EncodeError, match="the result, a lock, cannot be sent back"):
+    with pytest.raises(
+        BadResultError, match=r"a lock, which cannot be sent back from its process .*return plain"
+    ):
         await pool.run(handlers.give_unpicklable)
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
+async def test_a_result_that_cannot_be_unpickled_is_refused(pool: ProcessPool) -> None:
+    for give in (handlers.give_unreadable, handlers.give_deadly):
+        with pytest.raises(BadResultError, match="cannot be read from its process"):
+            await pool.run(give)
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
+async def test_an_exception_whose_text_ends_the_process_comes_back(pool: ProcessPool) -> None:
+    with pytest.raises(handlers.Silent):
+        await pool.run(handlers.fail_silently)
+    assert await pool.run(handlers.add, (1, 1)) == 2
+
+
 async def test_an_argument_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
-    with pytest.raises(EncodeError, match=r"an argument of math\.add cannot be sent"):
+    with pytest.raises(HandlerError, match=r"an argument of math\.add cannot be sent"):
         await pool.run(handlers.add, (lambda: 1,), name="math.add")
 
 

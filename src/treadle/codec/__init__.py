@@ -4,6 +4,9 @@
 `json_codec`            `Codec`, the protocol, and `JsonCodec`, the default
 `tags`                  the tags for values that JSON has no form for
 `hooks`                 classes that msgspec does not know: pydantic models, paths, ...
+`rebuilt`               collections that are stored as a dict or a list
+`hashes`                sets and dicts that would take long to build
+`collisions`            the same where they are declared
 `lower`                 turns a typed value into a tree that any codec can write
 `shape`                 one declared type: validate, encode, decode
 `arguments`             the parameters of a function: bind, encode, decode, call

@@ -5,6 +5,7 @@ Pydantic models are recognised by their methods, so that pydantic is never impor
 
 from __future__ import annotations
 
+import re
 import typing
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
@@ -26,6 +27,9 @@ _TEXT: Final = (
     IPv6Interface,
     IPv6Network,
 )
+
+# Without an exponent: `Fraction("1e10000000")` would compute ten million digits.
+_FRACTION: Final = re.compile(r"[-+]?[0-9]{1,4300}(?:[./][0-9]{1,4300})?")
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -72,5 +76,7 @@ def read(cls: Any, value: Any) -> Any:
     if isinstance(value, bare(cls)):
         return value
     if issubclass(bare(cls), _TEXT) and isinstance(value, str):
+        if issubclass(bare(cls), Fraction) and not _FRACTION.fullmatch(value):
+            raise ValueError("not a fraction of at most 4,300 digits each, as in 3/4")
         return cls(value)
     raise TypeError(f"Expected `{bare(cls).__name__}`, got `{type(value).__name__}`")

@@ -33,6 +33,7 @@ class Codec(Protocol):
 
     Where a type is declared it receives JSON-native values (a dataclass arrives as a dict). Where none is
     declared it receives the values themselves. `encode` raises `EncodeError`, `decode` raises `DecodeError`.
+    Large values are decoded in threads, several at once.
     """
 
     def encode(self, value: Any) -> bytes: ...
@@ -41,10 +42,13 @@ class Codec(Protocol):
 
 
 def check_size(data: bytes, limit: int | None, what: str, name: str | None = None) -> bytes:
-    """Return `data`, or raise PayloadTooLarge if it is over the limit. None is no limit.
+    """Return `data`, or raise PayloadTooLarge if it is over the limit. None is no limit. EncodeError if a
+    user's codec gave something else than bytes.
 
     The error names `what` and, if given, its `name`.
     """
+    if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EncodeError(f"the codec of {name or what} returned a {type(data).__name__}, not bytes")
     if limit is not None and len(data) > limit:
         raise PayloadTooLarge(what if name is None else f"{what} {name!r}", len(data), limit)
     return data

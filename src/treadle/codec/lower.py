@@ -7,13 +7,16 @@ know, the tree holds the value itself, and the codec writes it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec import inspect as info
+from typing_extensions import TypeIs
 
 from . import hooks
+from .rebuilt import plain, stored_as
 from .refused import Refused
 
 if TYPE_CHECKING:
@@ -107,6 +110,16 @@ def is_open(node: info.Type) -> bool:
     )
 
 
+def is_unknown(node: info.Type) -> bool:
+    """Whether only a codec may know the class of this part."""
+    return isinstance(node, info.CustomType) and is_open(node) and not (_choice(node) or is_rebuilt(node))
+
+
+def is_rebuilt(node: info.Type) -> TypeIs[info.CustomType]:
+    """Whether it is a collection that is stored as a dict or a list. The codec writes what is in it."""
+    return isinstance(node, info.CustomType) and stored_as(node.cls) is not None
+
+
 def lowering(root: info.Type, keep: tuple[type, ...] = ()) -> Lower:
     """Return the function that lowers values of this type and leaves instances of `keep` as they are."""
     return _Lowering(keep).of(root)
@@ -134,7 +147,9 @@ class _Lowering:
             return _as_is
         if is_open(node):
             choice = _choice(node)
-            return choice.lower if choice else _as_is
+            if choice is not None:
+                return choice.lower
+            return functools.partial(plain, node.cls) if is_rebuilt(node) else _as_is
         if not any(is_open(part) for part in parts(node)):
             return self._plain
         return self._make_open(node)

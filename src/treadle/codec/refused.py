@@ -11,6 +11,10 @@ from treadle.errors import shown
 _PATH: Final = re.compile(r" - at `(?:key[^`]*` in `)?(\$[^`]*)`\Z")
 
 
+LONGEST_PATH: Final = 200
+"""Of a longer path only the end is kept: keys of stored data may be of any length."""
+
+
 class Refused(Exception):
     """What is wrong with a value, and the path of the part at fault.
 
@@ -24,7 +28,10 @@ class Refused(Exception):
 
     def at(self, step: object) -> Refused:
         """Add to the path the step by which a container holds this value."""
-        self.path = f"${_step(step)}{self.path[1:]}"
+        if len(self.path) < LONGEST_PATH:
+            self.path = f"${_step(step)}{self.path[1:]}"
+        elif not self.path.startswith("$..."):
+            self.path = f"$...{self.path[1:]}"
         return self
 
     @classmethod
@@ -34,12 +41,17 @@ class Refused(Exception):
             return error
         if isinstance(error, RecursionError):
             return cls("nested too deeply, or inside itself")
-        text = str(error) or type(error).__name__
+        text = _shortened(str(error) or type(error).__name__)
         found = _PATH.search(text)
         return cls(text[: found.start()], found[1]) if found else cls(text)
 
 
+def _shortened(text: str) -> str:
+    """Cut the middle out of a long message: it may quote stored data."""
+    return text if len(text) <= 1000 else f"{text[:500]}...{text[-500:]}"
+
+
 def _step(step: object) -> str:
-    if isinstance(step, str) and step.isidentifier():
+    if isinstance(step, str) and len(step) <= LONGEST_PATH and step.isidentifier():
         return f".{step}"
     return f"[{shown(step)}]"

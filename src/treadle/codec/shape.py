@@ -20,8 +20,10 @@ from msgspec import inspect as info
 from treadle.errors import DecodeError, DefinitionError, EncodeError, shown
 
 from . import hooks
+from .collisions import SMALL_DATA, HashedTypes, read_numbers
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
-from .lower import Choice, is_open, lowering, parts
+from .lower import Choice, is_open, is_rebuilt, is_unknown, lowering, parts
+from .rebuilt import is_defaultdict, plain, rebuild, stored_as
 from .refused import Refused
 
 # Passed to msgspec as builtin types, so that it takes only instances and does not parse text into a datetime.
@@ -56,12 +58,15 @@ class Shape:
         self._has_classes = any(isinstance(part, _CLASSES) for part in inside[from_dict:])
         self._has_numbers = any(isinstance(part, _NUMBERS) for part in inside)
         self._has_times = any(isinstance(part, _TIMES) for part in inside)
-        self._builtin = _INSTANCES if any(isinstance(part, _TEXT_LIKE) for part in inside) else None
+        has_texts = any(isinstance(part, _TEXT_LIKE) or is_rebuilt(part) for part in inside)
+        self._builtin = _INSTANCES if has_texts else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
         self.is_plain = self._is_simple and not (
             self._is_open or self._has_classes or self._has_numbers or self._has_times
         )
         """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
+        self._hashed = HashedTypes(self._wire) or None
+        self._has_unknown = any(is_unknown(part) for part in inside)
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
         self._read = msgspec.json.Decoder(self._wire, dec_hook=_lift_hook).decode
@@ -92,8 +97,13 @@ class Shape:
         """Read a value of this type. DecodeError has the path of the part at fault."""
         try:
             if type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
+                if self._hashed is not None and len(data) >= SMALL_DATA:
+                    self._hashed.check(read_numbers(data))
                 return self._read(data)
-            return self.lift(codec.decode(data))
+            tree = codec.decode(data)
+            if self._hashed is not None:
+                self._hashed.check(tree)
+            return self.lift(tree)
         except DecodeError:
             raise
         except Exception as error:
@@ -122,7 +132,17 @@ class Shape:
                     return data
             except Exception:  # noqa: BLE001  the code below finds what is wrong, and where
                 pass
-        return codec.encode(self.lower(checked))
+        data = codec.encode(self.lower(checked))
+        if self._has_unknown and type(codec) is JsonCodec:
+            self._check_reads_back(data)
+        return data
+
+    def _check_reads_back(self, data: bytes) -> None:
+        """Raise Refused if the data cannot be read as this type: a subclass of dict is written as a dict."""
+        try:
+            self.decode(data)
+        except DecodeError as error:
+            raise Refused(f"it would not read back ({error}): declare a type that is stored") from error
 
     def lower(self, checked: Any) -> Any:
         """Return the tree that a codec writes. Raises Refused."""
@@ -166,6 +186,10 @@ def _shape(tp: Any) -> Shape:
 
 def supported(tp: Any) -> Any:
     """Return `tp` with each union whose members msgspec cannot tell apart replaced by a Choice."""
+    if is_defaultdict(tp):
+        raise DefinitionError(
+            f"{shown(tp)} cannot be stored: its factory is code. Declare a dict, and make a defaultdict of it"
+        )
     reason = _unsupported(tp)
     if reason is None:
         return tp
@@ -205,9 +229,28 @@ def _name(tp: Any, siblings: tuple[Any, ...]) -> str:
 
 def _check_hook(cls: Any, value: Any) -> Any:
     bare = hooks.bare(cls)
-    return bare.check(value) if issubclass(bare, Choice) else hooks.read(cls, value)
+    if issubclass(bare, Choice):
+        return bare.check(value)
+    stored = stored_as(cls)
+    if stored is None:
+        return hooks.read(cls, value)
+    return _rebuilt(cls, value, stored, builtin_types=_INSTANCES, dec_hook=_check_hook)
 
 
 def _lift_hook(cls: Any, value: Any) -> Any:
     bare = hooks.bare(cls)
-    return bare.lift(value) if issubclass(bare, Choice) else hooks.read(cls, value)
+    if issubclass(bare, Choice):
+        return bare.lift(value)
+    stored = stored_as(cls)
+    if stored is None:
+        return hooks.read(cls, value)
+    return _rebuilt(cls, value, stored, dec_hook=_lift_hook)
+
+
+def _rebuilt(cls: Any, value: Any, stored: Any, **options: Any) -> Any:
+    try:
+        return rebuild(cls, msgspec.convert(plain(cls, value), stored, **options))
+    except msgspec.ValidationError as error:
+        # msgspec adds the path of the collection. The path inside it goes into the message.
+        refused = Refused.because(error)
+        raise ValueError(f"{refused.problem} (inside, at {refused.path})") from error

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from treadle.errors import RemoteError, shown
 
+from .hashes import check_hashes, checked
 from .refused import Refused
 
 MARK: Final = "$treadle"
@@ -163,7 +164,7 @@ def _qualified(cls: type) -> str:
 def _message(error: BaseException) -> str:
     try:
         return _safe(str(error))
-    except Exception:  # noqa: BLE001  a user's __str__ may raise any exception
+    except BaseException:  # noqa: BLE001  a user's __str__ may raise any exception
         return f"<{type(error).__qualname__}>"
 
 
@@ -229,6 +230,8 @@ def _is_tag(tree: dict[str, Any]) -> bool:
 def _read(kind: str, value: Any) -> Any:
     try:
         return _READERS[kind](value)
+    except Refused:
+        raise
     except Exception:  # noqa: BLE001  hostile input may raise any exception
         raise Refused(f"{shown(value)} is not a {kind}") from None
 
@@ -245,6 +248,12 @@ def _read_sequence(value: object) -> list[Any]:
     if type(value) is not list:
         raise TypeError
     return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _read_dict(value: object) -> dict[Any, Any]:
+    pairs = _read_sequence(value)
+    check_hashes([key for key, _ in pairs])
+    return dict(pairs)
 
 
 def _read_complex(value: list[float]) -> complex:
@@ -289,10 +298,10 @@ _TAG_KEYS: Final = {MARK, "value"}
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "int": _read_int,
     "float": _read_float,
-    "dict": lambda value: dict(_read_sequence(value)),
+    "dict": _read_dict,
     "tuple": lambda value: tuple(_read_sequence(value)),
-    "set": lambda value: set(_read_sequence(value)),
-    "frozenset": lambda value: frozenset(_read_sequence(value)),
+    "set": lambda value: set(checked(_read_sequence(value))),
+    "frozenset": lambda value: frozenset(checked(_read_sequence(value))),
     "datetime": lambda value: _with_tiny_offset(datetime.fromisoformat(value), value),
     "date": date.fromisoformat,
     "time": lambda value: _with_tiny_offset(time.fromisoformat(value), value),

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
+from treadle.callables import check_not_awaitable, check_plain
 from treadle.clock import Clock
 from treadle.errors import InputError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
@@ -185,6 +186,8 @@ class AdaptedDoer(BaseDoer):
         for method in ("available", "submit", "idle"):
             if not callable(getattr(doer, method, None)):
                 raise InputError.of("doer", doer, f"has no method {method}: see treadle.doers.Doer")
+        for method in ("available", "submit"):
+            check_plain(getattr(doer, method), f"doer.{method}")
         self.doer = doer
         self._pending: dict[int, Task] = {}
         self._numbers = count()
@@ -194,7 +197,11 @@ class AdaptedDoer(BaseDoer):
             forward(self._call_on_free)
 
     def available(self) -> int:
-        return self.doer.available()
+        try:
+            return int(self.doer.available())
+        except Exception as error:  # noqa: BLE001  the user's code: other doers go on
+            self._report(error)
+            return 0
 
     def submit(
         self,
@@ -211,7 +218,9 @@ class AdaptedDoer(BaseDoer):
         adapted = partial(self._run_adapted, number)
         extra: dict[str, Any] = {"tenant": tenant} if self._wants_tenant else {}
         try:
-            self.doer.submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            submit: Callable[..., object] = self.doer.submit
+            answer = submit(adapted, lane=lane, priority=priority, queued_at=queued_at, **extra)
+            check_not_awaitable(answer, "doer.submit")
         except BaseException:
             self._pending.pop(number, None)
             raise

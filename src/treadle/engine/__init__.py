@@ -13,6 +13,8 @@
 | | registry, settings | the work types that an app knows; its settings |
 | | hooks | `on_event`, `on_error`, the log |
 | | tasks | background tasks with an owner |
+| | large_values | decode large values in a thread |
+| | main_guard | refuse to run a program once more in the process of a handler |
 | | combine | many requests in one write: while one batch is written, the next collects |
 | | timers | one heap of deadlines |
 | | store_retry | how long to wait for a store that does not answer |

@@ -13,6 +13,7 @@ from treadle.item import Item, Lease, Wake
 from treadle.metrics import Metrics
 
 from .hooks import LOGGER, Hooks, Phase
+from .main_guard import check_main_guard
 from .registry import AnyType, Registry
 from .schedule.scheduler import Scheduler
 from .settings import Settings
@@ -88,6 +89,7 @@ class Core:
         loop = asyncio.get_running_loop()
         if self.loop is loop:
             return
+        check_main_guard()
         if self.loop is not None and not self.loop.is_closed():
             raise RuntimeError(
                 "this app is in use on another event loop: make one per loop, or use app.sync from threads"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from treadle.callables import call, check_not_awaitable, raised_by_user
 from treadle.events import Event
+
+T = TypeVar("T")
 
 LOGGER = logging.getLogger("treadle")
 
@@ -17,7 +20,7 @@ OnError: TypeAlias = Callable[[BaseException, Phase], object]
 
 class Hooks:
     """The `on_event` and `on_error` of the app, and the `on_event` of types. A hook that raises changes
-    nothing."""
+    nothing. That includes SystemExit, which would end the event loop with everything that runs on it."""
 
     __slots__ = ("_by_type", "on_error", "on_event")
 
@@ -44,16 +47,40 @@ class Hooks:
 
     def _call(self, hook: OnEvent, event: Event) -> None:
         try:
-            hook(event)
-        except Exception as error:  # noqa: BLE001  a hook changes nothing
+            check_not_awaitable(hook(event), "on_event")
+        except BaseException as error:  # noqa: BLE001  a hook changes nothing
             self.report(error, "hook", f"on_event failed for {type(event).__name__}")
+
+    async def ask(
+        self, hook: Callable[..., object], name: str, info: object, read: Callable[[Any], T], otherwise: T
+    ) -> T:
+        """Call a hook that may be async, and `read` its answer. If one of the two raises, report that and
+        return `otherwise`."""
+        try:
+            return read(await call(hook, info))
+        except BaseException as error:
+            if not raised_by_user(error):
+                raise
+            self.report(error, "hook", f"{name} failed")
+            return otherwise
 
     def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
         """Log an error that no caller receives, and call `on_error` with it."""
-        LOGGER.warning("%s: %s: %s", message or phase, type(error).__name__, error, exc_info=error)
+        LOGGER.warning("%s: %s: %s", message or phase, type(error).__name__, _text(error), exc_info=error)
         if self.on_error is None:
             return
         try:
-            self.on_error(error, phase)
-        except Exception as own:
-            LOGGER.warning("on_error itself failed: %s", own, exc_info=own)
+            check_not_awaitable(self.on_error(error, phase), "on_error")
+        except BaseException as own:
+            LOGGER.warning("on_error itself failed: %s", _text(own), exc_info=own)
+
+
+def ignored(answer: object) -> None:
+    """Reads the answer of a hook that has none."""
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
+        return "(its message cannot be shown)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from treadle.codec import Codec
+from treadle.codec import Codec, check_size
 from treadle.errors import DuplicateWorkError, UnknownWorkError
 from treadle.work import Work
 from treadle.work_type import WorkType
@@ -69,6 +69,12 @@ class Registry:
             return None
         known = self._types.get(type) or self._unregistered.get(type)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
+
+    def write_result(self, type: str, value: Any, limit: int) -> bytes:
+        """Encode a result as `read_result` decodes it. `EncodeError`, `PayloadTooLarge`."""
+        known = self._types.get(type)
+        data = self.codec.encode(value) if known is None else known.encode_result(value, self.codec)
+        return check_size(data, limit, "the result of", type)
 
 
 def _types_in(given: Iterable[Any]) -> Iterator[AnyType]:

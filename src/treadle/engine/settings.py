@@ -19,6 +19,8 @@ from treadle.ids import IdGenerator, generate_id
 from treadle.retry import Retry
 
 MAX_PAYLOAD = 1024 * 1024
+MAX_SUBMISSION = 64 * MAX_PAYLOAD
+"""A store writes all items of one submission in one statement or one transaction."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     strict_return: bool = True
     max_payload: int = MAX_PAYLOAD
+    max_submission: int = MAX_SUBMISSION
     interrupt_grace: float = 0.0
     unknown_type_grace: float | None = None
     unhandled_grace: float = 0.1
@@ -49,6 +52,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 "a single late heartbeat would lose every item that the worker runs",
                 parameters=("heartbeat",),
             )
+        for name in ("max_payload", "max_submission"):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError.of(name, value, "must be a whole number of bytes, 1 or more")
         for name in ("poll_interval", "lease", "heartbeat"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name}={getattr(self, name)!r} must be more than zero", parameters=(name,))

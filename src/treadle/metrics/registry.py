@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from treadle.callables import check_not_awaitable, check_plain
 from treadle.errors import InputError
 
 from .names import ATTEMPTS, BY_NAME, METRICS, PEAK_ACTIVE, Kind, Metric
@@ -118,7 +119,7 @@ class Metrics:
         """Call `fn` with the names of the types whose metrics changed, once for all changes of one iteration
         of the event loop. Returns a function that ends the subscription.
         """
-        self._subscribers.append(fn)
+        self._subscribers.append(check_plain(fn, "fn"))
         self._connect()
 
         def end() -> None:
@@ -141,8 +142,8 @@ class Metrics:
         types, self._changed = tuple(self._changed), {}
         for fn in tuple(self._subscribers):
             try:
-                fn(types)
-            except Exception:
+                check_not_awaitable(fn(types), "a subscriber to metrics")
+            except BaseException:
                 _LOGGER.exception("a subscriber to metrics failed")
 
 

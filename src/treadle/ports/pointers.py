@@ -31,7 +31,7 @@ def read_pointer(body: str) -> ItemPointer | None:
     """None: the body is not a pointer."""
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -58,7 +58,7 @@ class PortsSubscription:
         """Called from any thread."""
         try:
             wake = _decoder.decode(message)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, RecursionError):
             log.warning("ignored a message that is not a wake-up: %.200s", message)
             return
         if not self._loop.is_closed():

@@ -142,7 +142,7 @@ class PostgresListener:
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
         try:
             wake = _decode(str(text))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             wake = EVERYTHING
         self.deliver(wake)
 

@@ -114,7 +114,7 @@ def _wakes(messages: list[bytes]) -> list[Wake]:
         if message not in found:
             try:
                 found[message] = _decoder.decode(message)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 _log.debug("treadle: not a wake-up: %r", message[:100])
     return list(found.values())
 

@@ -29,8 +29,8 @@ from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
 from .begin import Beginner
-from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned
-from .held import LOST, HeldLease, Stop
+from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
+from .held import LOST, UNREAD, HeldLease, Stop
 from .settle import Settler
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class AttemptRunner:
     ) -> None:
         self._clock = core.settings.clock
         self._hooks = core.hooks
+        self._codec = core.settings.codec
         self._services = services
         self._settler = settler
         self._after_commit = after_commit
@@ -78,7 +79,7 @@ class AttemptRunner:
         if held.stop is not None:
             self._settle_stopped(held)
             return
-        if self._accept is not None and not await self.accepted(held):
+        if (self._accept is not None or held.input is UNREAD) and not await self.accepted(held):
             return
         if held.bound.run_in == "process":
             await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
@@ -103,22 +104,37 @@ class AttemptRunner:
             await self._settler.decided_within(held, decision)
 
     async def accepted(self, held: HeldLease) -> bool:
-        """Ask the `accept` hook. If it declines, the lease is given back."""
+        """Decode a large input and ask the `accept` hook. False: the attempt is settled already."""
+        try:
+            refusal = await self._read_input(held) or await self._ask_accept(held)
+        except asyncio.CancelledError:
+            if held.stop is None:
+                raise
+            self._settle_stopped(held)
+            return False
+        if refusal is not None and not held.over:
+            held.over = True
+            self._settler.decided(held, refusal)
+        return not held.over
+
+    async def _read_input(self, held: HeldLease) -> Decision | None:
+        """Decode the input in a thread, if that was left to the attempt."""
+        if held.input is UNREAD:
+            read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
+            value, error = await asyncio.to_thread(_caught, read)
+            if error is not None:
+                return undecodable(error)
+            held.input = value
+        return None
+
+    async def _ask_accept(self, held: HeldLease) -> Decision | None:
         if self._accept is None:
-            return True
+            return None
         lease = held.lease
         info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
-        try:
-            answer = self._accept(info)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001  reported; the item is left to another worker
-            self._hooks.report(error, "hook", "accept failed")
-            answer = False
-        if not answer:
-            held.over = True
-            self._settler.decided(held, GiveBack(self._decline_delay))
-        return bool(answer)
+        # If it raises, the item is left to another worker.
+        answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+        return None if answer else GiveBack(self._decline_delay)
 
     async def begin_in_store(self, items: list[HeldLease]) -> list[HeldLease]:
         """Count the attempts as begun, where the claim did not. Returns those whose handlers may run."""
@@ -162,7 +178,10 @@ class AttemptRunner:
         if error is not None:
             return self._failures.decide(held, error)
         created = created_results(held.ctx) if held.ctx is not None else ()
-        return returned(held.lease, value, created, held.bound.strict)
+        try:
+            return returned(held.lease, value, created, held.bound.strict)
+        except BaseException as own:  # noqa: BLE001  a value of the user's own class may raise anything
+            return Die("bad_result", failure_of(own), own)
 
     # -- calling the handler ---------------------------------------------------------------------------
 
@@ -183,7 +202,13 @@ class AttemptRunner:
             return seen[-1]
         assert held.ctx is not None
         call_next = functools.partial(self._call_through, held, layer + 1, seen)
-        value = await self._middleware[layer](held.ctx, call_next)
+        middleware = self._middleware[layer]
+        answer: Any = middleware(held.ctx, call_next)
+        if not inspect.isawaitable(answer):
+            raise TypeError(
+                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
+            )
+        value = await answer
         return seen[-1] if value is None and seen else value
 
     def _call(self, held: HeldLease) -> Awaitable[Any]:

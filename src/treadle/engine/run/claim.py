@@ -7,7 +7,7 @@ that were lost.
 from __future__ import annotations
 
 import asyncio
-import inspect
+from typing import Any
 
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
@@ -16,6 +16,7 @@ from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
 from treadle.item import Claim, Demand
 from treadle.retry import Retry
+from treadle.timing import seconds
 
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
@@ -101,12 +102,8 @@ class Claimer:
         """Seconds that the `backpressure` hook asks to wait."""
         assert self._backpressure is not None
         info = BackpressureInfo(self._core.metrics, len(self._held.by_token))
-        try:
-            answer = self._backpressure(info)
-            return float((await answer if inspect.isawaitable(answer) else answer) or 0.0)
-        except Exception as error:  # noqa: BLE001  reported; pauses one interval
-            self._core.hooks.report(error, "hook", "backpressure failed")
-            return self._interval
+        ask = self._core.hooks.ask
+        return await ask(self._backpressure, "backpressure", info, _pause_of, otherwise=self._interval)
 
     async def run_once(self) -> float:
         """Claim once, if there is room. Returns the seconds to wait for a wake-up before the next claim."""
@@ -200,3 +197,8 @@ def _leaves_items(demand: Demand) -> bool:
     """Whether items may wait that it did not ask for: a doer is full, or a limit is reached. No wake-up tells
     when they expire."""
     return bool(demand.avoid) or (demand.types is not None and 0 in demand.types.values())
+
+
+def _pause_of(answer: Any) -> float:
+    """The seconds that `backpressure` answered."""
+    return 0.0 if answer is None else seconds(answer, field="the answer of backpressure")

@@ -9,7 +9,8 @@ from typing import Any
 from treadle.backend import Transaction
 from treadle.context import Context
 from treadle.engine.core import Core
-from treadle.engine.wait.wait_result import decode_state, item_value
+from treadle.engine.large_values import read_value
+from treadle.engine.wait.wait_result import decode_states, item_value
 from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
@@ -33,14 +34,15 @@ class EngineServices:
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
         states = await self._core.backend.get(list(ids), tenant=tenant)
-        return [None if state is None else decode_state(self._core.registry, state) for state in states]
+        return await decode_states(self._core.registry, states)
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
         states = await self._core.backend.get(list(ids), tenant=tenant)
         values: list[Any] = []
         for id, state in zip(ids, states, strict=True):
             try:
-                values.append(item_value(self._core.registry, state, id))
+                data = None if state is None else state.result
+                values.append(await read_value(data, item_value, self._core.registry, state, id))
             except TreadleError as error:
                 if not return_exceptions:
                     raise

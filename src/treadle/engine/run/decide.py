@@ -13,10 +13,11 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from treadle.callables import check_not_awaitable
 from treadle.engine.core import Core
 from treadle.engine.submit.build_item import retry_of
 from treadle.errors import (
@@ -27,6 +28,7 @@ from treadle.errors import (
     DuplicateIdError,
     HandlerError,
     StrictReturnError,
+    shown,
 )
 from treadle.flow_control import FailureInfo
 from treadle.item import ErrorInfo, Lease, Reason, Verdict
@@ -181,14 +183,14 @@ def failure_of(error: BaseException) -> ErrorInfo:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  `__str__` of the user's exception
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
         return "(its message cannot be shown)"
 
 
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001
         return ""
 
 
@@ -214,7 +216,7 @@ class FailureDecider:
         retry = retry_of(held.stored, held.bound.retry)
         try:
             return self._raised(held, error, retry)
-        except Exception as own:  # noqa: BLE001  without a `backoff` function that raises
+        except BaseException as own:  # noqa: BLE001  without a `backoff` function that raises
             self._report(own)
             return self._raised(held, error, merge_retry(retry, Retry(backoff=None)))
 
@@ -228,10 +230,18 @@ class FailureDecider:
         lease = held.lease
         try:
             info = FailureInfo(lease.id, lease.type, lease.attempt, lease.attempts)
-            return cast("Classified", held.bound.on_failure(error, info))
-        except Exception as own:  # noqa: BLE001  a hook that raises means retry
+            return _checked(held.bound.on_failure(error, info))
+        except BaseException as own:  # noqa: BLE001  a hook that raises means retry
             self._report(own)
             return None
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         self._hooks.report(error, "hook", "a user's hook failed")
+
+
+def _checked(answer: object) -> Classified:
+    """The answer of `on_failure`, or raise TypeError."""
+    check_not_awaitable(answer, "on_failure")
+    if answer is None or isinstance(answer, Defer) or answer in ("retry", "abort"):
+        return answer
+    raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")

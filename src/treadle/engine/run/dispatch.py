@@ -16,6 +16,7 @@ from treadle.doers import Task
 from treadle.doers.base import BaseDoer, Hold, managed
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
+from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import PLAIN, read_stored, retry_of
@@ -26,7 +27,7 @@ from treadle.result_plan import NOTHING
 from .attempt import AttemptRunner
 from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
-from .held import BoundType, HeldLease, HeldLeases
+from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
 from .settle import PendingSettlement, Settler
 
@@ -235,8 +236,9 @@ class Dispatcher:
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
         try:
             stored = read_stored(lease.options) if lease.options else PLAIN
-            input = bound.type.decode_input(lease.input, self._codec)
-        except Exception as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
+            large = len(lease.input) >= LARGE
+            input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
+        except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
             self._settle_unrun(lease, undecodable(error))
             return
         held = HeldLease(lease, bound, input, stored, sent)
@@ -267,7 +269,7 @@ class Dispatcher:
                 tenant=lease.tenant,
                 place=next(self._place),
             )
-        except Exception as error:  # noqa: BLE001  a user's doer may raise anything
+        except BaseException as error:  # noqa: BLE001  a user's doer may raise anything
             self._hooks.report(error, "settle", f"the doer refused {lease.id}; its lease is given back")
             for held in _attempts(task):
                 self.give_back_one(held, delay=1.0)
@@ -341,7 +343,7 @@ def met_dependency(lease: Lease) -> PendingSettlement:
     cannot be read."""
     try:
         items = _decoder.decode(lease.input)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise DecodeError(str(error)) from error
     children = tuple(_with_workflow_of(lease, item) for item in items)
     return PendingSettlement(lease, Succeed(NOTHING), children=children)

@@ -51,6 +51,10 @@ LOST: frozenset[Stop] = frozenset(("taken", "completed", "cancelled", "not_found
 """This worker no longer owns the item: there is nothing to settle."""
 
 
+UNREAD: dict[str, Any] = {}
+"""The input of an item whose stored input is large: its attempt decodes it, in a thread."""
+
+
 class HeldLease(msgspec.Struct, eq=False):
     """A lease and the attempt that runs under it.
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from treadle.errors import EncodeError, RemoteError
+from treadle.errors import RemoteError
 
 READY = b"ready"
 
@@ -53,6 +53,14 @@ class Returned:
 class Raised:
     error: Exception
     traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsendable:
+    """The call returned a value that cannot be pickled."""
+
+    kind: str
+    problem: str
 
 
 def serve(connection: Connection) -> None:
@@ -99,19 +107,25 @@ def answer(request: bytes) -> bytes:
         return _raised(error)
     try:
         return pickle.dumps(Returned(value))
-    except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
-        what = f"the result, a {type(value).__name__}, cannot be sent back from a process: {error}"
-        return _raised(EncodeError(what))
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
+        return pickle.dumps(Unsendable(type(value).__name__, _text(error)))
 
 
 def _raised(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     if isinstance(error, Exception):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             raised = pickle.dumps(Raised(error, text))
             # Many exceptions can be pickled but not unpickled.
             pickle.loads(raised)
             return raised
     # SystemExit and the like would end the parent's event loop.
     kind = type(error)
-    return pickle.dumps(Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", str(error)), text))
+    return pickle.dumps(Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", _text(error)), text))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
+        return "(its message cannot be shown)"

@@ -30,11 +30,14 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from treadle.errors import DecodeError, EncodeError, InputError, ProcessDied, Stopped
+from treadle.engine.main_guard import UNGUARDED
+from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped, shown
 
-from .process_child import Raised, Reference, Returned, serve
+from .process_child import Raised, Reference, Returned, Unsendable, serve
 
-ChildAnswer: TypeAlias = Returned | Raised
+ChildAnswer: TypeAlias = Returned | Raised | Unsendable
+
+PLAIN: Final = "return plain data, or run it in a thread"
 
 # A killed process is gone within milliseconds, unless it hangs in the kernel.
 _KILL_WAIT: Final = 1.0
@@ -80,6 +83,11 @@ class ProcessPool:
         self._return(child)
         if isinstance(answer, Raised):
             raise answer.error from RemoteTraceback(answer.traceback)
+        if isinstance(answer, Unsendable):
+            raise BadResultError(
+                what,
+                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {PLAIN}",
+            )
         return answer.value
 
     async def ready(self) -> None:
@@ -116,7 +124,7 @@ class ProcessPool:
         try:
             return pickle.dumps((reference, args, kwargs))
         except Exception as error:
-            raise EncodeError(f"an argument of {name} cannot be sent to a process: {error}") from error
+            raise BadArgumentError(name, error) from error
 
     # -- children --------------------------------------------------------------------------------------
 
@@ -170,6 +178,26 @@ class ProcessPool:
             if not place.done():
                 place.set_result(None)
                 return
+
+
+class BadArgumentError(HandlerError):
+    """An argument cannot be pickled. Another attempt would not help."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(
+            f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
+            "thread"
+        )
+
+
+class UnguardedProgram(HandlerError):
+    """The process for a handler began to run the whole program. Another attempt would not help."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the process for {name} imported the main module, which started the program once more: put the "
+            'code that starts it under `if __name__ == "__main__":`'
+        )
 
 
 class RemoteTraceback(Exception):
@@ -291,11 +319,12 @@ class _PoolChild:
                 return
             self._post(call.answer, _read(data, call.name))
 
-    def _died(self, name: str) -> ProcessDied:
+    def _died(self, name: str) -> Exception:
         assert self._process is not None
         # The pipe closes a moment before the process ends.
         self._process.join(_KILL_WAIT)
-        return ProcessDied(name, self._process.exitcode)
+        exitcode = self._process.exitcode
+        return UnguardedProgram(name) if exitcode == UNGUARDED else ProcessDied(name, exitcode)
 
     def _reap(self) -> None:
         """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
@@ -330,8 +359,8 @@ class _ChildCall:
 def _read(data: bytes, name: str) -> ChildAnswer | Exception:
     try:
         answer: ChildAnswer = pickle.loads(data)
-    except Exception as error:  # noqa: BLE001  a class may raise anything when it is unpickled
-        return DecodeError(f"the result of {name} cannot be read from its process: {error}")
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
+        return BadResultError(name, f"a value that cannot be read from its process ({shown(error)}); {PLAIN}")
     return answer
 
 

@@ -250,7 +250,7 @@ class SettlementBuilder:
                 self._prepare(held, decision, pending)
             except PayloadError as error:
                 pending.decision = undecodable(error)
-            except Exception as error:  # noqa: BLE001  `options(input)` of a child is the user's code
+            except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
         return pending
 
@@ -263,10 +263,12 @@ class SettlementBuilder:
         if not held.stored.compensates:
             pending.contributions = plan.contributions
         if plan.children:
-            item = self.core.item_builder.item
+            builder = self.core.item_builder
             pending.children = tuple(
-                item(child.work, child.options, tenant=lease.tenant, parent=lease) for child in plan.children
+                builder.item(child.work, child.options, tenant=lease.tenant, parent=lease)
+                for child in plan.children
             )
+            builder.check_total(pending.children, f"what {lease.type!r} queued")
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
         # Folds in one batch start from each other's drafts. Other folds start from what the store has.
@@ -277,7 +279,7 @@ class SettlementBuilder:
         if isinstance(pending.decision, Succeed):
             try:
                 return self.success(pending, drafts)
-            except Exception as error:  # noqa: BLE001  a fold is the user's code
+            except BaseException as error:  # noqa: BLE001  a fold is the user's code
                 pending.decision = self.failure(pending.lease, error)
         return self.ending(pending, pending.decision)
 
@@ -323,7 +325,7 @@ class SettlementBuilder:
         check_size(data, settings.max_payload, "a group's value")
         return data
 
-    def failure(self, lease: Lease, error: Exception) -> Decision:
+    def failure(self, lease: Lease, error: BaseException) -> Decision:
         """How an attempt ends whose fold or commit raised `error`."""
         held = self._held.by_token.get(lease.token)
         if held is None:
@@ -349,7 +351,7 @@ class SettlementBuilder:
         """The items to submit because this one died."""
         try:
             return self.core.item_builder.compensation(lease, died.reason, str(died.failure))
-        except Exception as error:  # noqa: BLE001  the item must still die
+        except BaseException as error:  # noqa: BLE001  the item must still die
             self.core.hooks.report(error, "settle", f"could not make the compensation of {lease.id}")
             return ()
 

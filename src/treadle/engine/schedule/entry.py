@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from treadle.callables import call
 from treadle.item import Fire, Schedule
 from treadle.retry import Retry
 from treadle.work import Work
@@ -35,8 +35,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 
     async def make_work(self) -> Work[Any, Any] | None:
         """Call `run`. None: there is nothing to submit this time."""
-        answer = self.run()
-        work = await answer if inspect.isawaitable(answer) else answer
+        work: Work[Any, Any] | None = await call(self.run)
         if not isinstance(work, Work | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"run of schedule {self.name!r} must return a Work or None, not {work!r:.80}")
         return work

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.callables import raised_by_user
 from treadle.engine.hooks import LOGGER, Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder
@@ -85,7 +86,9 @@ class OccurrenceFirer:
             if work is None:
                 return ()
             return (self._items.item(work, recurrence.options, tenant=recurrence.tenant),)
-        except Exception as error:  # noqa: BLE001  the user's code: the schedule goes on without it
+        except BaseException as error:  # the user's code: the schedule goes on without it
+            if not raised_by_user(error):
+                raise
             self._report(error, f"run of schedule {recurrence.name!r} failed: nothing is submitted this time")
             return ()
 

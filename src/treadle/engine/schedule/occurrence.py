@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+from treadle.callables import check_not_awaitable
 from treadle.cron import CronSchedule
 from treadle.errors import ScheduleError
 from treadle.signature import module_name
@@ -146,8 +147,18 @@ class NextTiming:
         return {"next": f"{module_name(self.fn.__module__)}.{name}"}
 
     def first(self, now: float) -> float | None:
-        due = self.fn(now)
+        due = self._call(now)
         return None if due is None else instant(due, field="next")
+
+    def _call(self, now: float) -> Instant | None:
+        try:
+            due = self.fn(now)
+        except Exception:
+            raise
+        except BaseException as error:  # SystemExit would end the scheduler
+            raise ScheduleError(f"next={self.spec()['next']} raised {error!r}") from error
+        check_not_awaitable(due, "next")
+        return due
 
     def after(self, at: float) -> float | None:
         due = self.first(at)

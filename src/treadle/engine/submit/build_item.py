@@ -7,7 +7,7 @@ type in its code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +17,7 @@ from treadle.condition import need
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
-from treadle.errors import InputError
+from treadle.errors import InputError, PayloadTooLarge
 from treadle.flow_control import Failure
 from treadle.item import Counting, Item, Lease, Reason
 from treadle.options import Compensation, Resolved, resolve
@@ -98,6 +98,13 @@ class ItemBuilder:
         if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
+
+    def check_total(self, items: Sequence[Item], what: str) -> None:
+        """Raise PayloadTooLarge if these items are too large to be stored in one step."""
+        size = sum([len(item.input) + len(item.options) for item in items])
+        if size > self._settings.max_submission:
+            advice = "submit them in portions, or raise max_submission"
+            raise PayloadTooLarge(what, size, self._settings.max_submission, advice)
 
     def _build(
         self,
@@ -237,7 +244,7 @@ def timeout_of(stored: ItemOptions, base: float | None) -> float | None:
 def _input_of(lease: Lease) -> dict[str, Any]:
     try:
         input = msgspec.json.decode(lease.input)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
 

@@ -20,7 +20,9 @@ def submit(
     runtime = core.local() if tx is None else None
     item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
-    _check_ids(items)
+    if len(items) > 1:
+        _check_ids(items)
+        core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
     if tx is not None:
         return core.submitter.submit_within(items, tx)
     sent = core.settings.clock.monotonic()
@@ -28,12 +30,11 @@ def submit(
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:
-    if len(items) > 1:
-        seen: set[str] = set()
-        for item in items:
-            if item.id in seen:
-                raise DuplicateIdError(item.id)
-            seen.add(item.id)
+    seen: set[str] = set()
+    for item in items:
+        if item.id in seen:
+            raise DuplicateIdError(item.id)
+        seen.add(item.id)
 
 
 def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:

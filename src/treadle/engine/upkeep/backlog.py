@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Container, Sized
 
 from treadle.engine.core import Core
+from treadle.engine.hooks import ignored
 from treadle.engine.settings import WorkerSettings
 from treadle.flow_control import BacklogInfo, BacklogWatch, OnBacklog
 from treadle.item import Count
@@ -42,10 +42,7 @@ class Backlog:
         """Watch until cancelled."""
         while True:
             await self._clock.sleep(self._wait())
-            try:
-                await self.run_once()
-            except Exception as error:  # noqa: BLE001  an error of the user's hook changes nothing
-                self._hooks.report(error, "hook", "on_backlog failed")
+            await self.run_once()
 
     def _wait(self) -> float:
         due = self._watch.next_at
@@ -60,9 +57,8 @@ class Backlog:
             # It is busy, but no item waits; or it has caught up meanwhile.
             self._watch.run_once(self._clock.monotonic(), False)
             return
-        answer = self._hook(BacklogInfo(len(self._held), behind_for, ready))
-        if inspect.isawaitable(answer):
-            await answer
+        info = BacklogInfo(len(self._held), behind_for, ready)
+        await self._hooks.ask(self._hook, "on_backlog", info, ignored, None)
 
     async def _count_ready(self) -> int | None:
         """How many items this worker could claim; None if the store cannot tell."""

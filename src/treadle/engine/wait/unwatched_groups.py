@@ -7,10 +7,8 @@ sure that the hook is called once.
 
 from __future__ import annotations
 
-import inspect
-
 from treadle.backend import Backend
-from treadle.engine.hooks import Hooks
+from treadle.engine.hooks import Hooks, ignored
 from treadle.engine.registry import Registry
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
@@ -62,7 +60,7 @@ class UnwatchedGroups:
             await self._settings.clock.sleep(self._settings.unhandled_grace)
             if ref in self._open and not self._waited((ref,)) and await self._claim(group):
                 await self._call_hook(group)
-        except Exception as error:  # noqa: BLE001  the user's hook, or the store: reported either way
+        except Exception as error:  # noqa: BLE001  the store, or a value that cannot be decoded
             self._hooks.report(error, "hook", "on_unhandled_group failed")
         finally:
             self._open.discard(ref)
@@ -74,9 +72,8 @@ class UnwatchedGroups:
 
     async def _call_hook(self, group: EndedGroup) -> None:
         result = decode_group_value(self._registry, group.type, group.value)
-        answer = self._hook(UnhandledGroup(group.id, result, await self._states(group)))
-        if inspect.isawaitable(answer):
-            await answer
+        info = UnhandledGroup(group.id, result, await self._states(group))
+        await self._hooks.ask(self._hook, "on_unhandled_group", info, ignored, None)
 
     async def _states(self, group: EndedGroup) -> dict[str, Status]:
         if "listing" not in self._backend.capabilities:

@@ -11,8 +11,11 @@ result, as it is.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import Any, Final
 
+from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import GroupFailed, NotFound, WorkCancelled, WorkFailed
 from treadle.item import GroupState, ItemState
@@ -73,3 +76,14 @@ def decode_state(registry: Registry, state: ItemState) -> ItemState:
     if isinstance(state.result, bytes):
         state.result = registry.read_result(state.type, state.result)
     return state
+
+
+async def decode_states(registry: Registry, states: Iterable[ItemState | None]) -> list[ItemState | None]:
+    """Decode the results of states, in place. One that cannot be decoded stays as it is stored, so that the
+    others can be seen."""
+    decoded = list(states)
+    for state in decoded:
+        if state is not None:
+            with contextlib.suppress(Exception):  # a user's codec may raise anything
+                await read_value(state.result, decode_state, registry, state)
+    return decoded

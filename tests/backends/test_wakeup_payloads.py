@@ -1,0 +1,67 @@
+"""Wake-ups that treadle did not write: any role that may write to the channel can send them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from treadle.backends.postgres.wakeups import EVERYTHING, PostgresListener
+from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
+from treadle.engine.run.dispatch import met_dependency
+from treadle.errors import DecodeError
+from treadle.item import Lease, Wake
+from treadle.ports.pointers import read_pointer
+from treadle.ports.wakeups import PortsSubscription
+
+HOSTILE = {
+    "arrays": "[" * 7900,
+    "objects": '{"a":' * 1500,
+    "deep field": '{"other":' + "[" * 3900 + "]" * 3900 + "}",
+    "deep ref": '{"items":[' + "[" * 3900 + "]" * 3900 + "]}",
+    "wrong type": '{"items":7}',
+    "no JSON": "\x00",
+}
+
+
+@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE.keys())
+def hostile(request: pytest.FixtureRequest) -> str:
+    text: str = request.param
+    return text
+
+
+async def test_a_hostile_notification_costs_one_look(hostile: str) -> None:
+    """The listener does not know what was meant, so it looks at everything once."""
+    received: list[Wake] = []
+    listener = PostgresListener(_no_connection, "treadle")
+    await listener.subscribe(received.append, listen=False)
+    notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
+    notify(None, 1, "treadle", hostile)
+    notify(None, 1, "treadle", '{"ready":true}')
+    assert received == [EVERYTHING, Wake(ready=True)]
+
+
+async def _no_connection() -> None:  # type: ignore[misc]
+    raise AssertionError("it does not listen")
+
+
+def test_a_hostile_message_in_a_pipe_is_ignored(hostile: str) -> None:
+    assert _wakes([hostile.encode(), b'{"ready":true}']) == [Wake(ready=True)]
+
+
+async def test_a_hostile_message_of_a_port_is_ignored(hostile: str) -> None:
+    received: list[Wake] = []
+    subscription = PortsSubscription(received.append)
+    subscription.receive(hostile)
+    subscription.receive('{"ready":true}')
+    await asyncio.sleep(0)
+    assert received == [Wake(ready=True)]
+    assert read_pointer(hostile) is None
+
+
+def test_a_hostile_dependency_cannot_be_decoded(hostile: str) -> None:
+    """A worker settles it as undecodable. It used to stop the claims of the worker."""
+    lease = Lease("a", "default", 1, "treadle.dependency", hostile.encode(), 1, "a")
+    with pytest.raises(DecodeError):
+        met_dependency(lease)

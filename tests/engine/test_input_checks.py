@@ -1,0 +1,140 @@
+"""What a caller may give: filters, names, tenants, and how much in one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, failure
+from treadle import Client, Context, InputError, PayloadTooLarge, Result, Treadle, Worker, work
+
+memory_only = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
+
+
+@work(name="keep")
+async def keep(text: str) -> int:
+    return len(text)
+
+
+def test_a_bound_client_cannot_be_bound_to_another_tenant() -> None:
+    for bound in (Client(tenant="acme"), Client().tenant("acme"), Treadle(tenant="acme")):
+        assert bound.tenant("acme") is bound
+        with pytest.raises(InputError, match="tenant='zoo' is refused: this client is bound to 'acme'"):
+            bound.tenant("zoo")
+        with pytest.raises(InputError, match="tenant=None must be a str"):
+            bound.tenant(None)  # type: ignore[arg-type]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"status": "done"}, "status='done' does not exist: it is one of blocked, scheduled, ready, running"),
+    ({"status": ["dead", "Ready"]}, "status='Ready' does not exist"),
+    ({"reason": "tired"}, "reason='tired' does not exist: it is one of exhausted, aborted"),
+    ({"limit": 0}, "limit=0 must be a whole number"),
+    ({"limit": "9"}, "limit='9' must be a whole number"),
+    ({"cursor": "zzz"}, "cursor='zzz' is not"),
+    ({"cursor": 7}, "cursor=7 must be a str"),
+    ({"oldest_first": "asc"}, "oldest_first='asc' must be True or False"),
+    ({"queue": "a\u202eb"}, "queue=.*invisible"),
+    ({"type": ""}, "type='' must not be empty"),
+    ({"tenant": 1}, "tenant=1 must be a str"),
+    ({"workflow": "a\nb"}, "workflow=.*control"),
+    ({"key": "\x00"}, "key=.*control"),
+    ({"group_id": "two words"}, "group_id='two words' must be"),
+    ({"since": "yesterday"}, "since"),
+]
+
+
+@memory_only
+@pytest.mark.parametrize(("where", "message"), WRONG, ids=[next(iter(where)) for where, _ in WRONG])
+async def test_an_unknown_filter_value_is_refused(
+    make_app: MakeApp, where: dict[str, Any], message: str
+) -> None:
+    """It found nothing, or failed in the store."""
+    app = make_app(keep)
+    with pytest.raises(InputError, match=message):
+        await app.list(**where)
+    if "status" not in where:
+        with pytest.raises(InputError, match=message):
+            await app.dead.list(**where)
+
+
+async def test_every_status_and_reason_can_be_asked_for(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    with pytest.raises(InputError, match="cursor='zzz' is not"):
+        await app.list(cursor="zzz")
+    assert (await app.list(["blocked", "scheduled", "ready", "running", "success"])).items == ()
+    assert (await app.dead.list(reason="bad_result")).items == ()
+
+
+@memory_only
+async def test_names_are_checked_wherever_they_are_given(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    for name in ("", "a\u2028b"):
+        with pytest.raises(InputError, match="queue="):
+            await app.pause(name)
+        with pytest.raises(InputError, match="queue="):
+            await app.resume(name)
+        with pytest.raises(InputError, match="workflow="):
+            await app.workflow(name)
+        with pytest.raises(InputError, match="queues="):
+            await app.claim_one(queues=[name])
+        with pytest.raises(InputError, match="types="):
+            Worker(app, types=[name])
+        with pytest.raises(InputError, match="key="):
+            await app.enqueue(keep("a"), key=name)
+
+
+@pytest.mark.parametrize("where", ["type", "enqueue", "options"])
+async def test_the_empty_lane_can_be_named(make_app: MakeApp, where: str) -> None:
+    """It is the lane of items without one. So one option can undo another."""
+    lane = {"lane": ""}
+
+    @work(
+        name="lanes",
+        **(lane if where == "type" else {}),
+        options=lambda _: lane if where == "options" else None,
+    )  # type: ignore[call-overload]
+    async def lanes() -> str:
+        return "ran"
+
+    async with make_app(lanes) as app:
+        handle = await app.enqueue(lanes(), **(lane if where == "enqueue" else {}))
+        assert await handle.result(PATIENCE) == "ran"
+        assert (await handle.state()).lane == ""
+
+
+# ------------------------------------------------------------------------------------------ total sizes
+
+
+async def test_enqueue_many_has_a_limit_in_all(make_app: MakeApp) -> None:
+    """Each input is small enough. Together they are not. Nothing is stored."""
+    app = make_app(keep, max_submission=1000)
+    with pytest.raises(
+        PayloadTooLarge, match=r"enqueue_many of 11 works takes 1210 bytes.*in portions"
+    ) as caught:
+        await app.enqueue_many([keep("x" * 99) for _ in range(11)])
+    assert (caught.value.size, caught.value.limit) == (1210, 1000)
+    assert (await app.list()).items == ()
+    assert len(await app.enqueue_many([keep("x" * 99) for _ in range(8)])) == 8
+    assert await app.enqueue(keep("x" * 2000)), "a single item has only its own limit"
+
+
+@memory_only
+async def test_the_children_of_one_result_have_the_same_limit(make_app: MakeApp, sound: None) -> None:
+    @work(name="fan")
+    async def fan(ctx: Context, count: int) -> Result[None, int]:
+        return ctx.queue([keep("x" * 99) for _ in range(count)])
+
+    async with make_app(fan, keep, max_submission=1000) as app:
+        died = await failure(app.enqueue(fan(11)).result(PATIENCE))
+        assert (died.reason, died.attempts, died.error_type) == ("undecodable", 1, "PayloadTooLarge")
+        assert "what 'fan' queued takes" in died.error
+        assert await app.enqueue(fan(8)).group(PATIENCE) == 99
+
+
+@pytest.mark.parametrize("name", ["max_payload", "max_submission"])
+@pytest.mark.parametrize("value", [0, -1, "1", 1.5, True])
+def test_limits_are_whole_numbers(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"{name}=.* must be a whole number of bytes"):
+        Client(**{name: value})  # type: ignore[arg-type]
