@@ -47,6 +47,8 @@ class PostgresBackend(
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.
 
     - `schema`: where the tables are; several apps share a database by using several.
+    - `schema_owner`: the role that owns the schema, if that is neither the role that connects nor one that it
+      inherits from. Other owners are refused (`UntrustedSchema`).
     - `apply_schema`: bring the schema to this version when opening. False: it must have this version.
     - `pool_size`: connections of this process, `reserved` of them for settling and heartbeats only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
@@ -65,6 +67,7 @@ class PostgresBackend(
         url: str,
         *,
         schema: str = "treadle",
+        schema_owner: str | None = None,
         apply_schema: bool = True,
         pool_size: int = POOL_SIZE,
         reserved: int = RESERVED,
@@ -77,7 +80,7 @@ class PostgresBackend(
         long_transaction: float | None = 300.0,
     ) -> None:
         self._channel = f"treadle.{schema}"
-        self._schema = PostgresSchema(schema)
+        self._schema = PostgresSchema(schema, schema_owner)
         super().__init__(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
@@ -90,6 +93,7 @@ class PostgresBackend(
             PostgresBackend,
             url,
             schema=schema,
+            schema_owner=schema_owner,
             apply_schema=False,
             pool_size=1,
             reserved=0,

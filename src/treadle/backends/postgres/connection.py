@@ -23,10 +23,13 @@ from treadle.retry import Retry
 
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
 from .schema import Connection, PostgresSchema
+from .statements import statements
 
 Record: TypeAlias = asyncpg.Record
 
 T = TypeVar("T")
+
+_sql = statements("connection")
 
 STATEMENTS_KEPT: Final = 100
 """How many prepared statements a connection keeps."""
@@ -69,12 +72,28 @@ class PostgresConnector:
             return connection
 
     async def _connect(self, url: str, settings: dict[str, str]) -> Connection:
-        return await asyncpg.connect(
+        connection: Connection = await asyncpg.connect(
             url,
             timeout=self._timeout,
             statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
             server_settings={"application_name": "treadle", **settings},
         )
+        try:
+            await asyncio.wait_for(_learn_array_types(connection), self._timeout)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+
+async def _learn_array_types(connection: Connection) -> None:
+    """Let the driver look up the types of arrays, with a search path in which no other role can create anything.
+
+    Otherwise it would do that before their first use, by a query that calls functions by the search path of the
+    connection, and so could call another role's."""
+    await connection.execute(_sql("begin_pinned"))
+    await connection.fetch(_sql("array_types"))
+    await connection.execute(_sql("commit"))
 
 
 class PostgresPool:

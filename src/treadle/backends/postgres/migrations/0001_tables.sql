@@ -23,8 +23,8 @@ create sequence treadle.number;
 create sequence treadle.token;
 
 -- The store's clock. It is a function so that a test can replace it.
-create function treadle.clock() returns float8 language sql volatile as
-  $$ select extract(epoch from clock_timestamp())::float8 $$;
+create function treadle.clock() returns float8 language sql volatile
+  return extract(epoch from clock_timestamp())::float8;
 
 create table treadle.item (
   no            bigint primary key,
