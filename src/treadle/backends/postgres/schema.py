@@ -19,7 +19,7 @@ import asyncpg
 
 from treadle.errors import InputError, SchemaError, UntrustedSchema
 
-from .statements import FILES, statements, text
+from .statements import FILES, statement, statements, text
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -69,7 +69,7 @@ class PostgresSchema:
             return
         async with connection.transaction():
             await connection.execute(_sql("no_timeouts"))
-            await connection.execute(_sql("pin_search_path"))
+            await connection.execute(statement("connection", "pin_search_path"))
             await connection.execute(_sql("lock"), f"treadle.schema.{self.name}")
             if not await self._is_current(connection):
                 await self._migrate(connection)

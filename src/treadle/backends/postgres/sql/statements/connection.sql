@@ -1,5 +1,8 @@
 -- :name begin_pinned
-begin; set local search_path to pg_catalog, pg_temp
+begin; {pin_search_path}
+
+-- :name pin_search_path
+set local search_path to pg_catalog, pg_temp
 
 -- One column for each type of array in our statements and their answers.
 -- :name array_types

@@ -1,9 +1,6 @@
 -- :name no_timeouts
 set local lock_timeout to 0; set local statement_timeout to 0
 
--- :name pin_search_path
-set local search_path to pg_catalog, pg_temp
-
 -- :name lock
 select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0))
 
