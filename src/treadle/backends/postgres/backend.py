@@ -12,6 +12,7 @@ import asyncpg
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
+from treadle.masking import Address
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls, PostgresConnector, PostgresPool
@@ -79,6 +80,7 @@ class PostgresBackend(
         statement_timeout: float = 60.0,
         long_transaction: float | None = 300.0,
     ) -> None:
+        self._address = Address(url)
         self._channel = f"treadle.{schema}"
         self._schema = PostgresSchema(schema, schema_owner)
         super().__init__(
@@ -88,10 +90,11 @@ class PostgresBackend(
         connect = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         ).connect
-        self._new_pool = partial(PostgresPool, partial(connect, url), size=pool_size, reserved=reserved)
+        self._new_pool = partial(
+            PostgresPool, partial(connect, self._address), size=pool_size, reserved=reserved
+        )
         self._new_heartbeat_connection = partial(
             PostgresBackend,
-            url,
             schema=schema,
             schema_owner=schema_owner,
             apply_schema=False,
@@ -103,9 +106,13 @@ class PostgresBackend(
         )
         self._opening = asyncio.Lock()
         self._notify = notify
-        self._listener = PostgresListener(partial(connect, listen_url or url), self._channel)
+        listen_address = Address(listen_url) if listen_url else self._address
+        self._listener = PostgresListener(partial(connect, listen_address), self._channel)
         self._notifier = PostgresNotifier(self._send)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
+
+    def __repr__(self) -> str:
+        return f"PostgresBackend({self._address!r}, schema={self._schema.name!r})"
 
     async def open(self) -> None:
         async with self._opening:
@@ -134,7 +141,7 @@ class PostgresBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        return self._new_heartbeat_connection()
+        return self._new_heartbeat_connection(self._address.url)
 
     async def now(self) -> float:
         now: float = await self._calls.value(NOW)

@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from treadle.errors import NotStarted, TreadleError
+from treadle.errors import InputError, NotStarted, TreadleError
+from treadle.masking import Address
 from treadle.retry import Retry
 
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
@@ -57,27 +58,33 @@ class PostgresConnector:
         self._prepare = prepare
         self._timeout = timeout
         self._settings = {"statement_timeout": f"{max(0, round(statement_timeout * 1000))}"}
-        self._poolers: set[str] = set()
+        self._poolers: set[Address] = set()
 
-    async def connect(self, url: str) -> Connection:
+    async def connect(self, address: Address) -> Connection:
         """Open a connection. A pooler may refuse to set anything for sessions that it shares out: those keep
         the timeouts of their role, and only the caller's `patience` bounds a call."""
-        if url in self._poolers:
-            return await self._connect(url, {})
+        if address in self._poolers:
+            return await self._connect(address, {})
         try:
-            return await self._connect(url, self._settings)
+            return await self._connect(address, self._settings)
         except asyncpg.ProtocolViolationError:
-            connection = await self._connect(url, {})
-            self._poolers.add(url)
+            connection = await self._connect(address, {})
+            self._poolers.add(address)
             return connection
 
-    async def _connect(self, url: str, settings: dict[str, str]) -> Connection:
-        connection: Connection = await asyncpg.connect(
-            url,
-            timeout=self._timeout,
-            statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
-            server_settings={"application_name": "treadle", **settings},
-        )
+    async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
+        try:
+            connection: Connection = await asyncpg.connect(
+                address.url,
+                timeout=self._timeout,
+                statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
+                server_settings={"application_name": "treadle", **settings},
+            )
+        except ValueError as error:
+            if isinstance(error, OSError):  # a certificate is not accepted
+                raise
+            # Without a cause: it may show a part of the URL, and the part may be the password.
+            raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
         try:
             await asyncio.wait_for(_learn_array_types(connection), self._timeout)
         except BaseException:

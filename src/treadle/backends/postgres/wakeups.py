@@ -17,6 +17,7 @@ from typing import Final
 import asyncpg
 import msgspec
 
+from treadle.errors import InputError
 from treadle.item import Wake
 from treadle.retry import Retry
 
@@ -110,7 +111,7 @@ class PostgresListener:
         while True:
             try:
                 connection = await self._connect()
-            except (*LOST, asyncpg.PostgresError):
+            except (*LOST, asyncpg.PostgresError, InputError):
                 failures += 1
                 log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
             else:
