@@ -1,5 +1,7 @@
 """PostgreSQL: other roles of the database, hostile or restricted."""
 
+import asyncio
+import base64
 import re
 import uuid
 from collections.abc import AsyncIterator
@@ -14,8 +16,9 @@ from tests.backends.postgres_store import connected, opened
 from tests.support.traps import lay_traps
 from treadle import Treadle, work
 from treadle.backends.postgres import PostgresBackend, schema_sql
+from treadle.backends.postgres.sealing import WakeSeal
 from treadle.errors import UntrustedSchema
-from treadle.item import Filter, Submission
+from treadle.item import Filter, Submission, Wake
 from treadle.testing.contract.build import item, submit
 
 ROOT = Path(__file__).parents[2]
@@ -174,3 +177,54 @@ async def test_the_grants_of_the_security_page_suffice(roles: Roles) -> None:
         for forbidden in ("drop function treadle.clock()", "alter table treadle.item add x int", "delete from treadle.meta"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await restricted.execute(forbidden)
+
+
+# -- wake-ups ------------------------------------------------------------------------------------------
+
+
+async def test_another_role_hears_no_names(roles: Roles) -> None:
+    """Every role of the database can listen to the wake-ups."""
+    heard: list[str] = []
+    async with opened(roles.app) as sender, opened(roles.app) as receiver, connected(roles.attacker) as attacker:
+        await attacker.add_listener("treadle.treadle", lambda *got: heard.append(str(got[-1])))
+        wakes: asyncio.Queue[Wake] = asyncio.Queue()
+        await receiver.subscribe(wakes.put_nowait)
+        sent = Wake(sender="s", items=(("acme", "invoice-42"),), asking=(("acme", "invoice-43"),))
+        await sender.publish(sent)
+        async with asyncio.timeout(20):
+            assert await wakes.get() == sent
+        await attacker.fetchval("select 1")
+        (payload,) = heard
+        plain = payload + base64.b64decode(payload).decode("latin-1")
+    assert not [name for name in ("acme", "invoice", "items", "asking") if name in plain]
+
+
+async def test_hostile_wake_ups_are_ignored(roles: Roles) -> None:
+    """They are no wake-ups, stop no listener, and cost no read of the store."""
+    hostile = ["", "x", "[" * 7000, '{"items":' * 800, '{"everything":true}', "A" * 7996, "é" * 3900]
+    hostile += ['{"items":[["acme","a"]]}', '{"ready":true,"everything":true}', '{"times":1e308}']
+    async with opened(roles.app) as backend, connected(roles.attacker) as attacker:
+        wakes: asyncio.Queue[Wake] = asyncio.Queue()
+        await backend.subscribe(wakes.put_nowait)
+        for payload in hostile:
+            await attacker.execute("select pg_notify('treadle.treadle', $1)", payload)
+        await backend.publish(Wake(ready=True, sender="s"))
+        async with asyncio.timeout(20):
+            assert await wakes.get() == Wake(ready=True, sender="s")
+
+
+def test_a_seal_holds() -> None:
+    """A wake-up that was changed, or sealed with another key, is not opened."""
+    one, other = WakeSeal(), WakeSeal()
+    one.use("one")
+    other.use("other")
+    for wake in (Wake(ready=True), Wake(items=tuple(("acme", f"id-{n}") for n in range(150)))):
+        text = one.sealed(wake)
+        assert one.opened(text) == wake
+        assert one.sealed(wake) != text
+        assert other.opened(text) is None
+        changed = bytearray(base64.b64decode(text))
+        changed[-1] ^= 1
+        assert one.opened(base64.b64encode(changed).decode()) is None
+    many = Wake(sender="s", items=tuple((f"{n**9}", f"{n**8}") for n in range(900)))
+    assert one.opened(one.sealed(many)) == Wake(sender="s", ready=True, everything=True)

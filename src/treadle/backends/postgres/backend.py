@@ -23,6 +23,7 @@ from .operate import PostgresOperate
 from .read import PostgresRead
 from .schedules import PostgresSchedules
 from .schema import PostgresSchema
+from .sealing import WakeSeal
 from .settle import PostgresSettle
 from .statements import statement
 from .submit import PostgresSubmit
@@ -105,10 +106,11 @@ class PostgresBackend(
             statement_timeout=statement_timeout,
         )
         self._opening = asyncio.Lock()
+        self._seal = WakeSeal()
         self._notify = notify
         listen_address = Address(listen_url) if listen_url else self._address
-        self._listener = PostgresListener(partial(connect, listen_address), self._channel)
-        self._notifier = PostgresNotifier(self._send)
+        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
+        self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 
     def __repr__(self) -> str:
@@ -125,6 +127,7 @@ class PostgresBackend(
                         await self._schema.apply(connection)
                     else:
                         await self._schema.check(connection)
+                    self._seal.use(await self._schema.wake_key(connection))
             except TreadleError:
                 await pool.close()
                 raise

@@ -75,6 +75,10 @@ class PostgresSchema:
                 await self._migrate(connection)
                 await self._define_functions(connection)
 
+    async def wake_key(self, connection: Connection) -> str:
+        """The key of the wake-ups of this schema."""
+        return (await self._meta(connection))["wake_key"]
+
     async def _check_roles(self, connection: Connection) -> None:
         found = await connection.fetchrow(_sql("untrusted_roles"), self.name, self._owner)
         if found is not None:
