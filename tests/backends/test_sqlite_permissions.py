@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadle.backends.sqlite import SqliteBackend
+from treadle.errors import InputError
 from treadle.item import Wake
 from treadle.testing.contract.build import claim_one, item, submit
 
@@ -113,3 +114,9 @@ async def test_an_exchanged_process_directory_is_not_used(backend: SqliteBackend
     directory.joinpath("1-x.fifo").touch()
     await backend.publish(Wake(ready=True))
     assert directory.joinpath("1-x.fifo").read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["a\0b.db", "a" * 5000, "~nobody-has-this-name/work.db"])
+async def test_a_path_that_the_system_refuses_is_an_input_error(name: str) -> None:
+    with pytest.raises(InputError, match="path="):
+        await SqliteBackend(name).open()

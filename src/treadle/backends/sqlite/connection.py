@@ -34,10 +34,14 @@ def usable_path(path: str | Path) -> Path:
     """The absolute path of the file. Raises an error that says why a path cannot be used."""
     if str(path) in ("", ":memory:"):
         raise InputError.of("path", str(path), "must name a file: use the memory backend for work in memory")
-    absolute = Path(path).expanduser().resolve()
-    if absolute.is_dir():
+    try:
+        absolute = Path(path).expanduser().resolve()
+        is_directory, parent_exists = absolute.is_dir(), absolute.parent.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # it has a NUL, is too long, or links to itself
+        raise InputError.of("path", str(path), "is not a path that this system can use") from error
+    if is_directory:
         raise BackendError(f"{absolute} is a directory: name a file in it")
-    if not absolute.parent.is_dir():
+    if not parent_exists:
         raise BackendError(f"the directory {absolute.parent} does not exist: create it first")
     return absolute
 
