@@ -42,12 +42,15 @@ def _sqlite(url: str, clock: Clock) -> Backend:
 
     path, _, query = url.removeprefix("sqlite://").removeprefix("/").partition("?")
     if not path:
-        raise InputError(f"{masked(url)!r} has no file name: write sqlite:///work.db", parameters=("backend",))
+        raise InputError(
+            f"{masked(url)!r} has no file name: write sqlite:///work.db", parameters=("backend",)
+        )
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     durability = options.pop("durability", "full")
     if options:
+        others = ", ".join(options)
         raise InputError(
-            f"{masked(url)!r}: a URL can set only durability=. For {', '.join(options)} use SqliteBackend(...)",
+            f"{masked(url)!r}: a URL can set only durability=. For {others} use SqliteBackend(...)",
             parameters=("backend",),
         )
     return SqliteBackend(path, clock=clock, durability=durability)

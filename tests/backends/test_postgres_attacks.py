@@ -104,7 +104,7 @@ async def test_traps_in_public_catch_no_transaction_of_a_user(roles: Roles) -> N
 
 
 async def test_every_function_that_a_statement_calls_is_safe(prepared_url: str) -> None:
-    """It pins its search path, or it is bound to what it calls, or it is `spread`, whose names are qualified."""
+    """It pins its search path, or is bound to what it calls, or is `spread`, whose names are qualified."""
     called = set(CALL.findall("".join(file.read_text() for file in (SQL / "statements").iterdir())))
     async with connected(prepared_url) as admin:
         unsafe = await admin.fetch(UNPINNED)
@@ -135,7 +135,7 @@ async def test_a_schema_in_which_others_may_create_is_refused(roles: Roles) -> N
             await PostgresBackend(roles.app).open()
         async with connected(roles.attacker) as attacker:
             await attacker.execute(
-                "create function treadle.names(varchar) returns text[] language sql as $$ select '{}'::text[] $$"
+                "create function treadle.names(varchar) returns text[] language sql as 'select array[$1]'"
             )
         await app.execute("revoke create on schema treadle from public")
         with pytest.raises(UntrustedSchema, match="owns the function names in it"):
@@ -174,7 +174,11 @@ async def test_the_grants_of_the_security_page_suffice(roles: Roles) -> None:
         assert len((await shop.list()).items) == 2
         assert await shop.backend.prune() == 0
     async with connected(roles.app) as restricted:
-        for forbidden in ("drop function treadle.clock()", "alter table treadle.item add x int", "delete from treadle.meta"):
+        for forbidden in (
+            "drop function treadle.clock()",
+            "alter table treadle.item add x int",
+            "delete from treadle.meta",
+        ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await restricted.execute(forbidden)
 
@@ -185,7 +189,11 @@ async def test_the_grants_of_the_security_page_suffice(roles: Roles) -> None:
 async def test_another_role_hears_no_names(roles: Roles) -> None:
     """Every role of the database can listen to the wake-ups."""
     heard: list[str] = []
-    async with opened(roles.app) as sender, opened(roles.app) as receiver, connected(roles.attacker) as attacker:
+    async with (
+        opened(roles.app) as sender,
+        opened(roles.app) as receiver,
+        connected(roles.attacker) as attacker,
+    ):
         await attacker.add_listener("treadle.treadle", lambda *got: heard.append(str(got[-1])))
         wakes: asyncio.Queue[Wake] = asyncio.Queue()
         await receiver.subscribe(wakes.put_nowait)

@@ -35,7 +35,6 @@ async def _opened(path: Path) -> AsyncIterator[SqliteBackend]:
         await backend.close()
 
 
-
 @pytest.mark.parametrize("umask", [0o022, 0o000])
 async def test_a_new_file_is_for_its_owner_only(tmp_path: Path, umask: int) -> None:
     """With its log and its index of the log, whatever the umask is. A file that exists keeps its mode."""
@@ -52,9 +51,7 @@ async def test_a_new_file_is_for_its_owner_only(tmp_path: Path, umask: int) -> N
 async def _modes_in_use(path: Path) -> list[int]:
     async with _opened(path) as backend:
         await submit(backend, item("a"))
-        return [
-            stat.S_IMODE(path.with_name(path.name + end).stat().st_mode) for end in ("", "-wal", "-shm")
-        ]
+        return [stat.S_IMODE(path.with_name(path.name + end).stat().st_mode) for end in ("", "-wal", "-shm")]
 
 
 def _others_may_enter(directory: Path) -> None:

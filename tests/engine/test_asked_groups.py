@@ -1,4 +1,4 @@
-"""Processes ask each other which groups they wait for. Questions may come faster than they can be answered."""
+"""Processes ask each other which groups they wait for, perhaps faster than that can be answered."""
 
 from treadle import Treadle
 from treadle.engine.wait.wakeups import MOST_IDS

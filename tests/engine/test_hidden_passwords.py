@@ -34,13 +34,17 @@ URLS = [
 @pytest.mark.parametrize("url", URLS)
 async def test_an_app_that_cannot_connect_hides_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    texts: list[str] = []
+    shown: list[str] = []
     with pytest.raises(TreadleError) as refusal:
-        app = Treadle(url)
-        texts += [repr(app), repr(app.backend), repr(vars(app.backend))]
-        await app.start()
-    texts += [repr(refusal.value), *traceback.format_exception(refusal.value), caplog.text]
-    assert SECRET not in "".join(texts)
+        await _start(url, shown)
+    shown += [repr(refusal.value), *traceback.format_exception(refusal.value), caplog.text]
+    assert SECRET not in "".join(shown)
+
+
+async def _start(url: str, shown: list[str]) -> None:
+    app = Treadle(url)
+    shown += [repr(app), repr(app.backend), repr(vars(app.backend))]
+    await app.start()
 
 
 @pytest.mark.parametrize("url", URLS)

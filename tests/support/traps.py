@@ -1,8 +1,8 @@
 """Traps: functions and operators in `public` that raise an error when they are called.
 
-A role that may create in a schema of the search path can lay them. PostgreSQL prefers a function whose parameters
-fit exactly to one of `pg_catalog` that needs a conversion or takes any array. A statement in which every name is
-qualified, and a function that pins its search path, never call one.
+A role that may create in a schema of the search path can lay them. PostgreSQL prefers a function whose
+parameters fit exactly to one of `pg_catalog` that needs a conversion or takes any array. A statement in which
+every name is qualified, and a function that pins its search path, never call one.
 """
 
 import itertools
@@ -15,7 +15,22 @@ import treadle.backends.postgres
 HIJACKED = "hijacked"
 
 _CALL = re.compile(r"\b([a-z_0-9]+)\(")
-_SYNTAX = frozenset("all any array coalesce exists extract greatest in int least nullif row values".split())
+_SYNTAX = frozenset(
+    (
+        "all",
+        "any",
+        "array",
+        "coalesce",
+        "exists",
+        "extract",
+        "greatest",
+        "in",
+        "int",
+        "least",
+        "nullif",
+        "row",
+    )
+)
 _TYPES = ("smallint", "int", "bigint", "float8", "text", "bytea", "boolean")
 _OPERATORS = {
     "boolean": ("=", "<>", "<", ">", "<=", ">="),

@@ -94,10 +94,10 @@ class PostgresConnector:
 
 
 async def _learn_array_types(connection: Connection) -> None:
-    """Let the driver look up the types of arrays, with a search path in which no other role can create anything.
+    """Let the driver look up the types of arrays, with a search path in which no other role can create.
 
-    Otherwise it would do that before their first use, by a query that calls functions by the search path of the
-    connection, and so could call another role's."""
+    Otherwise it would do that before their first use, by a query that calls functions by the search path of
+    the connection, and so could call another role's."""
     await connection.execute(_sql("begin_pinned"))
     await connection.fetch(_sql("array_types"))
     await connection.execute(_sql("commit"))

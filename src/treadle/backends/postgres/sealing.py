@@ -1,12 +1,12 @@
 """Sealing: wake-ups as payloads that only processes with access to the schema can read or make.
 
-Every role that can connect to a database can LISTEN and NOTIFY on any channel of it. So a payload is encrypted and
-signed, with a key that is a row in the schema. Both use hash functions of the standard library: the text is
-combined with a stream of SHAKE-256 of the key and a nonce, and signed by BLAKE2b. To seal or open a payload takes
-some 10 us, and 200 us if it names 150 items: it is then 2.9 kB long, where JSON takes 7.1.
+Every role that can connect to a database can LISTEN and NOTIFY on any channel of it. So a payload is
+encrypted and signed, with a key that is a row in the schema. Both use hash functions of the standard library:
+the text is combined with a stream of SHAKE-256 of the key and a nonce, and signed by BLAKE2b. To seal or open
+a payload takes some 10 us, and 200 us if it names 150 items: it is then 2.9 kB long, where JSON takes 7.1.
 
-A transaction of the user sends `PLAIN`, from a function in the database. It says only that there may be something
-to claim. A process that gets anything else ignores it.
+A transaction of the user sends `PLAIN`, from a function in the database. It says only that there may be
+something to claim. A process that gets anything else ignores it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class WakeSeal:
         return self._combined(hidden[_NONCE:], hidden[:_NONCE])
 
     def _signature(self, hidden: bytes) -> bytes:
-        return hashlib.blake2b(hidden, digest_size=_SIGNATURE, key=self._key, person=b"treadle wake-up").digest()
+        return hashlib.blake2b(
+            hidden, digest_size=_SIGNATURE, key=self._key, person=b"treadle wake-up"
+        ).digest()
 
     def _combined(self, message: bytes, nonce: bytes) -> bytes:
         """Encrypt, or decrypt: it is the same."""

@@ -3,9 +3,10 @@
 Each statement or fragment stands under a `-- :name x`. `{x}` includes a fragment, `:x` is a parameter. The
 arguments of a statement come in the order in which its parameters first appear.
 
-A statement runs with the search path of its connection, which may begin with a schema in which others create
-functions and operators. So every name is qualified: functions in the text, operators here. A qualified operator
-has no precedence, so an expression with two of them needs parentheses, unless it reads from left to right.
+A statement runs with the search path of its connection, in which there may be a schema where others create
+functions and operators. So every name is qualified: functions in the text, operators here. A qualified
+operator has no precedence: an expression with two of them needs parentheses, unless it reads from left to
+right.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
 
 
 async def _learn_array_types(driver: Any) -> None:
-    """As the backend's own connections do (see connection.py), once per connection. The savepoint gives the user's
-    search path back."""
+    """As the backend's own connections do (see connection.py), once per connection. The savepoint gives the
+    user's search path back."""
     connection = getattr(driver, "_con", driver)  # a pool wraps the connection, anew for each use
     if connection in _learned:
         return

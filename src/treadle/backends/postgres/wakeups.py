@@ -64,9 +64,7 @@ class PostgresNotifier:
 class PostgresListener:
     """Delivers the wake-ups of a channel to the subscribers."""
 
-    def __init__(
-        self, connect: Callable[[], Awaitable[Connection]], channel: str, seal: WakeSeal
-    ) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str, seal: WakeSeal) -> None:
         self._connect = connect
         self._channel = channel
         self._seal = seal

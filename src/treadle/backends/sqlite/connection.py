@@ -47,7 +47,7 @@ def usable_path(path: str | Path) -> Path:
 
 
 def create_file(path: Path) -> None:
-    """Create the file, if there is none, so that only its owner can read it. SQLite gives its mode to the log."""
+    """Create the file, if there is none, for its owner only. SQLite gives its mode to the log."""
     # One at a time: to close a file releases the locks that SQLite, in this process, has on it.
     with _creating, contextlib.suppress(OSError):  # if it cannot be created, SQLite says why
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

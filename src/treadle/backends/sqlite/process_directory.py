@@ -9,8 +9,8 @@ child of a dead worker would go on holding an `flock`. But a process loses its P
 descriptor of the file, so a process never opens its own lock file a second time.
 
 Correctness does not depend on this directory. Without it, a dead worker is found when its lease has lapsed,
-and new work is found by polling. So a directory in which another user could create files is not used. Its files
-are opened relative to a descriptor of it, and symbolic links are not followed: it cannot be exchanged later.
+and new work is found by polling. So a directory in which another user could create files is not used. Its
+files are opened relative to a descriptor of it, and symbolic links are not followed: it cannot be exchanged.
 """
 
 from __future__ import annotations
@@ -178,13 +178,13 @@ class ProcessDirectory:
 
     def _unlink(self, file: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(file, dir_fd=self._folder)  # noqa: PTH108  relative to the descriptor
+            os.unlink(file, dir_fd=self._folder)
 
     def _names(self, kind: str) -> Iterator[str]:
         if self._folder is None:
             return iter(())
         try:
-            found = os.listdir(self._folder)
+            found = os.listdir(self._folder)  # noqa: PTH208  of the descriptor
         except OSError:
             return iter(())
         return (file[: -len(kind) - 1] for file in found if file.endswith(f".{kind}"))
