@@ -144,6 +144,17 @@ async def test_a_schema_in_which_others_may_create_is_refused(roles: Roles) -> N
         await PostgresBackend(roles.app, schema="public").open()
 
 
+async def test_tables_to_which_others_may_attach_triggers_are_refused(roles: Roles) -> None:
+    """A trigger runs as the role that writes. To grant `all` on a table includes it."""
+    async with connected(roles.app) as app, opened(roles.app):
+        await app.execute(f"grant all on treadle.item to {roles.attacker_name}")
+        with pytest.raises(UntrustedSchema, match="may attach triggers to item in it"):
+            await PostgresBackend(roles.app).open()
+        await app.execute(f"revoke trigger on treadle.item from {roles.attacker_name}")
+        async with opened(roles.app):
+            pass
+
+
 async def test_a_schema_of_a_role_that_is_inherited_from_is_accepted(roles: Roles) -> None:
     """A group of roles may own it together. So may a superuser."""
     async with connected(roles.admin) as admin:

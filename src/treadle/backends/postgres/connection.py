@@ -73,8 +73,18 @@ class PostgresConnector:
             return connection
 
     async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
+        async with asyncio.timeout(self._timeout):
+            connection = await self._open(address, settings)
+            try:
+                await _learn_array_types(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            return connection
+
+    async def _open(self, address: Address, settings: dict[str, str]) -> Connection:
         try:
-            connection: Connection = await asyncpg.connect(
+            return await asyncpg.connect(
                 address.url,
                 timeout=self._timeout,
                 statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
@@ -85,12 +95,6 @@ class PostgresConnector:
                 raise
             # Without a cause: it may show a part of the URL, and the part may be the password.
             raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
-        try:
-            await asyncio.wait_for(_learn_array_types(connection), self._timeout)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
 
 async def _learn_array_types(connection: Connection) -> None:

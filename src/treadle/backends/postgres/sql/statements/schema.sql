@@ -31,6 +31,10 @@ power as (
   select c.relowner, 'owns ' || c.relname || ' in it'
     from schema s, pg_catalog.pg_class c where c.relnamespace = s.oid
   union all
+  select a.grantee, 'may attach triggers to ' || c.relname || ' in it'
+    from schema s, pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+    where c.relnamespace = s.oid and a.privilege_type = 'TRIGGER'
+  union all
   select t.typowner, 'owns the type ' || t.typname || ' in it'
     from schema s, pg_catalog.pg_type t where t.typnamespace = s.oid
 )
