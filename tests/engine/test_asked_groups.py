@@ -9,9 +9,10 @@ from treadle.operator import core_of
 async def test_answers_are_bounded() -> None:
     """While none can be published, each is kept once, and no more than fit into a few wake-ups."""
     core = core_of(Treadle("memory://"))  # it is not connected
-    for n in range(MOST_IDS + 100):
-        core.wakeups.answer([("acme", f"root-{n}"), ("acme", "root-0")])
-        core.wakeups.ask([("acme", f"root-{n}")])
+    groups = [("acme", f"root-{n}") for n in range(MOST_IDS + 100)]
+    for portion in (groups[:500] * 3, groups[:500], groups[500:], groups):
+        core.wakeups.answer(portion)
+        core.wakeups.ask(portion)
     await core.wakeups.open()
     heard: list[Wake] = []
     await core.backend.subscribe(heard.append)
