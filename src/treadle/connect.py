@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from treadle.backend import Backend
 from treadle.clock import Clock
 from treadle.errors import InputError
+from treadle.masking import masked
 
 
 def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
@@ -20,8 +21,7 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     """
     if notify not in (True, False, None):
         raise InputError.of("notify", notify, "must be True or False: only the store can wake others")
-    scheme = urlsplit(url).scheme
-    match scheme:
+    match url.partition(":")[0].lower():
         case "memory":
             from treadle.backends.memory import MemoryBackend
 
@@ -32,7 +32,7 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
             return _postgres(url, prefix, notify)
         case _:
             raise InputError(
-                f"{url!r} is not a backend URL: use memory://, sqlite:///file.db or postgresql://...",
+                f"{masked(url)!r} is not a backend URL: use memory://, sqlite:///file.db or postgresql://...",
                 parameters=("backend",),
             )
 
@@ -42,12 +42,15 @@ def _sqlite(url: str, clock: Clock) -> Backend:
 
     path, _, query = url.removeprefix("sqlite://").removeprefix("/").partition("?")
     if not path:
-        raise InputError(f"{url!r} has no file name: write sqlite:///work.db", parameters=("backend",))
+        raise InputError(
+            f"{masked(url)!r} has no file name: write sqlite:///work.db", parameters=("backend",)
+        )
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     durability = options.pop("durability", "full")
     if options:
+        others = ", ".join(options)
         raise InputError(
-            f"{url!r}: a URL can set only durability=. For {', '.join(options)} use SqliteBackend(...)",
+            f"{masked(url)!r}: a URL can set only durability=. For {others} use SqliteBackend(...)",
             parameters=("backend",),
         )
     return SqliteBackend(path, clock=clock, durability=durability)

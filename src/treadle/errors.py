@@ -36,6 +36,7 @@
     │   ├── StoreUnavailable          transient: the engine tries again
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
+    │   ├── UntrustedSchema           another role could change what the store does
     │   ├── LongTransaction           an open transaction keeps the store from cleaning up
     │   └── UnsupportedError          this backend does not have that capability
     ├── LifecycleError              used before the start, or after the stop
@@ -404,6 +405,25 @@ def _schema_advice(found: int | None, wanted: int) -> str:
     if found > wanted:
         return f"the store's schema is version {found}, newer than {wanted}: upgrade treadle here"
     return f"the store's schema is version {found}, older than {wanted}: run `treadle migrate`"
+
+
+class UntrustedSchema(BackendError):
+    """Another role could change what the store's functions and tables do, so this process does not use them.
+
+    `role` is that role ("every role" for all), and `power` what it can do, as in "owns it"."""
+
+    def __init__(self, schema: str, role: str, power: str) -> None:
+        if power == "owns it":
+            advice = f"connect as {role}, or trust it: PostgresBackend(..., schema_owner={role!r})"
+        else:
+            advice = "see SECURITY.md for the grants that are needed"
+        super().__init__(
+            f"the schema {schema} is not safe to use: {role} {power}, and could run code as the role that "
+            f"connects: {advice}"
+        )
+        self.schema = schema
+        self.role = role
+        self.power = power
 
 
 class LongTransaction(BackendError):

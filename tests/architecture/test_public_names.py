@@ -84,6 +84,7 @@ ELSEWHERE = {
         "StoreFull",
         "StoreUnavailable",
         "StrictReturnError",
+        "UntrustedSchema",
     ],
     "treadle.flow_control": [
         "AcceptInfo",

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.databases import Postgres
+from tests.support.traps import lay_traps
 from treadle.backends.postgres import PostgresBackend
 from treadle.testing.contract import BackendContract
 
@@ -16,7 +17,7 @@ MOVABLE_CLOCK = """
 create table treadle.shift (seconds float8 not null);
 insert into treadle.shift values (0);
 create or replace function treadle.clock() returns float8 language sql volatile as
-  $$ select extract(epoch from clock_timestamp())::float8 + (select seconds from treadle.shift) $$;
+  $$ select extract(epoch from pg_catalog.clock_timestamp())::float8 + (select seconds from treadle.shift) $$;
 """
 
 
@@ -67,10 +68,12 @@ end $$
 @pytest.fixture(scope="session")
 def shared_database(postgres: Postgres) -> "Iterator[tuple[str, psycopg.Connection]]":
     """A database with the schema and a clock that can be moved, and a connection that empties it. To empty it
-    takes a fraction of the time to create it, and the contract has hundreds of cases."""
+    takes a fraction of the time to create it, and the contract has hundreds of cases. It is full of traps: no
+    call may find a function or an operator by the search path of its connection."""
     with postgres.database() as url:
         asyncio.run(_prepare(url))
         with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("set search_path to pg_catalog")
             yield url, connection
 
 
@@ -83,10 +86,11 @@ def shared_url(shared_database: "tuple[str, psycopg.Connection]") -> str:
 
 
 async def _prepare(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(lay_traps())
     backend = PostgresBackend(url)
     await backend.open()
     await backend.close()
-    connection = await asyncpg.connect(url)
     await connection.execute(MOVABLE_CLOCK)
     await connection.close()
 

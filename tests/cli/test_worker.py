@@ -207,6 +207,21 @@ async def test_the_late_settlement_of_a_stopped_worker_is_refused(make: Shop, cl
     assert (state.status, state.result, state.attempt) == ("success", 2, 2)
 
 
+async def test_a_killed_supervisor_leaves_no_files(
+    make: Shop, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    await client.enqueue(shop.greet("x"))
+    process = make.start()
+    await make.written("greet")
+    for one in [psutil.Process(process.pid), *_children(process.pid)]:
+        one.kill()
+    await asyncio.to_thread(process.wait, 20)
+    assert not list(temporary.iterdir())
+
+
 async def test_children_end_with_their_supervisor(make: Shop, client: Client) -> None:
     await client.enqueue(shop.greet("x"))
     process = make.start()

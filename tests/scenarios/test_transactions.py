@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 from django.db import transaction
@@ -19,6 +17,7 @@ from tests.engine.kit import PATIENCE, Seen, failure, until_status
 from tests.scenarios.shipping import shipping
 from tests.support.django_connection import django_connection
 from treadle import Context, Result, Retry, Treadle, work
+from treadle.backends.postgres.sealing import PLAIN
 from treadle.events import Queued, Started
 
 PROJECT = Path(__file__).parents[2]
@@ -32,11 +31,11 @@ class Channel:
     """Records every notification of our channel, as other processes get them."""
 
     def __init__(self) -> None:
-        self.notifications: list[dict[str, Any]] = []
+        self.notifications: list[str] = []
         self._any = asyncio.Event()
 
     def __call__(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self.notifications.append(json.loads(str(payload)))
+        self.notifications.append(str(payload))
         self._any.set()
 
     async def wait(self) -> None:
@@ -45,7 +44,8 @@ class Channel:
 
     @property
     def wakes(self) -> int:
-        return sum(bool(wake.get("ready")) for wake in self.notifications)
+        """The wake-ups of users' transactions: they are not sealed."""
+        return self.notifications.count(PLAIN)
 
 
 @asynccontextmanager

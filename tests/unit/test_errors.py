@@ -46,6 +46,7 @@ EXAMPLES: list[TreadleError] = [
     errors.StoreUnavailable("connection refused"),
     errors.StoreFull("disk full"),
     errors.SchemaError(None, 3),
+    errors.UntrustedSchema("treadle", "mallory", "owns it"),
     errors.LongTransaction("pid 7", 301.5, "end it", pid=7),
     errors.UnsupportedError("transactions", "memory"),
     errors.LifecycleError("plain"),

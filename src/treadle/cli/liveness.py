@@ -19,8 +19,6 @@ class LoopLiveness:
     """One child's event loop. The child calls `run`, the supervisor `blocked_for`."""
 
     def __init__(self, path: Path) -> None:
-        if not path.exists():
-            path.write_bytes(struct.pack("d", 0.0))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 8)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import signal
 import subprocess
 import sys
@@ -47,17 +48,20 @@ STEADY = 10.0
 class ChildProcess:
     """One worker process, and the id of its worker."""
 
-    def __init__(self, options: ChildOptions, directory: Path) -> None:
+    def __init__(self, options: ChildOptions) -> None:
         self.worker = generate_id()
-        path = directory / self.worker
-        self.liveness = LoopLiveness(path)
         self.started_at = time.monotonic()
         self.last_heartbeat = 0.0
         self.reported = False
         """Its blocked event loop was logged."""
-        options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
-        command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        # A file without a name: no other user can open it, and if this process is killed nothing is left.
+        with tempfile.TemporaryFile() as file:
+            file.truncate(mmap.PAGESIZE)
+            path = Path(f"/dev/fd/{file.fileno()}")
+            self.liveness = LoopLiveness(path)
+            options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
+            command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])
 
     @property
     def pid(self) -> int:
@@ -109,14 +113,13 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         await self._backend.open()
-        with tempfile.TemporaryDirectory(prefix="treadle-") as directory:
-            try:
-                while not self._is_over():
-                    await self.run_once(Path(directory))
-                    await asyncio.sleep(CHECK)
-            finally:
-                await self._end_all()
-                await self._backend.close()
+        try:
+            while not self._is_over():
+                await self.run_once()
+                await asyncio.sleep(CHECK)
+        finally:
+            await self._end_all()
+            await self._backend.close()
         return self._code
 
     def stop(self) -> None:
@@ -133,8 +136,8 @@ class Supervisor:
         for child in self._children:
             child.terminate()
 
-    async def run_once(self, directory: Path) -> None:
-        self._start_children(directory)
+    async def run_once(self) -> None:
+        self._start_children()
         for child in list(self._children):
             if not child.alive:
                 await self._remove(child)
@@ -156,11 +159,11 @@ class Supervisor:
         """Whether no more children are to be started."""
         return bool(self._stop_requests) or (self._options.burst and self._deaths > 0)
 
-    def _start_children(self, directory: Path) -> None:
+    def _start_children(self) -> None:
         if self._is_ending() or time.monotonic() < self._next_start:
             return
         while len(self._children) < self._processes:
-            self._children.append(ChildProcess(self._options, directory))
+            self._children.append(ChildProcess(self._options))
 
     def _report_blocked(self, child: ChildProcess) -> None:
         if child.reported or not child.is_blocked(self._settings.heartbeat):

@@ -12,6 +12,7 @@ import asyncpg
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
+from treadle.masking import Address
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls, PostgresConnector, PostgresPool
@@ -22,6 +23,7 @@ from .operate import PostgresOperate
 from .read import PostgresRead
 from .schedules import PostgresSchedules
 from .schema import PostgresSchema
+from .sealing import WakeSeal
 from .settle import PostgresSettle
 from .statements import statement
 from .submit import PostgresSubmit
@@ -47,6 +49,8 @@ class PostgresBackend(
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.
 
     - `schema`: where the tables are; several apps share a database by using several.
+    - `schema_owner`: the role that owns the schema, if that is neither the role that connects nor one that it
+      inherits from. Other owners are refused (`UntrustedSchema`).
     - `apply_schema`: bring the schema to this version when opening. False: it must have this version.
     - `pool_size`: connections of this process, `reserved` of them for settling and heartbeats only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
@@ -65,6 +69,7 @@ class PostgresBackend(
         url: str,
         *,
         schema: str = "treadle",
+        schema_owner: str | None = None,
         apply_schema: bool = True,
         pool_size: int = POOL_SIZE,
         reserved: int = RESERVED,
@@ -76,8 +81,9 @@ class PostgresBackend(
         statement_timeout: float = 60.0,
         long_transaction: float | None = 300.0,
     ) -> None:
+        self._address = Address(url)
         self._channel = f"treadle.{schema}"
-        self._schema = PostgresSchema(schema)
+        self._schema = PostgresSchema(schema, schema_owner)
         super().__init__(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
@@ -85,11 +91,13 @@ class PostgresBackend(
         connect = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         ).connect
-        self._new_pool = partial(PostgresPool, partial(connect, url), size=pool_size, reserved=reserved)
+        self._new_pool = partial(
+            PostgresPool, partial(connect, self._address), size=pool_size, reserved=reserved
+        )
         self._new_heartbeat_connection = partial(
             PostgresBackend,
-            url,
             schema=schema,
+            schema_owner=schema_owner,
             apply_schema=False,
             pool_size=1,
             reserved=0,
@@ -98,10 +106,15 @@ class PostgresBackend(
             statement_timeout=statement_timeout,
         )
         self._opening = asyncio.Lock()
+        self._seal = WakeSeal()
         self._notify = notify
-        self._listener = PostgresListener(partial(connect, listen_url or url), self._channel)
-        self._notifier = PostgresNotifier(self._send)
+        listen_address = Address(listen_url) if listen_url else self._address
+        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
+        self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
+
+    def __repr__(self) -> str:
+        return f"PostgresBackend({self._address!r}, schema={self._schema.name!r})"
 
     async def open(self) -> None:
         async with self._opening:
@@ -114,6 +127,7 @@ class PostgresBackend(
                         await self._schema.apply(connection)
                     else:
                         await self._schema.check(connection)
+                    self._seal.use(await self._schema.wake_key(connection))
             except TreadleError:
                 await pool.close()
                 raise
@@ -130,7 +144,7 @@ class PostgresBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        return self._new_heartbeat_connection()
+        return self._new_heartbeat_connection(self._address.url)
 
     async def now(self) -> float:
         now: float = await self._calls.value(NOW)

@@ -18,15 +18,19 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from treadle.errors import NotStarted, TreadleError
+from treadle.errors import InputError, NotStarted, TreadleError
+from treadle.masking import Address
 from treadle.retry import Retry
 
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
 from .schema import Connection, PostgresSchema
+from .statements import statements
 
 Record: TypeAlias = asyncpg.Record
 
 T = TypeVar("T")
+
+_sql = statements("connection")
 
 STATEMENTS_KEPT: Final = 100
 """How many prepared statements a connection keeps."""
@@ -54,27 +58,53 @@ class PostgresConnector:
         self._prepare = prepare
         self._timeout = timeout
         self._settings = {"statement_timeout": f"{max(0, round(statement_timeout * 1000))}"}
-        self._poolers: set[str] = set()
+        self._poolers: set[Address] = set()
 
-    async def connect(self, url: str) -> Connection:
+    async def connect(self, address: Address) -> Connection:
         """Open a connection. A pooler may refuse to set anything for sessions that it shares out: those keep
         the timeouts of their role, and only the caller's `patience` bounds a call."""
-        if url in self._poolers:
-            return await self._connect(url, {})
+        if address in self._poolers:
+            return await self._connect(address, {})
         try:
-            return await self._connect(url, self._settings)
+            return await self._connect(address, self._settings)
         except asyncpg.ProtocolViolationError:
-            connection = await self._connect(url, {})
-            self._poolers.add(url)
+            connection = await self._connect(address, {})
+            self._poolers.add(address)
             return connection
 
-    async def _connect(self, url: str, settings: dict[str, str]) -> Connection:
-        return await asyncpg.connect(
-            url,
-            timeout=self._timeout,
-            statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
-            server_settings={"application_name": "treadle", **settings},
-        )
+    async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
+        async with asyncio.timeout(self._timeout):
+            connection = await self._open(address, settings)
+            try:
+                await _learn_array_types(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            return connection
+
+    async def _open(self, address: Address, settings: dict[str, str]) -> Connection:
+        try:
+            return await asyncpg.connect(
+                address.url,
+                timeout=self._timeout,
+                statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
+                server_settings={"application_name": "treadle", **settings},
+            )
+        except ValueError as error:
+            if isinstance(error, OSError):  # a certificate is not accepted
+                raise
+            # Without a cause: it may show a part of the URL, and the part may be the password.
+            raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
+
+
+async def _learn_array_types(connection: Connection) -> None:
+    """Let the driver look up the types of arrays, with a search path in which no other role can create.
+
+    Otherwise it would do that before their first use, by a query that calls functions by the search path of
+    the connection, and so could call another role's."""
+    await connection.execute(_sql("begin_pinned"))
+    await connection.fetch(_sql("array_types"))
+    await connection.execute(_sql("commit"))
 
 
 class PostgresPool:

@@ -2,6 +2,11 @@
 
 Each statement or fragment stands under a `-- :name x`. `{x}` includes a fragment, `:x` is a parameter. The
 arguments of a statement come in the order in which its parameters first appear.
+
+A statement runs with the search path of its connection, in which there may be a schema where others create
+functions and operators. So every name is qualified: functions in the text, operators here. A qualified
+operator has no precedence: an expression with two of them needs parentheses, unless it reads from left to
+right.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ _NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![\w:]):(\w+)")
+_ASSIGNMENT_OR_OPERATOR = re.compile(r"(\bset \w+ = )|(?<=\s)(=|<>|<=?|>=?|\|\||[+-])(?=\s)")
 
 
 def statement(file: str, name: str, **fragments: str) -> str:
@@ -45,7 +51,18 @@ def text(file: str, name: str, **fragments: str) -> str:
 @cache
 def _texts(file: str) -> Mapping[str, str]:
     parts = _NAME.split((FILES / "sql" / "statements" / f"{file}.sql").read_text("utf-8"))
-    return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        name: _qualified(_COMMENT.sub("", body).strip())
+        for name, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _qualified(text: str) -> str:
+    """The text with the schema of every operator."""
+    return _ASSIGNMENT_OR_OPERATOR.sub(
+        lambda match: match[1] or f"operator(pg_catalog.{match[2]})",
+        text,
+    )
 
 
 def numbered(text: str) -> tuple[str, tuple[str, ...]]:

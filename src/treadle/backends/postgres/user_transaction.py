@@ -10,13 +10,17 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 from treadle.errors import InputError
 
 from .statements import statement
 
 BEGIN: Final = statement("submit", "begin")
+PIN: Final = statement("connection", "pin_search_path")
+ARRAY_TYPES: Final = statement("connection", "array_types")
 _PARAMETER = re.compile(r"\$(\d+)")
+_learned: WeakSet[Any] = WeakSet()
 
 
 async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
@@ -24,6 +28,7 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
     driver = await _driver(tx)
     kind = _module(driver)
     if kind == "asyncpg":
+        await _learn_array_types(driver)
         return dict(await driver.fetchrow(sql, *arguments))
     if not hasattr(driver, "cursor"):
         raise InputError.of(
@@ -41,6 +46,20 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
     with driver.cursor() as cursor:
         cursor.execute(text, ordered)
         return _named(cursor, cursor.fetchone())
+
+
+async def _learn_array_types(driver: Any) -> None:
+    """As the backend's own connections do (see connection.py), once per connection. The savepoint gives the
+    user's search path back."""
+    connection = getattr(driver, "_con", driver)  # a pool wraps the connection, anew for each use
+    if connection in _learned:
+        return
+    savepoint = driver.transaction()
+    await savepoint.start()
+    await driver.execute(PIN)
+    await driver.fetch(ARRAY_TYPES)
+    await savepoint.rollback()
+    _learned.add(connection)
 
 
 async def _driver(tx: Any) -> Any:

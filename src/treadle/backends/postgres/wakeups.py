@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import asyncpg
-import msgspec
 
+from treadle.errors import InputError
 from treadle.item import Wake
 from treadle.retry import Retry
 
 from .errors import LOST
 from .schema import Connection
+from .sealing import EVERYTHING, WakeSeal
 from .statements import statement
 
 log = logging.getLogger("treadle.postgres")
@@ -32,22 +33,17 @@ PER_SECOND: Final = 250
 """With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
 WHEN_BUSY: Final = 50
 """Per second, when each stands for several occasions: the receivers are busy then."""
-MOST_BYTES: Final = 7900
-"""The server refuses a payload of 8,000."""
 PROBE_SECONDS: Final = 20.0
 """After this time a silent listening connection is checked, and it has as long to answer."""
 BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
-EVERYTHING: Final = Wake(ready=True, everything=True)
-
-_decode = msgspec.json.Decoder(Wake).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class PostgresNotifier:
     """Sends wake-ups, but not too often: the publisher collects those that come meanwhile."""
 
-    def __init__(self, send: Callable[[str], Awaitable[object]]) -> None:
+    def __init__(self, send: Callable[[str], Awaitable[object]], seal: WakeSeal) -> None:
         self._send = send
+        self._seal = seal
         self._free_at = 0.0
 
     async def publish(self, wake: Wake) -> None:
@@ -60,25 +56,18 @@ class PostgresNotifier:
         if wait > 0:
             await asyncio.sleep(wait)
         try:
-            await self._send(_payload(wake))
+            await self._send(self._seal.sealed(wake))
         except Exception:
             log.debug("a wake-up was not sent", exc_info=True)
-
-
-def _payload(wake: Wake) -> str:
-    """The wake-up as JSON; if that is too long, one that says that everything may have changed."""
-    text = _encode(wake)
-    if len(text) > MOST_BYTES:
-        text = _encode(Wake(sender=wake.sender, ready=True, everything=True))
-    return text.decode()
 
 
 class PostgresListener:
     """Delivers the wake-ups of a channel to the subscribers."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str, seal: WakeSeal) -> None:
         self._connect = connect
         self._channel = channel
+        self._seal = seal
         self._receivers: dict[object, tuple[Callable[[Wake], None], asyncio.AbstractEventLoop]] = {}
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
@@ -110,7 +99,7 @@ class PostgresListener:
         while True:
             try:
                 connection = await self._connect()
-            except (*LOST, asyncpg.PostgresError):
+            except (*LOST, asyncpg.PostgresError, InputError):
                 failures += 1
                 log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
             else:
@@ -140,11 +129,9 @@ class PostgresListener:
                 await connection.fetchval(PROBE, timeout=PROBE_SECONDS)
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
-        try:
-            wake = _decode(str(text))
-        except (msgspec.DecodeError, RecursionError):
-            wake = EVERYTHING
-        self.deliver(wake)
+        wake = self._seal.opened(str(text))
+        if wake is not None:
+            self.deliver(wake)
 
     def deliver(self, wake: Wake) -> None:
         here = asyncio.get_running_loop()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,17 +27,30 @@ LOG_LIMIT = 64 * 2**20
 """The write-ahead log is truncated when it is larger than this and the writer is idle."""
 _SETTINGS = ("checkpoint_pages", "log_limit", "cache_size", "temporary_data", "deleted_rows", "foreign_keys")
 
+_creating = threading.Lock()
+
 
 def usable_path(path: str | Path) -> Path:
     """The absolute path of the file. Raises an error that says why a path cannot be used."""
     if str(path) in ("", ":memory:"):
         raise InputError.of("path", str(path), "must name a file: use the memory backend for work in memory")
-    absolute = Path(path).expanduser().resolve()
-    if absolute.is_dir():
+    try:
+        absolute = Path(path).expanduser().resolve()
+        is_directory, parent_exists = absolute.is_dir(), absolute.parent.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # it has a NUL, is too long, or links to itself
+        raise InputError.of("path", str(path), "is not a path that this system can use") from error
+    if is_directory:
         raise BackendError(f"{absolute} is a directory: name a file in it")
-    if not absolute.parent.is_dir():
+    if not parent_exists:
         raise BackendError(f"the directory {absolute.parent} does not exist: create it first")
     return absolute
+
+
+def create_file(path: Path) -> None:
+    """Create the file, if there is none, for its owner only. SQLite gives its mode to the log."""
+    # One at a time: to close a file releases the locks that SQLite, in this process, has on it.
+    with _creating, contextlib.suppress(OSError):  # if it cannot be created, SQLite says why
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 class FileIdentity:

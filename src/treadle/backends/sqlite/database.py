@@ -14,7 +14,14 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from treadle.clock import Clock, SystemClock
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull
 
-from .connection import Durability, check_integrity, connect, retry_while_locked, usable_path
+from .connection import (
+    Durability,
+    check_integrity,
+    connect,
+    create_file,
+    retry_while_locked,
+    usable_path,
+)
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread
 from .schema import apply_schema, check_schema, wanted_version
@@ -80,6 +87,7 @@ class SqliteDatabase:
         path = usable_path(self._path)
         if not self._apply_schema and not path.exists():
             raise SchemaError(None, wanted_version())
+        create_file(path)
         directory = ProcessDirectory(path)
         directory.open()
         waiting, clock, patience = directory.waiting_file, self._clock, self._patience

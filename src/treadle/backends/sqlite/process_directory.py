@@ -9,7 +9,8 @@ child of a dead worker would go on holding an `flock`. But a process loses its P
 descriptor of the file, so a process never opens its own lock file a second time.
 
 Correctness does not depend on this directory. Without it, a dead worker is found when its lease has lapsed,
-and new work is found by polling.
+and new work is found by polling. So a directory in which another user could create files is not used. Its
+files are opened relative to a descriptor of it, and symbolic links are not followed: it cannot be exchanged.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import importlib
 import logging
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,6 +33,8 @@ PROBE_EVERY = 0.25
 SWEEP_EVERY = 60.0
 SWEEP_AGE = 10.0
 
+NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
+"""A flag to open files: an error if it is a symbolic link."""
 # Any: type checkers know the module only on the systems that have it.
 _fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
@@ -44,6 +48,8 @@ class ProcessDirectory:
     def __init__(self, database: Path) -> None:
         self._directory = database.with_name(f"{database.name}-treadle")
         self._name = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._folder: int | None = None
+        """The descriptor of the directory."""
         self._lock: int | None = None
         self._next_probe = 0.0
         self._next_sweep = 0.0
@@ -63,6 +69,9 @@ class ProcessDirectory:
             try_lock(self._lock)
             self.lock_file = self._name
             _own_locks.add((os.getpid(), self._name))
+        except _UnsafeDirectory as error:
+            _log.warning("treadle: no wake-ups between processes, %s is not used: %s", self._directory, error)
+            self.close()
         except OSError as error:
             _log.info("treadle: no wake-ups between processes, %s cannot be used: %s", self._directory, error)
             self.close()
@@ -72,9 +81,12 @@ class ProcessDirectory:
             os.close(self._lock)
             self._lock = self.lock_file = None
             _own_locks.discard((os.getpid(), self._name))
-        self._path("lock").unlink(missing_ok=True)
-        self._path("fifo").unlink(missing_ok=True)
-        self._remove_if_last()
+        if self._folder is not None:
+            self._unlink(f"{self._name}.lock")
+            self._unlink(f"{self._name}.fifo")
+            self._remove_if_last()
+            os.close(self._folder)
+            self._folder = None
 
     # -- which processes live --------------------------------------------------------------------------
 
@@ -96,12 +108,13 @@ class ProcessDirectory:
         self._next_sweep = time.monotonic() + SWEEP_EVERY
         for name in set(self._names("lock")) - set(names):
             if self._is_old(name) and self._is_dead(name):
-                self._path("lock", name).unlink(missing_ok=True)
+                self._unlink(f"{name}.lock")
 
     def _is_old(self, name: str) -> bool:
         """A file that was created but is not locked yet looks like that of a dead process."""
         try:
-            return time.time() - self._path("lock", name).stat().st_mtime > SWEEP_AGE
+            found = os.stat(f"{name}.lock", dir_fd=self._folder, follow_symlinks=False)
+            return time.time() - found.st_mtime > SWEEP_AGE
         except OSError:
             return False
 
@@ -110,7 +123,7 @@ class ProcessDirectory:
         if (os.getpid(), name) in _own_locks:
             return False
         try:
-            lock = os.open(self._path("lock", name), os.O_RDWR | os.O_CLOEXEC)
+            lock = self._open(f"{name}.lock", os.O_RDWR)
         except OSError:
             return False
         try:
@@ -124,68 +137,94 @@ class ProcessDirectory:
         """Open the pipe of this process. Return its descriptor; None if there can be no pipe."""
         if self._lock is None:
             return None
-        path = self._path("fifo")
+        file = f"{self._name}.fifo"
         try:
-            os.mkfifo(path, 0o600)
+            os.mkfifo(file, 0o600, dir_fd=self._folder)
             # Read and write: with its own writer, the pipe never reports that its last writer has gone.
-            return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            return self._open(file, os.O_RDWR | os.O_NONBLOCK)
         except OSError as error:
-            _log.info("treadle: %s cannot be used for wake-ups: %s", path, error)
+            _log.info("treadle: %s cannot be used for wake-ups: %s", self._directory / file, error)
             return None
 
     def stop_listening(self, pipe: int) -> None:
         os.close(pipe)
-        self._path("fifo").unlink(missing_ok=True)
+        self._unlink(f"{self._name}.fifo")
 
     def send_to_others(self, message: bytes) -> None:
         """Write to every other process that listens. Never waits: a full pipe has wake-ups enough."""
         for name in self._names("fifo"):
             if name != self._name:
-                _send(self._path("fifo", name), message)
+                self._send(f"{name}.fifo", message)
+
+    def _send(self, file: str, message: bytes) -> None:
+        try:
+            pipe = self._open(file, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                # No process has it open for reading: its process is dead.
+                self._unlink(file)
+            return
+        try:
+            os.write(pipe, message)
+        except OSError:
+            return
+        finally:
+            os.close(pipe)
 
     # -- files -----------------------------------------------------------------------------------------
 
-    def _path(self, kind: str, name: str | None = None) -> Path:
-        return self._directory / f"{name or self._name}.{kind}"
+    def _open(self, file: str, flags: int) -> int:
+        return os.open(file, flags | os.O_CLOEXEC | NO_LINKS, 0o600, dir_fd=self._folder)
+
+    def _unlink(self, file: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(file, dir_fd=self._folder)
 
     def _names(self, kind: str) -> Iterator[str]:
+        if self._folder is None:
+            return iter(())
         try:
-            found = os.listdir(self._directory)  # noqa: PTH208  called for every wake-up, and faster
+            found = os.listdir(self._folder)  # noqa: PTH208  of the descriptor
         except OSError:
             return iter(())
         return (file[: -len(kind) - 1] for file in found if file.endswith(f".{kind}"))
 
     def _create_lock(self) -> int:
         while True:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self._directory.mkdir(mode=0o700)
+            self._folder = _open_directory(self._directory)
             try:
-                return os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                return self._open(f"{self._name}.lock", os.O_RDWR | os.O_CREAT | os.O_EXCL)
             except FileNotFoundError:
                 # Another process has just removed the directory as the last one in it.
-                continue
+                os.close(self._folder)
+                self._folder = None
 
     def _remove_if_last(self) -> None:
         if any(True for _ in self._names("lock")):
             return
+        self._unlink("writer")
         with contextlib.suppress(OSError):
-            (self._directory / "writer").unlink(missing_ok=True)
             self._directory.rmdir()
 
 
-def _send(path: Path, message: bytes) -> None:
+class _UnsafeDirectory(OSError):
+    """Another user could change what is in the directory."""
+
+
+def _open_directory(path: Path) -> int:
     try:
-        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | NO_LINKS)
     except OSError as error:
-        if error.errno == errno.ENXIO:
-            # No process has it open for reading: its process is dead.
-            path.unlink(missing_ok=True)
-        return
-    try:
-        os.write(pipe, message)
-    except OSError:
-        return
-    finally:
-        os.close(pipe)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _UnsafeDirectory("it is not a directory: remove it") from error
+        raise
+    found = os.fstat(folder)
+    if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+        return folder
+    os.close(folder)
+    raise _UnsafeDirectory("it must belong to the user of this process, with mode 0700: remove it")
 
 
 def try_lock(file: int) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from .errors import is_busy
-from .process_directory import try_lock, unlock
+from .process_directory import NO_LINKS, try_lock, unlock
 
 LONGEST_PAUSE = 0.005
 """Seconds that a writer pauses at most for others."""
@@ -90,7 +90,7 @@ class WriteLock:
 
     def _open_file(self, path: Path) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS, 0o600)
         except OSError:
             self._waiting_file = None
 

@@ -91,12 +91,12 @@ class WakeUps:
 
     def ask(self, groups: list[Ref]) -> None:
         """Ask other processes whether they wait for these groups."""
-        self._asking += groups
+        _add(self._asking, groups)
         self._publish()
 
     def answer(self, groups: list[Ref]) -> None:
         """Tell other processes that this one waits for these groups."""
-        self._awaited += groups
+        _add(self._awaited, groups)
         self._publish()
 
     def _publish(self) -> None:
@@ -136,6 +136,12 @@ class WakeUps:
         self._ready = False
         self._times = 0
         return wake
+
+
+def _add(pending: list[Ref], refs: list[Ref]) -> None:
+    """Each once, and no more than `MOST_IDS`: another process may ask faster than this one can answer."""
+    known = set(pending)
+    pending += [ref for ref in dict.fromkeys(refs) if ref not in known][: MOST_IDS - len(pending)]
 
 
 def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:

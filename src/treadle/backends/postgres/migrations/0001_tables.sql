@@ -19,12 +19,15 @@
 -- reason   and verdict: 1 exhausted 2 aborted 3 expired 4 lease_lost 5 unsatisfiable 6 undecodable
 --          7 bad_result 8 unknown_type
 
+-- Wake-ups are sealed with it: every role of the database can listen to them. See sealing.py.
+insert into treadle.meta values ('wake_key', gen_random_uuid()::text || gen_random_uuid()::text);
+
 create sequence treadle.number;
 create sequence treadle.token;
 
 -- The store's clock. It is a function so that a test can replace it.
-create function treadle.clock() returns float8 language sql volatile as
-  $$ select extract(epoch from clock_timestamp())::float8 $$;
+create function treadle.clock() returns float8 language sql volatile
+  return extract(epoch from clock_timestamp())::float8;
 
 create table treadle.item (
   no            bigint primary key,

@@ -1,19 +1,19 @@
--- Columns of rows, as columns.py encodes them.
+-- Columns of rows, as columns.py encodes them. Statements call these functions, and the server inlines those in SQL,
+-- so those cannot pin their search path. Instead, the names in a `return` are resolved when it is created.
 
 -- A column of names.
-create or replace function treadle.names(p_text text) returns text[] language sql immutable as $$
-  select case when p_text = '' then array[''] else string_to_array(p_text, chr(10), chr(1)) end
-$$;
+create or replace function treadle.names(p_text text) returns text[] language sql immutable
+return case when p_text = '' then array[''] else string_to_array(p_text, chr(10), chr(1)) end;
 
 -- The ids within one element of `after`.
-create or replace function treadle.parts(p_text text) returns text[] language sql immutable as $$
-  select string_to_array(p_text, chr(31))
-$$;
+create or replace function treadle.parts(p_text text) returns text[] language sql immutable
+return string_to_array(p_text, chr(31));
 
 -- A column of one element, repeated for every row.
 create or replace function treadle.spread(p_column anyarray, p_rows int) returns anyarray
 language sql immutable as $$
-  select case when cardinality(p_column) = 1 then array_fill(p_column[1], array[p_rows]) else p_column end
+  select case when pg_catalog.cardinality(p_column) operator(pg_catalog.=) 1
+    then pg_catalog.array_fill(p_column[1], array[p_rows]) else p_column end
 $$;
 
 -- Every column of new items, one element per row.

@@ -41,10 +41,11 @@ e.outcome = any(:outcomes::smallint[])
 
 -- The statuses are constants: partial indexes are used for nothing else.
 -- :name is_open
-(o.verdict is null and o.status in ({stored}) or o.verdict is not null and o.shown_status in ({shown}))
+(o.verdict is null and o.status = any(array[{stored}])
+  or o.verdict is not null and o.shown_status = any(array[{shown}]))
 
 -- :name is_open_or_ended
-({is_open} or e.outcome in ({shown}))
+({is_open} or e.outcome = any(array[{shown}]))
 
 -- :name tenant
 {labels}.tenant = :tenant

@@ -16,10 +16,10 @@ select * from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:ite
 
 -- :name counts
 select o.tenant, o.queue, o.type,
-  case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end, count(*)
+  case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end, pg_catalog.count(*)
 from treadle.open_item o where :tenant::text is null or o.tenant = :tenant group by 1, 2, 3, 4
 union all
-select i.tenant, i.queue, i.type, e.outcome, count(*)
+select i.tenant, i.queue, i.type, e.outcome, pg_catalog.count(*)
 from treadle.ended_item e join treadle.item i on i.no = e.no
 where {outcomes} and (:tenant::text is null or i.tenant = :tenant) group by 1, 2, 3, 4
 

@@ -29,7 +29,7 @@ select 1
 -- case, `store_items`, takes a third longer for many items and a quarter longer for one.
 -- :name store_alike
 with moment as materialized (
-  select treadle.clock() as now, set_config('lock_timeout', '200ms', true)
+  select treadle.clock() as now, pg_catalog.set_config('lock_timeout', '200ms', true)
 ),
 stored as (
   insert into treadle.item (no, nonce, id, input, queued, due, deadline, keep, keep_dead, priority, attempts,
@@ -44,7 +44,7 @@ stored as (
 opened as (
   insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority,
       tenant, type, queue, lane)
-    select no, no, due, queued, deadline, nullif(:keep::float8, 86400), :keep_dead::float8,
+    select no, no, due, queued, deadline, case when :keep::float8 = 86400::float8 then null else :keep::float8 end, :keep_dead::float8,
       case when due > queued then 1 else 2 end, :priority::int, :tenant::text, :type::text,
       :queue::text, :lane::text
     from stored
@@ -53,7 +53,7 @@ select case when coalesce(:run_at::float8, m.now + :delay::float8) > m.now then 
 from moment m
 
 -- :name one_row
-(values (nextval('treadle.number'), :nonce::bigint, :id::text, :input::bytea))
+(values (pg_catalog.nextval('treadle.number'), :nonce::bigint, :id::text, :input::bytea))
 
 -- :name many_rows
 unnest(treadle.new_numbers(:rank::text::int[], :count::int), treadle.spread(:nonce::text::bigint[], :count::int),

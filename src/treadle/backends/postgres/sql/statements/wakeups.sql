@@ -1,5 +1,5 @@
 -- :name notify
-select pg_notify(:channel, :payload)
+select pg_catalog.pg_notify(:channel, :payload)
 
 -- Checks that a silent connection is alive.
 -- :name probe

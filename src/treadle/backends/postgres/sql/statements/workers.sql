@@ -13,5 +13,5 @@ select * from treadle.unknown_leases(:worker, :known::bigint[])
 
 -- :name workers
 select w.id, w.until, w.types,
-  (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5 and o.verdict is null)
+  (select pg_catalog.count(*) from treadle.open_item o where o.worker = w.no and o.status = 5 and o.verdict is null)
 from treadle.worker w where not w.gone order by w.id

@@ -1,0 +1,92 @@
+"""Sealing: wake-ups as payloads that only processes with access to the schema can read or make.
+
+Every role that can connect to a database can LISTEN and NOTIFY on any channel of it. So a payload is
+encrypted and signed, with a key that is a row in the schema. Both use hash functions of the standard library:
+the text is combined with a stream of SHAKE-256 of the key and a nonce, and signed by BLAKE2b. To seal or open
+a payload takes some 10 us, and 200 us if it names 150 items: it is then 2.9 kB long, where JSON takes 7.1.
+
+A transaction of the user sends `PLAIN`, from a function in the database. It says only that there may be
+something to claim. A process that gets anything else ignores it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import os
+import zlib
+from typing import Final
+
+import msgspec
+
+from treadle.item import Wake
+
+EVERYTHING: Final = Wake(ready=True, everything=True)
+PLAIN: Final = '{"ready":true}'
+MOST_BYTES: Final = 7900
+"""The server refuses a payload of 8,000."""
+_NONCE: Final = 12
+_SIGNATURE: Final = 16
+_COMPRESSED_FROM: Final = 500
+"""Ids share their first characters, so a list of them becomes half as long."""
+
+_decode = msgspec.json.Decoder(Wake).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class WakeSeal:
+    """Seals and opens the wake-ups of one schema. `key` is set when the backend is opened."""
+
+    def __init__(self) -> None:
+        self._key = b""
+
+    def use(self, key: str) -> None:
+        self._key = hashlib.sha256(key.encode()).digest()
+
+    def sealed(self, wake: Wake) -> str:
+        """The wake-up as a payload; if that is too long, one that says that everything may have changed."""
+        text = self._seal(_encode(wake))
+        if len(text) > MOST_BYTES:
+            text = self._seal(_encode(Wake(sender=wake.sender, ready=True, everything=True)))
+        return text
+
+    def opened(self, text: str) -> Wake | None:
+        """The wake-up; None if no process with this key has sealed it."""
+        if text == PLAIN:
+            return Wake(ready=True)
+        message = self._open(text)
+        if message is None:
+            return None
+        try:
+            return _decode(message if message.startswith(b"{") else zlib.decompress(message))
+        except (msgspec.MsgspecError, zlib.error):  # of another version of this library
+            return EVERYTHING
+
+    def _seal(self, message: bytes) -> str:
+        if len(message) >= _COMPRESSED_FROM:
+            message = zlib.compress(message, 1)
+        nonce = os.urandom(_NONCE)
+        hidden = nonce + self._combined(message, nonce)
+        return binascii.b2a_base64(self._signature(hidden) + hidden, newline=False).decode()
+
+    def _open(self, text: str) -> bytes | None:
+        try:
+            data = binascii.a2b_base64(text, strict_mode=True)
+        except ValueError:
+            return None
+        signature, hidden = data[:_SIGNATURE], data[_SIGNATURE:]
+        if not hmac.compare_digest(signature, self._signature(hidden)):
+            return None
+        return self._combined(hidden[_NONCE:], hidden[:_NONCE])
+
+    def _signature(self, hidden: bytes) -> bytes:
+        return hashlib.blake2b(
+            hidden, digest_size=_SIGNATURE, key=self._key, person=b"treadle wake-up"
+        ).digest()
+
+    def _combined(self, message: bytes, nonce: bytes) -> bytes:
+        """Encrypt, or decrypt: it is the same."""
+        size = len(message)
+        stream = hashlib.shake_256(self._key + nonce).digest(size)
+        return (int.from_bytes(message, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")
