@@ -227,6 +227,10 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     alive: bool = True
     """False: this worker sent no heartbeat yet, or was removed because its lease lapsed. Nothing was
     claimed."""
+    left: tuple[str, ...] = ()
+    """Types of items that this claim freed, made ready, parked or locked, but did not hand out. A claim of
+    another worker that ran at the same time may have missed them: wake the workers of these types. Empty if
+    claims run one after the other."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -541,6 +545,10 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The publisher, so that it can recognise its own wake-ups."""
     ready: bool = False
     """There may be items to claim."""
+    types: tuple[str, ...] = ()
+    """The types of the items to claim. Empty: any type."""
+    queues: tuple[str, ...] = ()
+    """The queues of the items to claim. Empty: any queue."""
     items: tuple[Ref, ...] = ()
     """Items that have ended. The groups whose roots they are may have ended too."""
     groups: tuple[Ref, ...] = ()

@@ -140,7 +140,7 @@ class Operator:
         """Make dead items ready again, with all their attempts. Returns how many."""
         await self.connect()
         changed = await self._core.backend.requeue(ids_of(ids), tenant=self._tenant)
-        self._core.wakeups.ready()
+        self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
 
     async def trigger(self, ids: Ids) -> None:
@@ -181,8 +181,10 @@ class Operator:
         core.wakeups.ended(
             items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
         )
-        if changed.effects.released or changed.effects.doomed:
+        if changed.effects.doomed:
             core.wakeups.ready()
+        else:
+            core.wakeups.ready((item.type, item.queue) for item in changed.effects.released)
 
 
 class DeadLetters:

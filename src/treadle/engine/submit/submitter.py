@@ -15,7 +15,7 @@ from treadle.engine.combine import Combiner
 from treadle.engine.settings import Settings
 from treadle.engine.store_retry import CALLER_RETRY
 from treadle.engine.tasks import Tasks
-from treadle.engine.wait.wakeups import WakeUps
+from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
@@ -90,13 +90,13 @@ class Submitter:
 
     def _answer(self, requests: list[SubmitRequest], answers: list[Answer | Rejected]) -> None:
         """Call `stored` of each request, then answer the callers. Here, because a caller may be cancelled."""
-        ready = False
+        ready: set[Line] = set()
         for request, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Rejected):
                 self.leasing -= request.leases
-                ready = request.context.run(request.stored, answer) or ready
-        if ready:
-            self._wakeups.ready()
+                if request.context.run(request.stored, answer):
+                    ready.update([(item.type, item.queue) for item in request.submission.items])
+        self._wakeups.ready(ready)
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Rejected):
                 self._fail(request, rejection_error(answer))

@@ -10,6 +10,7 @@ import pytest_asyncio
 from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineSharingCases, EngineStopCases
 from .engine_groups import EngineGroupCases
 from .engine_items import EngineItemCases
+from .engine_mixed_fleet import EngineMixedFleetCases
 from .fleet import Fleet
 from .subject import Subject, missing
 
@@ -19,6 +20,7 @@ class WorkerContract(
     EngineItemCases,
     EngineGroupCases,
     EngineSharingCases,
+    EngineMixedFleetCases,
     EngineDeadWorkerCases,
     EngineStopCases,
     EngineOperatorCases,

@@ -1,22 +1,24 @@
 -- What a claim does first, in bounded portions: make ready what is due, and doom what has passed its deadline.
--- Rows that another transaction has locked are skipped: it is doing the same. True: there may be more to do.
-create or replace function treadle.promote_due(p_now float8, p_portion int) returns boolean
+-- Rows that another transaction has locked are skipped: it is doing the same. `more`: there may be more to do.
+create or replace function treadle.promote_due(
+  p_now float8, p_portion int, out more boolean, out promoted bigint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  nos bigint[]; seqs bigint[]; more boolean := false;
+  nos bigint[]; seqs bigint[];
 begin
-  select array_agg(x.no), array_agg(x.seq) into nos, seqs from (
+  more := false;
+  select array_agg(x.no), array_agg(x.seq) into promoted, seqs from (
     select d.no, case when d.seq < 0 then -d.seq else nextval('treadle.number') end as seq from (
       select o.no, o.seq from treadle.open_item o where o.status = 1 and o.due <= p_now
       order by o.due, o.queue, o.tenant limit p_portion for update skip locked) d) x;
-  if nos is not null then
-    more := cardinality(nos) = p_portion;
+  if promoted is not null then
+    more := cardinality(promoted) = p_portion;
     update treadle.open_item o set status = 2, seq = d.seq, ready_since = p_now
-      from unnest(nos, seqs) d(no, seq) where o.no = d.no;
+      from unnest(promoted, seqs) d(no, seq) where o.no = d.no;
   end if;
 
   select array_agg(x.no) into nos from (
@@ -28,7 +30,6 @@ begin
         verdict = 3
       where o.no = any(nos);
   end if;
-  return more;
 end $$;
 
 -- Seconds until the next scheduled item of these queues and tenants is due. If very many items of others are
