@@ -130,6 +130,20 @@ class Transaction(Protocol):
         caller then raises, which rolls the transaction back."""
         ...
 
+    async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        """As `Backend.submit` with `tx`, as a part of this transaction. A refusal, answered or raised, leaves
+        the transaction as it was."""
+        ...
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        """As `Backend.get`, as this transaction sees the items."""
+        ...
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        """As `Backend.claim_key`, as a part of this transaction. If another open transaction has claimed the
+        key, wait until that one ends."""
+        ...
+
 
 class HeartbeatConnection(Protocol):
     """Sends heartbeats for a worker whose event loop is blocked. Call `open` before the first heartbeat."""
@@ -433,7 +447,10 @@ class Backend(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction on the store's database, for a handler's own writes together with its
         settlement. It commits when the block ends and rolls back when the block raises. `UnsupportedError`
-        without the capability."""
+        without the capability.
+
+        However many transactions are open or requested: every other method gets its turn. If a transaction
+        keeps others from writing, they wait for it, and no longer."""
         ...
 
     # -- wake-ups --------------------------------------------------------------------------------------

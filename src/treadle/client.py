@@ -181,7 +181,7 @@ class Client(Operator):
         lease: Duration = 30,
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
-        await self.connect()
+        await self._begin_change("claim_one")
         names = None if types is None else tuple(t if isinstance(t, str) else t.name for t in types)
         return await claim_one(
             self._core,

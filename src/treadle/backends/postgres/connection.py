@@ -80,6 +80,9 @@ class PostgresConnector:
 class PostgresPool:
     """At most `size` connections, `reserved` of them for settling and heartbeats only.
 
+    A transaction of a handler keeps its connection for as long as the handler likes, so at most half of the
+    others are lent for that. If there is only one other, a transaction gets a connection beyond `size`.
+
     A connection is used again only if it is known to be idle. After a cancellation, a timeout or a lost
     connection the state of the server is unknown, so the connection is closed and the next caller gets a new
     one.
@@ -95,7 +98,10 @@ class PostgresPool:
         """Where each statement was carried out last."""
         self._used: set[Connection] = set()
         self._all = asyncio.Semaphore(size)
-        self._ordinary = asyncio.Semaphore(size - reserved)
+        ordinary = size - reserved
+        self._ordinary = asyncio.Semaphore(ordinary)
+        self._transactions = asyncio.Semaphore(max(1, ordinary // 2))
+        self._is_small = ordinary == 1
         self._closing: set[asyncio.Future[None]] = set()
         self._pid = os.getpid()
         self._closed = False
@@ -110,6 +116,23 @@ class PostgresPool:
             self.take_back(connection, vital, error)
             raise
         self.take_back(connection, vital)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection, None]:
+        """A connection in a transaction of a handler."""
+        async with self._transactions:
+            manager = self._beyond_size() if self._is_small else self.connection()
+            async with manager as connection, connection.transaction():
+                yield connection
+
+    @asynccontextmanager
+    async def _beyond_size(self) -> AsyncGenerator[Connection, None]:
+        connection = await self._idle_or_new("")
+        self._used.add(connection)
+        try:
+            yield connection
+        finally:
+            self._discard(connection)
 
     async def lend(self, vital: bool, statement: str = "") -> Connection:
         """The same in two steps, for calls: there the context manager took a quarter of the driver's time.
@@ -204,8 +227,8 @@ class PostgresCalls:
 
     def __init__(self, schema: PostgresSchema, *, prepare: bool, patience: float) -> None:
         self.schema = schema
-        self._prepare = prepare
-        self._patience = patience
+        self.prepare = prepare
+        self.patience = patience
         self._pool: PostgresPool | None = None
         self._texts: dict[str, str] = {}
         self._random = random.Random()
@@ -299,12 +322,24 @@ class PostgresCalls:
 
     async def on(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> list[Record]:
         """Carry out a statement on this connection."""
-        if self._prepare or connection.is_in_transaction():
-            return await connection.fetch(sql, *arguments, timeout=self._patience)
+        if self.prepare or connection.is_in_transaction():
+            return await connection.fetch(sql, *arguments, timeout=self.patience)
         # A pooler in transaction mode may change the server after each transaction, so preparing and
         # executing a statement have to be in one.
         async with connection.transaction():
-            return await connection.fetch(sql, *arguments, timeout=self._patience)
+            return await connection.fetch(sql, *arguments, timeout=self.patience)
+
+
+class ConnectionCalls(PostgresCalls):
+    """Carries out statements on one connection that is in a transaction, each with a savepoint."""
+
+    def __init__(self, calls: PostgresCalls, connection: Connection) -> None:
+        super().__init__(calls.schema, prepare=calls.prepare, patience=calls.patience)
+        self._connection = connection
+
+    async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
+        async with self._connection.transaction():
+            return await self.on(self._connection, sql, arguments)
 
 
 class PostgresVerbs:

@@ -11,6 +11,7 @@ from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineShar
 from .engine_groups import EngineGroupCases
 from .engine_items import EngineItemCases
 from .engine_mixed_fleet import EngineMixedFleetCases
+from .engine_transactions import EngineTransactionCases
 from .fleet import Fleet
 from .subject import Subject, missing
 
@@ -24,6 +25,7 @@ class WorkerContract(
     EngineDeadWorkerCases,
     EngineStopCases,
     EngineOperatorCases,
+    EngineTransactionCases,
 ):
     """Subclass it with the fixture that `BackendContract` takes, `subject`.
 
