@@ -199,7 +199,8 @@ class Backend(Protocol):
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
         twice (`duplicate_id`), and for items that would wait for each other, directly or through stored items
-        (`cycle`).
+        (`cycle`). With `wait` False, a submission that would have to wait for a transaction that a user has
+        left open is refused as `locked`, so that the others do not wait with it.
 
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the
         items exist if and only if that transaction commits, and a refusal raises the error itself. This needs
@@ -270,7 +271,9 @@ class Backend(Protocol):
         - A token that does not own its item: `stale`, and why. If this token has settled the item before (the
           answer was lost): `applied`, with `again`.
         - Children that cannot be stored: `rejected`, and why. Nothing of the settlement happened, and the
-          lease stays valid. A settlement that is both `moved` and `rejected` may get either answer.
+          lease stays valid. The same answer, with `locked`, is for a settlement with `wait` False that would
+          have to wait for a transaction that a user has left open. A settlement that is both `moved` and
+          `rejected` may get either answer.
         - Items that become doomed are not settled here. The next claim hands them out.
 
         The effects say which items were released and which groups ended, for events and wake-ups after the

@@ -129,6 +129,9 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     """Items to store together or not at all. Each is the root of its own group."""
 
     items: tuple[Item, ...]
+    wait: bool = True
+    """Whether to wait for a while if a transaction that is open elsewhere has a key or an id of these items.
+    Otherwise the submission is refused at once, as `locked`."""
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -146,15 +149,19 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The group it belongs to: its own id, or the existing item's group."""
 
 
-RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle"]
+RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "locked"]
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """Why a submission, or the children of a settlement, cannot be stored. Nothing of it was stored."""
+    """Why a submission, or a settlement, cannot be stored. Nothing of it was stored.
+
+    `locked`: it has to wait for a transaction that is open elsewhere, and has `wait` False. The others of the
+    call need not wait. Repeat it later, on its own.
+    """
 
     why: RejectedWhy
     ids: tuple[str, ...]
-    """The ids at fault: those that exist already, or those that wait for each other."""
+    """The ids at fault: those that exist already, or those that wait for each other. Empty for `locked`."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
@@ -292,6 +299,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: float | None = None
     contribution: Contribution | None = None
     children: tuple[Item, ...] = ()
+    wait: bool = True
+    """As in `Submission`."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ MANY = 20
 @pytest.mark.parametrize("pool_size", [10, 3])
 async def test_open_transactions_leave_connections_for_others(prepared_url: str, pool_size: int) -> None:
     """Also while many handlers wait for a transaction, or for a key that an open one has claimed."""
-    opened, go = asyncio.Event(), asyncio.Event()
+    opened, all_claim, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
     claims: list[str] = []
 
     @work(name="hold")
@@ -31,6 +31,8 @@ async def test_open_transactions_leave_connections_for_others(prepared_url: str,
     async def claim(ctx: Context) -> bool:
         await opened.wait()
         claims.append(ctx.id)
+        if len(claims) == MANY:
+            all_claim.set()
         return await ctx.claim("key")
 
     @work(name="other")
@@ -43,8 +45,7 @@ async def test_open_transactions_leave_connections_for_others(prepared_url: str,
         held = await app.enqueue_many(holding)
         claiming = await app.enqueue_many([claim() for _ in range(MANY)])
         await opened.wait()
-        while len(claims) < MANY:
-            await asyncio.sleep(0.01)
+        await all_claim.wait()
         for _ in range(3):
             handle = await app.enqueue(other())
             assert await handle.result(PATIENCE) == handle.id

@@ -74,6 +74,6 @@ def refuse_in_transaction(backend: Backend, what: str) -> None:
     """Raise if the handler that calls this has an open transaction."""
     if current_transaction(backend) is not None:
         raise InputError(
-            f"{what} cannot be used in a handler after it has opened ctx.transaction(): it would wait for that "
-            "transaction, which ends when the handler has returned. Call it before"
+            f"{what} cannot be used in a handler after it has opened ctx.transaction(): it would wait for "
+            "that transaction, which ends when the handler has returned. Call it before"
         )

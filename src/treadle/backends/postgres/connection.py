@@ -21,7 +21,7 @@ import asyncpg
 from treadle.errors import NotStarted, TreadleError
 from treadle.retry import Retry
 
-from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
+from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
 from .schema import Connection, PostgresSchema
 
 Record: TypeAlias = asyncpg.Record
@@ -266,22 +266,33 @@ class PostgresCalls:
         vital: bool = False,
         repeatable: bool = True,
         conflict: Retry = CONFLICT,
+        locks: bool = True,
     ) -> list[Record]:
-        """All rows that a statement answers."""
+        """All rows that a statement answers. `locks`: wait for other transactions by trying again."""
         attempt = partial(self._attempt, self.sql(text), arguments, vital)
-        return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict)
+        return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict, locks=locks)
 
     async def row(
-        self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
+        self,
+        text: str,
+        *arguments: object,
+        vital: bool = False,
+        repeatable: bool = True,
+        locks: bool = True,
     ) -> Record:
         """The one row that a statement answers."""
-        return (await self.rows(text, *arguments, vital=vital, repeatable=repeatable))[0]
+        return (await self.rows(text, *arguments, vital=vital, repeatable=repeatable, locks=locks))[0]
 
     async def value(self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True) -> Any:
         return (await self.row(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
     async def call_with_retries(
-        self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool, conflict: Retry = CONFLICT
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        repeatable: bool,
+        conflict: Retry = CONFLICT,
+        locks: bool = True,
     ) -> T:
         """Repeat until it succeeds, is refused, or the retries are used up."""
         conflicts = absences = 0
@@ -292,7 +303,9 @@ class PostgresCalls:
                 raise
             except Exception as error:
                 cause = cause_of(error)
-                if is_conflict(cause):
+                if is_locked(cause) and not locks:
+                    delay = None
+                elif is_conflict(cause):
                     conflicts += 1
                     delay = None if conflict.exhausted(conflicts) else conflict.delay(conflicts, self._draw)
                 elif is_away(cause) and (repeatable or isinstance(error, NothingSent)):

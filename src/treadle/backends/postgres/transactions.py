@@ -40,7 +40,7 @@ class PostgresTransaction:
         return self._connection
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await PostgresSettler(settlements, self._settle, self._unlocked).settle()
+        return await PostgresSettler(settlements, self._settle, self._unlocked, wait=True).settle()
 
     async def submit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
         attempt = partial(self._submit_once, submissions)

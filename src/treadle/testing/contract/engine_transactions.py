@@ -11,7 +11,7 @@ import pytest
 from treadle.context import Context
 from treadle.decorators import work
 from treadle.errors import DuplicateIdError, InputError
-from treadle.events import Queued
+from treadle.events import Event, Queued
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Checkpoint, Fleet
@@ -48,9 +48,11 @@ class EngineTransactionCases:
             assert not ran.count(n)
             return [first.id, second.id, third.id]
 
-        app = await fleet.app(
-            child, busy, on_event=lambda event: events.append(event.id) if isinstance(event, Queued) else None
-        )
+        def note(event: Event) -> None:
+            if isinstance(event, Queued):
+                events.append(event.id)
+
+        app = await fleet.app(child, busy, on_event=note)
         before = await app.enqueue(child(0))
         handles = await app.enqueue_many([busy(n) for n in range(1, MANY + 1)], after=before)
         unrelated = await app.enqueue(child(-1))

@@ -1,5 +1,6 @@
 -- Claim: lease what is ready, in fair order, and what is doomed. It never waits for locks: rows that another
--- transaction has locked are skipped.
+-- transaction has locked are skipped. (Not those that an open transaction waits for with `after`: such an item
+-- may start, it only cannot end.)
 --
 -- The last row of the answer has no item. It has the numbers of the leased items in their order (`picks`),
 -- the seconds until the next item is due, and the types of items that this claim freed, made ready, parked or
@@ -176,5 +177,5 @@ begin
     select o.no from treadle.open_item o
     where o.status = 2 and o.queue = p_queue and o.tenant = p_tenant and o.lane = p_lane
       and o.type = any(p_types)
-    order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit p_limit for update skip locked);
+    order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit p_limit for no key update skip locked);
 end $$;

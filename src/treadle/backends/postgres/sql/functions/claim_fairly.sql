@@ -55,7 +55,7 @@ begin
         where o.status = 2 and o.queue = lines.queue[1] and o.tenant = lines.tenant[1]
           and o.lane = lines.lane[1]
         order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit room * stretch
-        for update skip locked) x;
+        for no key update skip locked) x;
     else
       select f.no, f.type into found_no, found_type
         from treadle.fair_order(room * stretch, p_last.queue, lines) f;

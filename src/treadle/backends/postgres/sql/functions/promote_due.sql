@@ -14,7 +14,7 @@ begin
   select array_agg(x.no), array_agg(x.seq) into promoted, seqs from (
     select d.no, case when d.seq < 0 then -d.seq else nextval('treadle.number') end as seq from (
       select o.no, o.seq from treadle.open_item o where o.status = 1 and o.due <= p_now
-      order by o.due, o.queue, o.tenant limit p_portion for update skip locked) d) x;
+      order by o.due, o.queue, o.tenant limit p_portion for no key update skip locked) d) x;
   if promoted is not null then
     more := cardinality(promoted) = p_portion;
     update treadle.open_item o set status = 2, seq = d.seq, ready_since = p_now
@@ -23,7 +23,7 @@ begin
 
   select array_agg(x.no) into nos from (
     select o.no from treadle.open_item o where o.deadline is not null and o.status < 4 and o.deadline <= p_now
-    order by o.deadline limit p_portion for update skip locked) x;
+    order by o.deadline limit p_portion for no key update skip locked) x;
   if nos is not null then
     more := more or cardinality(nos) = p_portion;
     update treadle.open_item o set shown_status = case o.status when 3 then 2 else o.status end, status = 4,
