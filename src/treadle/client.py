@@ -23,7 +23,7 @@ from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import submit
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
-from treadle.ids import IdGenerator, check_name
+from treadle.ids import IdGenerator, check_id, check_name
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -192,8 +192,9 @@ class Client(Operator):
         )
 
     def handle(self, id: str) -> Handle[Any, Any]:
-        """Return a handle for an item that was submitted before, by any process."""
-        return Handle(self._core, id, None, tenant=self._tenant)
+        """Return a handle for an item that was submitted before, by any process. `InputError` if this cannot
+        be an id."""
+        return Handle(self._core, check_id(id), None, tenant=self._tenant)
 
     # -- schedules -------------------------------------------------------------------------------------
 

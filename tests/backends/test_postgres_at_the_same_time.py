@@ -1,15 +1,16 @@
-"""PostgreSQL: claims of different workers at the same time do not hide items from each other."""
+"""PostgreSQL: claims and reads at the same time as other calls."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
 from tests.backends.postgres_store import connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.item import Demand, Heartbeat
+from treadle.item import Demand, Ended, Heartbeat, Settlement
 from treadle.testing.contract.build import item, submit
 
 CLAIM = """
@@ -87,3 +88,25 @@ async def test_a_claim_names_the_types_that_it_freed(backend: PostgresBackend, p
         await connection.execute("update treadle.worker set until = 0 where id = 'b'")
     claim = await backend.claim(Demand(worker="a", limit=5, types={"one": 5}))
     assert set(claim.left) == {"two"}
+
+
+async def test_what_is_requeued_while_it_is_read_has_not_ended(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ended` finds the items and groups first, and reads them then."""
+    await submit(backend, item("x", type="two"))
+    (lease,) = (await backend.claim(Demand(worker="b", limit=5, types={"two": 5}))).leases
+    await backend.settle([Settlement(lease=lease, kind="dead", reason="exhausted")])
+    refs = [("default", "x")]
+    ended = await backend.ended(refs, refs)
+    assert (ended.items[refs[0]].status, ended.groups[refs[0]].failed) == ("dead", ended.items[refs[0]])
+    find = backend._calls.row
+
+    async def find_then_requeue(*arguments: Any, **options: Any) -> Any:
+        found = await find(*arguments, **options)
+        monkeypatch.undo()
+        await backend.requeue(["x"])
+        return found
+
+    monkeypatch.setattr(backend._calls, "row", find_then_requeue)
+    assert await backend.ended(refs, refs) == Ended({}, {})
