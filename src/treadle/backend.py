@@ -198,8 +198,8 @@ class Backend(Protocol):
         instead.
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
-        twice (`duplicate_id`), and for items that would wait for each other, directly or through stored items
-        (`cycle`). With `wait` False, a submission that would have to wait for a transaction that a user has
+        twice (`duplicate_id`), for items that would wait for each other, directly or through stored items
+        (`cycle`), and for an id in `must_exist` that is neither stored nor in the submission (`not_found`). With `wait` False, a submission that would have to wait for a transaction that a user has
         left open is refused as `locked`, so that the others do not wait with it.
 
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the

@@ -106,7 +106,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     workflow: str | None = None
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
-    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet."""
+    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet, except those in
+    `must_exist`."""
     need: int = 0
     """How many of `after` must end, in a way that counts, before it is released."""
     counting: Counting = "success"
@@ -123,6 +124,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """The same for a dead item. None: until an operator requeues or deletes it."""
     lease_to: str | None = None
     """Store the item leased to this worker, if the worker is alive. Otherwise it is stored as usual."""
+    must_exist: tuple[str, ...] = ()
+    """Those of `after` that were submitted before. If one does not exist, the item is refused."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
@@ -149,7 +152,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The group it belongs to: its own id, or the existing item's group."""
 
 
-RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "locked"]
+RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "not_found", "locked"]
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
@@ -161,7 +164,8 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
     why: RejectedWhy
     ids: tuple[str, ...]
-    """The ids at fault: those that exist already, or those that wait for each other. Empty for `locked`."""
+    """The ids at fault: those that exist already, those that wait for each other, or those of `must_exist`
+    that do not exist. Empty for `locked`."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming

@@ -6,6 +6,9 @@ import asyncio
 import time
 from typing import Any
 
+import asyncpg
+import pytest
+
 from tests.backends.postgres_store import connected
 from tests.engine.kit import PATIENCE, Barrier
 from treadle import Context, Result, Treadle, work
@@ -103,3 +106,19 @@ async def test_other_items_do_not_wait_for_one_whose_child_has_a_key(prepared_ur
         await transaction.commit()
         await handle.group(PATIENCE)
         assert await first.result(PATIENCE) == 1
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_serialization_failure_is_for_the_user(prepared_url: str, isolation: Any) -> None:
+    """Another item took the key after the transaction had begun. The whole transaction is done again."""
+    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+        transaction = connection.transaction(isolation=isolation)
+        await transaction.start()
+        await connection.fetchval("select count(*) from treadle.key")
+        first = await app.enqueue(step(1), key="taken", delay=3600)
+        with pytest.raises(asyncpg.SerializationError):
+            await app.enqueue(step(2), key="taken", tx=connection)
+        await transaction.rollback()
+        async with connection.transaction(isolation=isolation):
+            again = await app.enqueue(step(2), key="taken", tx=connection)
+        assert (again.id, again.existing) == (first.id, True)

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
-from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable, TreadleError
+from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable, TreadleError
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
 
 from .codes import status_of
@@ -27,7 +27,11 @@ STORE: Final = statement("submit", "store")
 FIRE: Final = statement("submit", "fire")
 SUBMIT_IN_TRANSACTION: Final = statement("submit", "submit_in_transaction")
 
-REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
+REFUSALS: Final[dict[str, RejectedWhy]] = {
+    "TR001": "duplicate_id",
+    "TR002": "cycle",
+    "TR007": "not_found",
+}
 LOCKED: Final = Rejected("locked", ())
 EXISTING: Final = tuple(f"existing_{name}" for name in ("row", "id", "state", "group", "own"))
 MOST_UNSURE: Final = 10_000
@@ -315,6 +319,8 @@ def _refusals(state: str, detail: str) -> dict[int, Rejected]:
 def _rejection(refused: dict[int, Rejected]) -> TreadleError:
     """The error for the first refusal."""
     first = refused[min(refused)]
+    if first.why == "not_found":
+        return NotFound(first.ids[0])
     return CycleError(first.ids) if first.why == "cycle" else DuplicateIdError(first.ids[0])
 
 

@@ -16,7 +16,7 @@ from treadle.engine.settings import Settings
 from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import Tasks
 from treadle.engine.wait.wakeups import Line, WakeUps
-from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
+from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
 Answer: TypeAlias = tuple[Submitted, ...]
@@ -188,6 +188,8 @@ class Submitter:
 
 
 def rejection_error(rejected: Rejected) -> Exception:
+    if rejected.why == "not_found":
+        return NotFound(rejected.ids[0])
     if rejected.why == "locked":
         return StoreUnavailable(
             "not submitted: a transaction that was left open has its key, its id or an id in its after="

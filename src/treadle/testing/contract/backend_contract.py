@@ -18,6 +18,7 @@ from .keys import KeyCases
 from .lifecycle import LifecycleCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
 from .load import LoadCases
+from .must_exist import MustExistCases
 from .operate import CancelCases, CompleteCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -46,6 +47,7 @@ class BackendContract(
     FencingCases,
     SettleIsolationCases,
     DependencyCases,
+    MustExistCases,
     DoomedCases,
     ChildCases,
     RefusedChildCases,
