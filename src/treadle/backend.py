@@ -135,6 +135,20 @@ class Transaction(Protocol):
         caller then raises, which rolls the transaction back."""
         ...
 
+    async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        """As `Backend.submit` with `tx`, as a part of this transaction. A refusal, answered or raised, leaves
+        the transaction as it was."""
+        ...
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        """As `Backend.get`, as this transaction sees the items."""
+        ...
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        """As `Backend.claim_key`, as a part of this transaction. If another open transaction has claimed the
+        key, wait until that one ends."""
+        ...
+
 
 class HeartbeatConnection(Protocol):
     """Sends heartbeats for a worker whose event loop is blocked. Call `open` before the first heartbeat."""
@@ -189,8 +203,9 @@ class Backend(Protocol):
         instead.
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
-        twice (`duplicate_id`), and for items that would wait for each other, directly or through stored items
-        (`cycle`).
+        twice (`duplicate_id`), for items that would wait for each other, directly or through stored items
+        (`cycle`), and for an id in `must_exist` that is neither stored nor in the submission (`not_found`). With `wait` False, a submission that would have to wait for a transaction that a user has
+        left open is refused as `locked`, so that the others do not wait with it.
 
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the
         items exist if and only if that transaction commits, and a refusal raises the error itself. This needs
@@ -269,7 +284,9 @@ class Backend(Protocol):
         - A token that does not own its item: `stale`, and why. If this token has settled the item before (the
           answer was lost): `applied`, with `again`.
         - Children that cannot be stored: `rejected`, and why. Nothing of the settlement happened, and the
-          lease stays valid. A settlement that is both `moved` and `rejected` may get either answer.
+          lease stays valid. The same answer, with `locked`, is for a settlement with `wait` False that would
+          have to wait for a transaction that a user has left open. A settlement that is both `moved` and
+          `rejected` may get either answer.
         - Items that become doomed are not settled here. The next claim hands them out.
 
         The effects say which items were released and which groups ended, for events and wake-ups after the
@@ -446,7 +463,10 @@ class Backend(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction on the store's database, for a handler's own writes together with its
         settlement. It commits when the block ends and rolls back when the block raises. `UnsupportedError`
-        without the capability."""
+        without the capability.
+
+        However many transactions are open or requested: every other method gets its turn. If a transaction
+        keeps others from writing, they wait for it, and no longer."""
         ...
 
     # -- wake-ups --------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from treadle.engine.submit.enqueue import submit
 from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
-from treadle.ids import IdGenerator, check_name, checked_generator
+from treadle.ids import IdGenerator, check_id, check_name, checked_generator
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -190,7 +190,7 @@ class Client(Operator):
         lease: Duration = 30,
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
-        await self.connect()
+        await self._begin_change("claim_one")
         names = None if types is None else names_of(types)
         return await claim_one(
             self._core,
@@ -201,8 +201,9 @@ class Client(Operator):
         )
 
     def handle(self, id: str) -> Handle[Any, Any]:
-        """Return a handle for an item that was submitted before, by any process."""
-        return Handle(self._core, id, None, tenant=self._tenant)
+        """Return a handle for an item that was submitted before, by any process. `InputError` if this cannot
+        be an id."""
+        return Handle(self._core, check_id(id), None, tenant=self._tenant)
 
     # -- schedules -------------------------------------------------------------------------------------
 

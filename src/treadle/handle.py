@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
+from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import decode_state, group_value, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
@@ -47,6 +48,7 @@ class Handle(Generic[S_co, G_co]):
         Raises `WorkFailed` if it died, `WorkCancelled` or `NotFound`. Raises `WaitTimeout` after `timeout`
         seconds; the work itself goes on.
         """
+        refuse_in_transaction(self._core.backend, "handle.result()")
         await self._core.connect()
         if self._tenant is None:
             await self._attach()
@@ -61,6 +63,7 @@ class Handle(Generic[S_co, G_co]):
 
         Raises `GroupFailed` if a member died and the group has no value. Otherwise it raises as `result`.
         """
+        refuse_in_transaction(self._core.backend, "handle.group()")
         await self._core.connect()
         if self._tenant is None or self._group_id is None:
             await self._attach()
@@ -76,7 +79,8 @@ class Handle(Generic[S_co, G_co]):
     async def state(self) -> ItemState:
         """Return the item as it is now. `NotFound` if it does not exist."""
         await self._core.connect()
-        (state,) = await self._core.backend.get([self.id], tenant=self._tenant)
+        backend = self._core.backend
+        (state,) = await (current_transaction(backend) or backend).get([self.id], tenant=self._tenant)
         if state is None:
             raise NotFound(self.id)
         return await read_value(state.result, decode_state, self._core.registry, state)
@@ -124,6 +128,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         """Submit, and wait for the item's own value."""
         self._used = True
         core = self._core
+        refuse_in_transaction(core.backend, "enqueue(...).result()")
         await core.connect()
         waiters = core.waiters
         ref = (self._tenant, self._work.id)
@@ -152,6 +157,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         """Submit, and wait for the value of the whole group."""
         self._used = True
         core = self._core
+        refuse_in_transaction(core.backend, "enqueue(...).group()")
         await core.connect()
         ref = (self._tenant, self._work.id)
         future = core.waiters.group(ref, expected=True)

@@ -109,7 +109,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     workflow: str | None = None
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
-    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet."""
+    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet, except those in
+    `must_exist`."""
     need: int = 0
     """How many of `after` must end, in a way that counts, before it is released."""
     counting: Counting = "success"
@@ -126,12 +127,17 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """The same for a dead item. None: until an operator requeues or deletes it."""
     lease_to: str | None = None
     """Store the item leased to this worker, if the worker is alive. Otherwise it is stored as usual."""
+    must_exist: tuple[str, ...] = ()
+    """Those of `after` that were submitted before. If one does not exist, the item is refused."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
     """Items to store together or not at all. Each is the root of its own group."""
 
     items: tuple[Item, ...]
+    wait: bool = True
+    """Whether to wait for a while if a transaction that is open elsewhere has a key or an id of these items.
+    Otherwise the submission is refused at once, as `locked`."""
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -149,15 +155,20 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The group it belongs to: its own id, or the existing item's group."""
 
 
-RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle"]
+RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "not_found", "locked"]
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """Why a submission, or the children of a settlement, cannot be stored. Nothing of it was stored."""
+    """Why a submission, or a settlement, cannot be stored. Nothing of it was stored.
+
+    `locked`: it has to wait for a transaction that is open elsewhere, and has `wait` False. The others of the
+    call need not wait. Repeat it later, on its own.
+    """
 
     why: RejectedWhy
     ids: tuple[str, ...]
-    """The ids at fault: those that exist already, or those that wait for each other."""
+    """The ids at fault: those that exist already, those that wait for each other, or those of `must_exist`
+    that do not exist. Empty for `locked`."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
@@ -245,6 +256,10 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     alive: bool = True
     """False: this worker sent no heartbeat yet, or was removed because its lease lapsed. Nothing was
     claimed."""
+    left: tuple[str, ...] = ()
+    """Types of items that this claim freed, made ready, parked or locked, but did not hand out. A claim of
+    another worker that ran at the same time may have missed them: wake the workers of these types. Empty if
+    claims run one after the other."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -306,6 +321,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: float | None = None
     contribution: Contribution | None = None
     children: tuple[Item, ...] = ()
+    wait: bool = True
+    """As in `Submission`."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -565,6 +582,10 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The publisher, so that it can recognise its own wake-ups."""
     ready: bool = False
     """There may be items to claim."""
+    types: tuple[str, ...] = ()
+    """The types of the items to claim. Empty: any type."""
+    queues: tuple[str, ...] = ()
+    """The queues of the items to claim. Empty: any queue."""
     items: tuple[Ref, ...] = ()
     """Items that have ended. The groups whose roots they are may have ended too."""
     groups: tuple[Ref, ...] = ()

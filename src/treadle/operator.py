@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
+from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import InputError
 from treadle.ids import check_id, check_name
@@ -48,7 +49,8 @@ class Operator:
     async def get(self, ids: Ids) -> list[ItemState | None]:
         """Return the items as they are now, in the order of `ids`. None for an unknown id."""
         await self.connect()
-        states = await self._core.backend.get(ids_of(ids), tenant=self._tenant)
+        backend = self._core.backend
+        states = await (current_transaction(backend) or backend).get(ids_of(ids), tenant=self._tenant)
         return await decode_states(self._core.registry, states)
 
     async def group(self, id: str) -> GroupState | None:
@@ -126,9 +128,13 @@ class Operator:
 
     # -- changing --------------------------------------------------------------------------------------
 
+    def _begin_change(self, what: str) -> Coroutine[Any, Any, None]:
+        refuse_in_transaction(self._core.backend, f"{what}()")
+        return self.connect()
+
     async def cancel(self, ids: Ids) -> int:
         """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
-        await self.connect()
+        await self._begin_change("cancel")
         changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
         self._core.announcer.cancelled(changed.items)
         self._ended(changed)
@@ -136,7 +142,7 @@ class Operator:
 
     async def complete(self, id: str | HasId, value: Any = None) -> None:
         """End an open item as a success, without a worker. A running handler is interrupted."""
-        await self.connect()
+        await self._begin_change("complete")
         (name,) = ids_of(id)
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
@@ -147,21 +153,21 @@ class Operator:
 
     async def requeue(self, ids: Ids) -> int:
         """Make dead items ready again, with all their attempts. Returns how many."""
-        await self.connect()
+        await self._begin_change("requeue")
         changed = await self._core.backend.requeue(ids_of(ids), tenant=self._tenant)
-        self._core.wakeups.ready()
+        self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
 
     async def trigger(self, ids: Ids) -> None:
         """Run scheduled items now: all, or none if one raises `NotFound` or `NotTriggerable`."""
-        await self.connect()
+        await self._begin_change("trigger")
         await self._core.backend.trigger(ids_of(ids), tenant=self._tenant)
         self._core.wakeups.ready()
 
     async def delete(self, group_ids: Ids, cascade: bool = False) -> int:
         """Remove whole groups. `ReferencedError` while an item of another group waits for a member. With
         `cascade` the groups that members wait for are removed too. Returns how many items were removed."""
-        await self.connect()
+        await self._begin_change("delete")
         changed = await self._core.backend.delete(ids_of(group_ids), tenant=self._tenant, cascade=cascade)
         self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
@@ -169,13 +175,13 @@ class Operator:
     async def pause(self, queue: str) -> None:
         """Stop handing out the items of a queue. Running items go on."""
         check_name(queue, field="queue")
-        await self.connect()
+        await self._begin_change("pause")
         await self._core.backend.pause(queue, True, tenant=self._tenant)
 
     async def resume(self, queue: str) -> None:
         """Hand out the items of a paused queue again."""
         check_name(queue, field="queue")
-        await self.connect()
+        await self._begin_change("resume")
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
 
@@ -187,8 +193,10 @@ class Operator:
         core.wakeups.ended(
             items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
         )
-        if changed.effects.released or changed.effects.doomed:
+        if changed.effects.doomed:
             core.wakeups.ready()
+        else:
+            core.wakeups.ready((item.type, item.queue) for item in changed.effects.released)
 
 
 class DeadLetters:

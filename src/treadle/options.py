@@ -304,10 +304,20 @@ def _after(value: Any, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+class SubmittedId(str):
+    """The id of an item that was submitted before: the id of a handle. A Work, or an id alone, may be submitted
+    later."""
+
+    __slots__ = ()
+
+
 def _id_of(value: Any, name: str) -> str:
-    if not isinstance(value, str) and not hasattr(value, "id"):
+    if isinstance(value, str):
+        return check_id(value, field=name)
+    if not hasattr(value, "id"):
         raise InputError.of(name, value, "must be a work, a handle or an id")
-    return check_id(value if isinstance(value, str) else value.id, field=name)
+    id = check_id(value.id, field=name)
+    return id if is_work(value) else SubmittedId(id)
 
 
 def _compensation(value: Any, name: str) -> Compensation:

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.callables import check_plain
 from treadle.engine.core import Core
+from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
 from treadle.engine.schedule.occurrence import (
     CATCH_UPS,
@@ -183,6 +184,7 @@ class Schedules:
 
     async def remove(self, name: str) -> bool:
         """As `cancel`, but False if there is none of that name."""
+        refuse_in_transaction(self._core.backend, "schedules.cancel()")
         await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
         dropped = await self._scheduler.cancel(self._full(name))
@@ -198,6 +200,7 @@ class Schedules:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
 
     async def _set_paused(self, name: str, paused: bool) -> None:
+        refuse_in_transaction(self._core.backend, "schedules.pause() or resume()")
         await self._core.connect()
         full = self._full(name)
         entry = self._scheduler.entries.get(full)

@@ -280,7 +280,8 @@ class TestPool:
         """Some connections are reserved for settling and heartbeats."""
         async with opened(prepared_url, pool_size=4, reserved=2) as backend:
             lease = await start_one(backend, item("a"))
-            async with backend.transaction(), backend.transaction():
+            pool = backend._calls.pool
+            async with pool.connection(), pool.connection():
                 waiting = asyncio.create_task(claim_ids(backend, worker="other"))
                 async with asyncio.timeout(10):
                     await backend.beat(Heartbeat(worker="w", lease=100))

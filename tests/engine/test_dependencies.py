@@ -14,8 +14,10 @@ from treadle import (
     CycleError,
     GroupFailed,
     InputError,
+    NotFound,
     Result,
     Treadle,
+    WorkFailed,
     at_least,
     condition_met,
     dependency,
@@ -303,3 +305,32 @@ async def test_dependencies_do_not_count_as_running(make_app: MakeApp) -> None:
         assert await app.enqueue(value(1)).result(PATIENCE) == 1
         await until(lambda: not app.active())
         assert [count.count for count in await app.counts() if count.status == "blocked"] == [50]
+
+
+async def test_after_a_handle_of_what_is_gone_is_not_found(make_app: MakeApp) -> None:
+    """A handle names something that was submitted. A Work and an id may come later."""
+
+    @work(name="step")
+    async def step() -> None:
+        pass
+
+    @work(name="parent")
+    async def parent(ctx: Context) -> Result[None, None]:
+        return ctx.queue(step(), after=gone)
+
+    async with make_app(step, parent) as app:
+        one = step()
+        gone = await app.enqueue(one)
+        await gone.result(PATIENCE)
+        await (await app.enqueue(step(), after=gone)).result(PATIENCE)
+        await app.delete(gone)
+        with pytest.raises(NotFound, match=gone.id):
+            await app.enqueue(step(), after=[gone])
+        with pytest.raises(NotFound, match=gone.id):
+            await app.enqueue_many([step(), step()], after=gone)
+        with pytest.raises(NotFound, match=gone.id):
+            await app.enqueue(dependency(on=[gone], queue=step()))
+        with pytest.raises(WorkFailed, match=f"not_found: {gone.id}"):
+            await app.enqueue(parent()).result(PATIENCE)
+        for later in (one, one.id):
+            assert (await (await app.enqueue(step(), after=later)).state()).status == "blocked"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, no_new_tasks
-from treadle import Context, Result, WaitTimeout, work
+from treadle import Client, Context, InputError, Result, Treadle, WaitTimeout, work
+from treadle.backends.memory import MemoryBackend
+from treadle.errors import BackendError
+from treadle.item import Ended, Ref
 
 
 async def test_a_handle_can_be_made_in_another_process(make_app: MakeApp) -> None:
@@ -107,3 +112,43 @@ async def test_a_waiter_that_is_cancelled_changes_nothing(make_app: MakeApp) -> 
         assert not app._core.waiters.items.futures
         barrier.go.set()
         assert await handle.result(PATIENCE) == 1
+
+
+@pytest.mark.parametrize("id", ["", "a\nb", "a\0b", "a\ud800", "a" * 129, None])
+def test_a_handle_of_what_cannot_be_an_id_is_refused(make_app: MakeApp, id: Any) -> None:
+    """It must not reach the store together with the ids that others wait for."""
+    with pytest.raises(InputError, match="id"):
+        make_app().handle(id)
+
+
+async def test_a_reference_that_the_store_refuses_harms_no_other_waiter() -> None:
+    """All of them are read with one call."""
+    barrier = Barrier()
+
+    class Refusing(MemoryBackend):
+        async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+            if any(id == "refused" for _, id in items):
+                raise BackendError("this id is malformed")
+            return await super().ended(items, groups)
+
+    @work(name="held")
+    async def held(n: int) -> int:
+        await barrier.wait()
+        return n
+
+    backend = Refusing()
+    async with Treadle(backend, work=[held]) as app:
+        other = Client(backend, work=[held], poll_interval=0.05)
+        handles = await app.enqueue_many([held(n) for n in range(5)])
+        await barrier.reached()
+        refused = asyncio.ensure_future(other.tenant("default").handle("refused").result())
+        waiting = [asyncio.ensure_future(other.handle(each.id).result(PATIENCE)) for each in handles]
+        groups = [asyncio.ensure_future(other.handle(each.id).group(PATIENCE)) for each in handles]
+        await asyncio.sleep(0)
+        barrier.go.set()
+        assert await asyncio.gather(*waiting) == list(range(5))
+        assert await asyncio.gather(*groups) == list(range(5))
+        assert not refused.done()
+        refused.cancel()
+        await asyncio.wait([refused])
+        await other.close()

@@ -35,7 +35,7 @@ from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import Settings
 from treadle.errors import BackendError
 from treadle.ids import generate_id
-from treadle.item import Heartbeat
+from treadle.item import Heartbeat, Wake
 from treadle.retry import Retry
 
 CHECK = 0.1
@@ -201,6 +201,7 @@ class Supervisor:
             return
         if freed:
             LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
+            await self._backend.publish(Wake(ready=True))
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         self._deaths += 1

@@ -18,16 +18,25 @@ class Combiner(Generic[R]):
     Natural batching, without a timer: while one batch is being written, the next one collects. A single
     request is written at once; under load, batches grow to what arrives during a write.
 
+    `pause` is awaited before each batch.
+
     `write` answers its requests itself and does not raise on their behalf. If it does raise, the error is
     reported and the next batch is written all the same.
     """
 
-    __slots__ = ("_limit", "_name", "_tasks", "_write", "_writer", "waiting")
+    __slots__ = ("_limit", "_name", "_pause", "_tasks", "_write", "_writer", "waiting")
 
     def __init__(
-        self, write: Callable[[list[R]], Awaitable[None]], tasks: Tasks, *, name: str, limit: int = 500
+        self,
+        write: Callable[[list[R]], Awaitable[None]],
+        tasks: Tasks,
+        *,
+        name: str,
+        limit: int = 500,
+        pause: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._write = write
+        self._pause = pause
         self._tasks = tasks
         self._name = name
         self._limit = limit
@@ -48,6 +57,8 @@ class Combiner(Generic[R]):
     async def _run(self) -> None:
         try:
             while self.waiting:
+                if self._pause is not None:
+                    await self._pause()
                 try:
                     await self._write(self.next_batch())
                 except Exception as error:  # noqa: BLE001  later requests must not wait for ever

@@ -80,7 +80,7 @@ class Core:
     def _fired(self, items: Sequence[Item]) -> None:
         """A schedule has stored these items."""
         self.announcer.queued(items)
-        self.wakeups.ready()
+        self.wakeups.ready((item.type, item.queue) for item in items)
 
     # -- connecting ------------------------------------------------------------------------------------
 

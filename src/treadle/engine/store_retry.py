@@ -15,6 +15,10 @@ T = TypeVar("T")
 
 CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
 """For a call that a user awaits: it fails after one or two seconds without a store."""
+LOCKED_PAUSE = 0.25
+"""Seconds after which requests that wait for another transaction are tried again, in a lane of their own."""
+LOCKED_TRIES = 60
+"""How often a request that a caller awaits is tried again: for about half a minute."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
 

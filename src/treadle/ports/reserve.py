@@ -42,7 +42,7 @@ class Reserver:
             keys = await self._read_keys(items)
             owners = {key: await self._owner(key[0], seen) for key, seen in keys.items()}
             # Whether an id is taken is decided when it is reserved.
-            plan = plan_submission(items, now, owners.__getitem__, lambda _: False)
+            plan = plan_submission(items, now, owners.__getitem__, (await self._present(items)).__contains__)
             if isinstance(plan, Rejected):
                 return plan
             reservation = Reservation(plan)
@@ -63,6 +63,11 @@ class Reserver:
                 await records.texts.replace(key, seen, before)
         for ref in reservation.items:
             await records.ports.delete(records.keys.item(ref))
+
+    async def _present(self, items: Sequence[Item]) -> set[Ref]:
+        """The items that must exist, and do."""
+        refs = {(item.tenant, id) for item in items for id in item.must_exist}
+        return {ref for ref in refs if await self._records.item(ref) is not None}
 
     # -- keys ------------------------------------------------------------------------------------------
 

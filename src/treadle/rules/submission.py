@@ -48,7 +48,7 @@ def plan_submission(
     exists: Callable[[Ref], bool],
     tenant: str | None = None,
 ) -> SubmitPlan | Rejected:
-    """Resolve keys, refuse duplicate ids, and rename: an item that waits for one that is not stored waits for
+    """Resolve keys, refuse duplicate ids and what must exist and does not, and rename: an item that waits for one that is not stored waits for
     the one that answers instead. `dependency_cycle` is the last check. `tenant`: the items' true tenant, if
     it is not the one they name.
     """
@@ -70,12 +70,20 @@ def plan_submission(
         plan.answers.append((ref, False))
     if duplicates:
         return Rejected("duplicate_id", tuple(duplicates))
+    missing = [id for ref, item in plan.new.items() for id in _missing(plan, ref[0], item, exists)]
+    if missing:
+        return Rejected("not_found", tuple(missing))
     if renamed:
         for ref, item in plan.new.items():
             after = tuple(renamed.get((ref[0], id), id) for id in item.after)
             if after != item.after:
                 plan.new[ref] = replace(item, after=after)
     return plan
+
+
+def _missing(plan: SubmitPlan, owner: str, item: Item, exists: Callable[[Ref], bool]) -> Iterable[str]:
+    """The ids of items that were submitted before and do not exist now."""
+    return (id for id in item.must_exist if (owner, id) not in plan.new and not exists((owner, id)))
 
 
 def _answering(

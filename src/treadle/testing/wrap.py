@@ -267,6 +267,19 @@ class WrappedTransaction:
             "settle_within", (settlements,), lambda: self._inner.settle(settlements)
         )
 
+    async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        return await self._backend.around(
+            "submit_within", (submissions,), lambda: self._inner.submit(submissions)
+        )
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        return await self._backend.around("get_within", (ids,), lambda: self._inner.get(ids, tenant=tenant))
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self._backend.around(
+            "claim_key_within", (key,), lambda: self._inner.claim_key(key, owner, ttl, tenant=tenant)
+        )
+
 
 class WrappedHeartbeatConnection:
     def __init__(self, inner: HeartbeatConnection, backend: WrappedBackend) -> None:
@@ -287,5 +300,8 @@ VERBS: frozenset[str] = frozenset(
     name
     for name in vars(Backend)
     if not name.startswith("_") and name not in ("heartbeat_connection", "transaction", "capabilities")
-) | {"begin", "settle_within", "commit", "heartbeat_connection"}
+) | {
+    *("begin", "settle_within", "submit_within", "get_within", "claim_key_within", "commit"),
+    "heartbeat_connection",
+}
 """The verbs that `around` is called for."""

@@ -30,7 +30,7 @@ class PostgresClaim(PostgresVerbs):
         last = rows.pop()
         leases = _in_order([lease_of(row) for row in rows], last["picks"])
         fairness.served([(one.queue, one.tenant, one.lane) for one in leases if one.verdict is None])
-        return Claim(tuple(leases), fairness, last["next_due"])
+        return Claim(tuple(leases), fairness, last["next_due"], left=tuple(dict.fromkeys(last["left_types"])))
 
 
 def _demanded(demand: Demand) -> tuple[object, ...]:

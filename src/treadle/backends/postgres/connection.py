@@ -22,7 +22,7 @@ from treadle.errors import InputError, NotStarted, TreadleError
 from treadle.masking import Address
 from treadle.retry import Retry
 
-from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, translated
+from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
 from .schema import Connection, PostgresSchema
 from .statements import statements
 
@@ -110,6 +110,9 @@ async def _learn_array_types(connection: Connection) -> None:
 class PostgresPool:
     """At most `size` connections, `reserved` of them for settling and heartbeats only.
 
+    A transaction of a handler keeps its connection for as long as the handler likes, so at most half of the
+    others are lent for that. If there is only one other, a transaction gets a connection beyond `size`.
+
     A connection is used again only if it is known to be idle. After a cancellation, a timeout or a lost
     connection the state of the server is unknown, so the connection is closed and the next caller gets a new
     one.
@@ -125,7 +128,10 @@ class PostgresPool:
         """Where each statement was carried out last."""
         self._used: set[Connection] = set()
         self._all = asyncio.Semaphore(size)
-        self._ordinary = asyncio.Semaphore(size - reserved)
+        ordinary = size - reserved
+        self._ordinary = asyncio.Semaphore(ordinary)
+        self._transactions = asyncio.Semaphore(max(1, ordinary // 2))
+        self._is_small = ordinary == 1
         self._closing: set[asyncio.Future[None]] = set()
         self._pid = os.getpid()
         self._closed = False
@@ -140,6 +146,23 @@ class PostgresPool:
             self.take_back(connection, vital, error)
             raise
         self.take_back(connection, vital)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection, None]:
+        """A connection in a transaction of a handler."""
+        async with self._transactions:
+            manager = self._beyond_size() if self._is_small else self.connection()
+            async with manager as connection, connection.transaction():
+                yield connection
+
+    @asynccontextmanager
+    async def _beyond_size(self) -> AsyncGenerator[Connection, None]:
+        connection = await self._idle_or_new("")
+        self._used.add(connection)
+        try:
+            yield connection
+        finally:
+            self._discard(connection)
 
     async def lend(self, vital: bool, statement: str = "") -> Connection:
         """The same in two steps, for calls: there the context manager took a quarter of the driver's time.
@@ -234,8 +257,8 @@ class PostgresCalls:
 
     def __init__(self, schema: PostgresSchema, *, prepare: bool, patience: float) -> None:
         self.schema = schema
-        self._prepare = prepare
-        self._patience = patience
+        self.prepare = prepare
+        self.patience = patience
         self._pool: PostgresPool | None = None
         self._texts: dict[str, str] = {}
         self._random = random.Random()
@@ -273,22 +296,33 @@ class PostgresCalls:
         vital: bool = False,
         repeatable: bool = True,
         conflict: Retry = CONFLICT,
+        locks: bool = True,
     ) -> list[Record]:
-        """All rows that a statement answers."""
+        """All rows that a statement answers. `locks`: wait for other transactions by trying again."""
         attempt = partial(self._attempt, self.sql(text), arguments, vital)
-        return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict)
+        return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict, locks=locks)
 
     async def row(
-        self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True
+        self,
+        text: str,
+        *arguments: object,
+        vital: bool = False,
+        repeatable: bool = True,
+        locks: bool = True,
     ) -> Record:
         """The one row that a statement answers."""
-        return (await self.rows(text, *arguments, vital=vital, repeatable=repeatable))[0]
+        return (await self.rows(text, *arguments, vital=vital, repeatable=repeatable, locks=locks))[0]
 
     async def value(self, text: str, *arguments: object, vital: bool = False, repeatable: bool = True) -> Any:
         return (await self.row(text, *arguments, vital=vital, repeatable=repeatable))[0]
 
     async def call_with_retries(
-        self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool, conflict: Retry = CONFLICT
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        repeatable: bool,
+        conflict: Retry = CONFLICT,
+        locks: bool = True,
     ) -> T:
         """Repeat until it succeeds, is refused, or the retries are used up."""
         conflicts = absences = 0
@@ -299,7 +333,9 @@ class PostgresCalls:
                 raise
             except Exception as error:
                 cause = cause_of(error)
-                if is_conflict(cause):
+                if is_locked(cause) and not locks:
+                    delay = None
+                elif is_conflict(cause):
                     conflicts += 1
                     delay = None if conflict.exhausted(conflicts) else conflict.delay(conflicts, self._draw)
                 elif is_away(cause) and (repeatable or isinstance(error, NothingSent)):
@@ -329,12 +365,24 @@ class PostgresCalls:
 
     async def on(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> list[Record]:
         """Carry out a statement on this connection."""
-        if self._prepare or connection.is_in_transaction():
-            return await connection.fetch(sql, *arguments, timeout=self._patience)
+        if self.prepare or connection.is_in_transaction():
+            return await connection.fetch(sql, *arguments, timeout=self.patience)
         # A pooler in transaction mode may change the server after each transaction, so preparing and
         # executing a statement have to be in one.
         async with connection.transaction():
-            return await connection.fetch(sql, *arguments, timeout=self._patience)
+            return await connection.fetch(sql, *arguments, timeout=self.patience)
+
+
+class ConnectionCalls(PostgresCalls):
+    """Carries out statements on one connection that is in a transaction, each with a savepoint."""
+
+    def __init__(self, calls: PostgresCalls, connection: Connection) -> None:
+        super().__init__(calls.schema, prepare=calls.prepare, patience=calls.patience)
+        self._connection = connection
+
+    async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
+        async with self._connection.transaction():
+            return await self.on(self._connection, sql, arguments)
 
 
 class PostgresVerbs:

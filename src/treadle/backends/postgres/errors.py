@@ -31,6 +31,7 @@ _AWAY: Final = frozenset(
         "25P03",  # idle in a transaction for too long
     }
 )
+_LOCKED: Final = "55P03"
 _TOO_LONG: Final = "57014"
 """`statement_timeout`: the statement was rolled back."""
 _FULL: Final = frozenset({"53100", "54000"})
@@ -52,6 +53,11 @@ class NothingSent(Exception):
 
 def is_conflict(error: BaseException | None) -> bool:
     return isinstance(error, asyncpg.PostgresError) and _sqlstate(error) in CONFLICTS
+
+
+def is_locked(error: BaseException | None) -> bool:
+    """Whether another transaction holds what this call needs, for longer than a call waits."""
+    return isinstance(error, asyncpg.PostgresError) and _sqlstate(error) == _LOCKED
 
 
 def is_away(error: BaseException) -> bool:

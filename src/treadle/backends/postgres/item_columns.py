@@ -117,11 +117,13 @@ def _placeholders(items: Sequence[Item], owners: Sequence[int]) -> list[Placehol
     sure: dict[Ref, int | None] = {}
     for item, owner in zip(items, owners, strict=True):
         sure[item.tenant, item.id] = None if item.key is None else owner
+    # Without a placeholder, the store refuses what waits for an id that does not exist.
+    must_exist = {(item.tenant, id) for item in items for id in item.must_exist}
     named: dict[Ref, None] = {}
     for item, owner in zip(items, owners, strict=True):
         for id in item.after:
             ref = item.tenant, id
-            if ref not in sure or sure[ref] not in (None, owner):
+            if ref not in must_exist and (ref not in sure or sure[ref] not in (None, owner)):
                 named[ref] = None
     return [Placeholder(*ref) for ref in named]
 
@@ -184,7 +186,7 @@ def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
     """The names that earlier requests of the same call must not have, and the names that later ones must not.
 
     A request with an id or a key of an earlier one must see what became of that one. So must a request with a
-    blocked item that an earlier one waits for."""
+    blocked item that an earlier one waits for. An id that must exist has no placeholder in its call."""
     if len(items) == 1 and items[0].key is None and not items[0].after:
         refs: set[object] = {(items[0].tenant, items[0].id)}
         return refs, refs
@@ -192,7 +194,13 @@ def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
     refs |= {(item.tenant, item.type, item.key) for item in items if item.key is not None}
     named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
     blocked: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
-    return refs | blocked, refs | named
+    old = {(item.tenant, id) for item in items for id in item.must_exist}
+    new = {(item.tenant, id) for item in items for id in item.after} - old
+    must_exist: set[object] = {(*ref, "must exist") for ref in old}
+    may_come: set[object] = {(*ref, "may come") for ref in new}
+    return refs | blocked | {(*ref, "may come") for ref in old} | {(*ref, "must exist") for ref in new}, (
+        refs | named | must_exist | may_come
+    )
 
 
 def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[int]]:

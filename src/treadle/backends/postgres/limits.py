@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from treadle.item import PermitReply, PermitRequest
+from treadle.retry import Retry
 
 from .codes import ALGORITHM_CODES
 from .connection import PostgresVerbs
@@ -12,10 +14,14 @@ from .statements import statements
 
 _sql = statements("limits")
 
+OTHERS_CLAIM: Final = Retry(attempts=200, base=0.004, factor=1.7, max=0.25, jitter=0.5)
+"""Of a key that an open transaction has claimed: about a minute."""
+
 
 class PostgresLimits(PostgresVerbs):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        claimed: bool = await self._calls.value(_sql("claim_key"), key, tenant, owner, ttl)
+        rows = await self._calls.rows(_sql("claim_key"), key, tenant, owner, ttl, conflict=OTHERS_CLAIM)
+        claimed: bool = rows[0][0]
         return claimed
 
     async def take_permits(

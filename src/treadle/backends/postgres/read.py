@@ -49,17 +49,9 @@ class PostgresRead(PostgresVerbs):
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         if not ids:
             return []
-        groups = await self._groups(await self._calls.rows(_sql("group"), list(ids), tenant))
-        found = {group.id: group for group in groups}
+        rows = await self._calls.rows(_sql("group"), list(ids), tenant)
+        found = {row["id"]: _group_of(row) for row in rows}
         return [found.get(id) for id in ids]
-
-    async def _groups(self, rows: Sequence[Record]) -> list[GroupState]:
-        """The groups in these rows, each with a member that failed, if any."""
-        failed = [row["failed"] for row in rows if row["failed"] is not None]
-        members: dict[int, ItemState] = {}
-        if failed:
-            members = {row["no"]: state_of(row) for row in await self._calls.rows(_sql("items"), failed)}
-        return [_group_of(row, members.get(row["failed"])) for row in rows]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         if not items and not groups:
@@ -72,9 +64,10 @@ class PostgresRead(PostgresVerbs):
         if found["items"]:
             states = [state_of(row) for row in await self._calls.rows(_sql("items"), found["items"])]
         if found["groups"]:
-            ended = await self._groups(await self._calls.rows(_sql("groups"), found["groups"]))
+            ended = [_group_of(row) for row in await self._calls.rows(_sql("groups"), found["groups"])]
+        # What was requeued after the first statement has not ended.
         return Ended(
-            {(state.tenant, state.id): state for state in states},
+            {(state.tenant, state.id): state for state in states if state.status in TERMINAL},
             {(group.tenant, group.id): group for group in ended if group.ended_at is not None},
             frozenset(missing),
         )
@@ -161,7 +154,8 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
     )
 
 
-def _group_of(row: Record, failed: ItemState | None) -> GroupState:
+def _group_of(row: Record) -> GroupState:
+    failed: Record | None = row["failed_member"]
     return GroupState(
         id=row["id"],
         tenant=row["tenant"],
@@ -172,7 +166,7 @@ def _group_of(row: Record, failed: ItemState | None) -> GroupState:
         final=row["final"],
         version=row["version"],
         ended_at=row["ended"],
-        failed=failed,
+        failed=None if failed is None else state_of(failed),
     )
 
 

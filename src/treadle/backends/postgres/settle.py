@@ -10,13 +10,23 @@ import asyncpg
 from msgspec.structs import replace
 
 from treadle.errors import StoreUnavailable
-from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, ReleasedItem, Settled, Settlement
+from treadle.item import (
+    Contribution,
+    Effects,
+    EndedGroup,
+    Item,
+    Outcome,
+    Rejected,
+    ReleasedItem,
+    Settled,
+    Settlement,
+)
 from treadle.retry import Retry
 
 from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
-from .errors import is_conflict
+from .errors import is_conflict, is_locked
 from .item_columns import NO_COLUMNS, circular, marks, rows_of, waves
 from .statements import statement, text
 from .submit import refused
@@ -33,10 +43,11 @@ ENDS: Final = frozenset(("success", "dead", "cancelled"))
 
 BRIEF: Final = Retry(attempts=2, base=0.005, factor=3.0, max=0.1, jitter=1.0)
 """For locks that are held for a moment."""
-LOCKED_RETRIES: Final = 20
-"""Extra attempts for a row that another transaction holds (about 1 s each)."""
+LOCKED_RETRIES: Final = 100
+"""Extra attempts for a row that another transaction holds (about 0.2 s each)."""
 
 APPLIED: Final = Outcome(verb="applied")
+LOCKED: Final = Outcome(verb="rejected", rejected=Rejected("locked", ()))
 APPLIED_BEFORE: Final = Outcome(verb="applied", again=True)
 
 MOVED: Final = tuple(f"moved_{name}" for name in ("row", "version", "value", "final"))
@@ -48,10 +59,11 @@ ENDED_GROUP: Final = tuple(f"ended_group_{name}" for name in ("id", "tenant", "v
 
 class PostgresSettle(PostgresVerbs):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await PostgresSettler(settlements, self._settle, self._unlocked).settle()
+        wait = any(one.wait for one in settlements)
+        return await PostgresSettler(settlements, self._settle, self._unlocked, wait=wait).settle()
 
     async def _settle(self, arguments: tuple[object, ...]) -> Record:
-        return (await self._calls.rows(SETTLE, *arguments, vital=True, conflict=BRIEF))[0]
+        return (await self._calls.rows(SETTLE, *arguments, vital=True, conflict=BRIEF, locks=False))[0]
 
     async def _unlocked(self, numbers: Sequence[int]) -> set[int]:
         return set(await self._calls.value(UNLOCKED_ITEMS, list(numbers), vital=True))
@@ -60,17 +72,22 @@ class PostgresSettle(PostgresVerbs):
 class PostgresSettler:
     """One settle: as few calls as possible, each with settlements that do not depend on each other.
 
-    `unlocked` answers which items no other transaction has locked."""
+    unlocked: answers which items no other transaction has locked.
+    wait: whether to wait for other transactions. Otherwise settlements that have to wait are answered.
+    """
 
     def __init__(
         self,
         settlements: Sequence[Settlement],
         call: Callable[[tuple[object, ...]], Awaitable[Record]],
         unlocked: Callable[[Sequence[int]], Awaitable[set[int]]],
+        *,
+        wait: bool = False,
     ) -> None:
         self._settlements = settlements
         self._call = call
         self._unlocked = unlocked
+        self._wait = wait
         self._outcomes: dict[int, Outcome] = {}
         self._effects = EffectsReader()
 
@@ -85,9 +102,13 @@ class PostgresSettler:
                 if not is_conflict(error.__cause__):
                     raise
                 if len(wave) > 1:
-                    left.extendleft(reversed(await self._separate(wave)))
-                else:
+                    left.extendleft(reversed(await self._separate(wave, error)))
+                elif self._wait:
                     locked += wave
+                elif is_locked(error.__cause__):
+                    self._outcomes[wave[0]] = LOCKED
+                else:
+                    raise
             else:
                 if rest:
                     left.appendleft(rest)
@@ -108,14 +129,18 @@ class PostgresSettler:
         self._outcomes.update(zip(wave, call.read(record, self._effects), strict=True))
         return []
 
-    async def _separate(self, wave: list[int]) -> list[list[int]]:
+    async def _separate(self, wave: list[int], error: StoreUnavailable) -> list[list[int]]:
         """Another transaction holds a row that one of these needs: split the wave, so that the others do not
-        wait for it."""
+        wait for it. Those whose own row is locked are not tried again."""
         unlocked = await self._unlocked([self._settlements[n].lease.ref for n in wave])
         able = [n for n in wave if self._settlements[n].lease.ref in unlocked]
+        rest = [n for n in wave if self._settlements[n].lease.ref not in unlocked]
+        if rest and not self._wait and is_locked(error.__cause__):
+            self._outcomes.update(dict.fromkeys(rest, LOCKED))
+            return [able] if able else []
+        if able and rest:
+            return [able, rest]
         middle = len(wave) // 2
-        if 0 < len(able) < len(wave):
-            return [able, [n for n in wave if n not in set(able)]]
         return [wave[:middle], wave[middle:]]
 
     async def _wait_for(self, n: int) -> None:

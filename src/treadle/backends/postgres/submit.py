@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import asyncpg
 
-from treadle.errors import CycleError, DuplicateIdError, TreadleError
+from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable, TreadleError
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
 
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
+from .errors import is_locked
 from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of, waves
 from .statements import statement
 from .user_transaction import row_in_transaction
@@ -26,7 +27,12 @@ STORE: Final = statement("submit", "store")
 FIRE: Final = statement("submit", "fire")
 SUBMIT_IN_TRANSACTION: Final = statement("submit", "submit_in_transaction")
 
-REFUSALS: Final[dict[str, RejectedWhy]] = {"TR001": "duplicate_id", "TR002": "cycle"}
+REFUSALS: Final[dict[str, RejectedWhy]] = {
+    "TR001": "duplicate_id",
+    "TR002": "cycle",
+    "TR007": "not_found",
+}
+LOCKED: Final = Rejected("locked", ())
 EXISTING: Final = tuple(f"existing_{name}" for name in ("row", "id", "state", "group", "own"))
 MOST_UNSURE: Final = 10_000
 """How many submissions are remembered whose outcome is unknown."""
@@ -42,11 +48,15 @@ class PostgresSubmit(PostgresWorkers):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
         alone = len(submissions) == 1
+        waiting = all(submission.wait for submission in submissions)
+        separate = None if waiting else LockedSubmissions(submissions, self._store, answers)
         for wave in [[0]] if alone else waves(marks(submission.items) for submission in submissions):
-            if tx is None:
-                await self._store(submissions, wave, answers)
-            else:
+            if tx is not None:
                 await self._store_in_transaction(tx, submissions, wave, answers)
+            elif separate is not None:
+                await separate.store(wave)
+            else:
+                await self._store(submissions, wave, answers)
         return [answers[n] for n in range(len(submissions))]
 
     async def _store_in_transaction(
@@ -63,13 +73,19 @@ class PostgresSubmit(PostgresWorkers):
         await self._answer(call, record, answers)
 
     async def _store(
-        self, submissions: Sequence[Submission], wave: list[int], answers: dict[int, Answer]
+        self,
+        submissions: Sequence[Submission],
+        wave: list[int],
+        answers: dict[int, Answer],
+        *,
+        locks: bool = True,
     ) -> None:
-        """Store these submissions. Those that are refused are left out, and the rest is tried again."""
+        """Store these submissions. Those that are refused are left out, and the rest is tried again. `locks`:
+        wait for other transactions."""
         nonces = {n: self._nonce(submissions[n]) for n in wave}
         try:
-            if not await self._store_alike(submissions, nonces, answers):
-                await self._store_rows(submissions, nonces, answers)
+            if not await self._store_alike(submissions, nonces, answers, locks):
+                await self._store_rows(submissions, nonces, answers, locks)
         except asyncpg.PostgresError:
             raise  # the server rolled back
         except BaseException:
@@ -79,7 +95,11 @@ class PostgresSubmit(PostgresWorkers):
             self._unsure.pop(id(submissions[n]), None)
 
     async def _store_alike(
-        self, submissions: Sequence[Submission], nonces: dict[int, int], answers: dict[int, Answer]
+        self,
+        submissions: Sequence[Submission],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+        locks: bool,
     ) -> bool:
         """The short way, for items that are alike. False: they are not, or an id is taken."""
         items = [item for n in nonces for item in submissions[n].items]
@@ -89,9 +109,12 @@ class PostgresSubmit(PostgresWorkers):
         owners = [nonce for n, nonce in nonces.items() for _ in submissions[n].items]
         try:
             if len(items) == 1:
-                record = await self._calls.row(STORE_ONE, *shape, owners[0], items[0].id, items[0].input)
+                one = items[0]
+                record = await self._calls.row(STORE_ONE, *shape, owners[0], one.id, one.input, locks=locks)
             else:
-                record = await self._calls.row(STORE_ALIKE, *shape, *alike_columns(items, owners))
+                record = await self._calls.row(
+                    STORE_ALIKE, *shape, *alike_columns(items, owners), locks=locks
+                )
         except asyncpg.UniqueViolationError:
             return False
         status = status_of(record["state"])
@@ -101,7 +124,11 @@ class PostgresSubmit(PostgresWorkers):
         return True
 
     async def _store_rows(
-        self, submissions: Sequence[Submission], nonces: dict[int, int], answers: dict[int, Answer]
+        self,
+        submissions: Sequence[Submission],
+        nonces: dict[int, int],
+        answers: dict[int, Answer],
+        locks: bool,
     ) -> None:
         while nonces:
             call = SubmitCall(submissions, nonces)
@@ -109,7 +136,7 @@ class PostgresSubmit(PostgresWorkers):
                 answers.update((n, ()) for n in nonces)
                 return
             try:
-                record = await self._calls.row(STORE, *call.arguments)
+                record = await self._calls.row(STORE, *call.arguments, locks=locks)
             except asyncpg.PostgresError as error:
                 refusals = refused(error)
                 answers.update(refusals)
@@ -159,6 +186,58 @@ class PostgresSubmit(PostgresWorkers):
                 await self._answer(call, record, answers)
         self._unsure.pop(id(fire), None)
         return answers.get(0)
+
+
+class LockedSubmissions:
+    """Finds the submissions that wait for another transaction, so that the others are stored without them."""
+
+    def __init__(
+        self,
+        submissions: Sequence[Submission],
+        store: Callable[..., Awaitable[None]],
+        answers: dict[int, Answer],
+    ) -> None:
+        self._submissions = submissions
+        self._store = store
+        self._answers = answers
+        self._locked: set[object] = set()
+        """Keys of those that wait: others with the same keys wait too."""
+
+    async def store(self, wave: list[int]) -> None:
+        wave = [n for n in wave if not self._is_locked(n)]
+        if not wave:
+            return
+        try:
+            await self._store(self._submissions, wave, self._answers, locks=False)
+        except StoreUnavailable as error:
+            if not is_locked(error.__cause__):
+                raise
+        else:
+            return
+        left = [n for n in wave if n not in self._answers]
+        if len(left) == 1:
+            self._locked |= _keys(self._submissions[left[0]])
+            self._answers[left[0]] = LOCKED
+        else:
+            for part in self._parts(left):
+                await self.store(part)
+
+    def _is_locked(self, n: int) -> bool:
+        if self._locked.isdisjoint(_keys(self._submissions[n])):
+            return False
+        self._answers[n] = LOCKED
+        return True
+
+    def _parts(self, wave: list[int]) -> tuple[list[int], list[int]]:
+        """Those that wait for nothing first; then halves."""
+        plain = [n for n in wave if not _keys(self._submissions[n])]
+        if 0 < len(plain) < len(wave):
+            return plain, [n for n in wave if n not in set(plain)]
+        return wave[: len(wave) // 2], wave[len(wave) // 2 :]
+
+
+def _keys(submission: Submission) -> set[object]:
+    return {(one.tenant, one.type, one.key) for one in submission.items if one.key is not None}
 
 
 class SubmitCall:
@@ -240,6 +319,8 @@ def _refusals(state: str, detail: str) -> dict[int, Rejected]:
 def _rejection(refused: dict[int, Rejected]) -> TreadleError:
     """The error for the first refusal."""
     first = refused[min(refused)]
+    if first.why == "not_found":
+        return NotFound(first.ids[0])
     return CycleError(first.ids) if first.why == "cycle" else DuplicateIdError(first.ids[0])
 
 

@@ -4,34 +4,59 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
 
 from treadle.errors import TreadleError
-from treadle.item import Settled, Settlement
+from treadle.item import ItemState, Settled, Settlement, Submission
 
-from .connection import PostgresCalls, PostgresVerbs, Record
+from .connection import ConnectionCalls, PostgresCalls, PostgresVerbs, Record
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, translated
+from .limits import PostgresLimits
+from .read import PostgresRead
 from .settle import SETTLE, UNLOCKED_ITEMS, PostgresSettler
+from .submit import Answer, PostgresSubmit
 
 
 class PostgresTransaction:
-    """A transaction on a connection of the backend. `connection` is asyncpg's."""
+    """A transaction on a connection of the backend. `connection` is asyncpg's.
 
-    def __init__(self, calls: PostgresCalls, connection: asyncpg.Connection[Any]) -> None:
-        self._calls = calls
+    Each request has a savepoint: a refusal must not undo what the user wrote.
+    """
+
+    def __init__(
+        self, calls: PostgresCalls, connection: asyncpg.Connection[Any], wake_channel: str | None
+    ) -> None:
+        self._calls = ConnectionCalls(calls, connection)
         self._connection = connection
+        self._read = PostgresRead(self._calls, wake_channel)
+        self._limits = PostgresLimits(self._calls, wake_channel)
+        self._submit = PostgresSubmit(self._calls, wake_channel)
 
     @property
     def connection(self) -> asyncpg.Connection[Any]:
         return self._connection
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await PostgresSettler(settlements, self._settle, self._unlocked).settle()
+        return await PostgresSettler(settlements, self._settle, self._unlocked, wait=True).settle()
+
+    async def submit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
+        attempt = partial(self._submit_once, submissions)
+        return await self._calls.call_with_retries(attempt, repeatable=False)
+
+    async def _submit_once(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
+        async with self._connection.transaction():
+            return await self._submit.submit(submissions, tx=self._connection)
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        return await self._read.get(ids, tenant=tenant)
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self._limits.claim_key(key, owner, ttl, tenant=tenant)
 
     async def _settle(self, arguments: tuple[object, ...]) -> Record:
-        # A savepoint: a refusal must not undo what the user wrote.
         async with self._connection.transaction():
             return (await self._calls.on(self._connection, self._calls.sql(SETTLE), arguments))[0]
 
@@ -45,9 +70,9 @@ class PostgresTransactions(PostgresVerbs):
     async def transaction(self) -> AsyncGenerator[PostgresTransaction, None]:
         begun = False
         try:
-            async with self._calls.pool.connection() as connection, connection.transaction():
+            async with self._calls.pool.transaction() as connection:
                 begun = True
-                yield PostgresTransaction(self._calls, connection)
+                yield PostgresTransaction(self._calls, connection, self._wake_channel)
         except TreadleError:
             raise
         except NothingSent as error:

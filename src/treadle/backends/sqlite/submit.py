@@ -125,7 +125,8 @@ def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedIte
         holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
         return KeyHolder(id, bool(group_open), queued_at)
 
-    taken = TakenIds(tx, [(tenant or item.tenant, item.id) for item in items])
+    named = [(tenant or item.tenant, id) for item in items for id in (item.id, *item.must_exist)]
+    taken = TakenIds(tx, named)
     planned = plan_submission(items, tx.now, find_holder, taken.__contains__, tenant)
     if isinstance(planned, Rejected):
         return planned

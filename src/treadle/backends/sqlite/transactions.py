@@ -8,16 +8,27 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
 from treadle.clock import Clock
-from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, StoreUnavailable
-from treadle.item import Heartbeat, HeartbeatReply, Rejected, Settled, Settlement, Submission, Submitted
+from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, NotFound, StoreUnavailable
+from treadle.item import (
+    Heartbeat,
+    HeartbeatReply,
+    ItemState,
+    Rejected,
+    Settled,
+    Settlement,
+    Submission,
+    Submitted,
+)
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated
+from .limits import claim_key
+from .read import get
 from .settle import settle
 from .statements import Tx, statements
 from .submit import submit
@@ -27,6 +38,7 @@ from .write_lock import WriteLock
 _SQL = statements("wakeups")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMMIT and ROLLBACK to its block"
 
@@ -36,8 +48,11 @@ _ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMM
 class SqliteTransaction:
     """A connection inside a write transaction. No other process can write before it ends: keep it short."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, thread: TransactionThread) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, clock: Clock, thread: TransactionThread
+    ) -> None:
         self._connection = connection
+        self._path = path
         self._clock = clock
         self._thread = thread
 
@@ -54,6 +69,22 @@ class SqliteTransaction:
             raise BackendError(_ENDED_BY_USER)
         self._connection.text_factory = str
         return settle(Tx(self._connection, self._clock.now()), settlements)
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...]]:
+        now = self._clock.now()
+        return await self._thread.run(lambda: submit_within(self._connection, submissions, self._path, now))
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        return await self._thread.run(lambda: self._verb(get, ids, tenant))
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self._thread.run(lambda: self._verb(claim_key, key, owner, ttl, tenant))
+
+    def _verb(self, verb: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        if not self._connection.in_transaction:
+            raise BackendError(_ENDED_BY_USER)
+        with _plain_text(self._connection), _savepoint(self._connection):
+            return verb(Tx(self._connection, self._clock.now()), *arguments, **options)
 
 
 class TransactionThread:
@@ -108,7 +139,7 @@ class SqliteTransactions:
             connection = await self._thread.run(self._begin, _discard)
             self._heartbeats = {}
             try:
-                yield SqliteTransaction(connection, self._clock, self._thread)
+                yield SqliteTransaction(connection, self._path, self._clock, self._thread)
             except BaseException:
                 self._heartbeats = None
                 await self._thread.run(lambda: _discard(connection))
@@ -234,4 +265,6 @@ def _without_leases(submission: Submission) -> Submission:
 def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]:
     if not isinstance(answer, Rejected):
         return answer
+    if answer.why == "not_found":
+        raise NotFound(answer.ids[0])
     raise CycleError(answer.ids) if answer.why == "cycle" else DuplicateIdError(answer.ids[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.engine.core import Core
+from treadle.engine.wait.wakeups import Line
 from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
 from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake
 from treadle.retry import retry_call
@@ -48,13 +49,14 @@ class AfterCommit:
         """Everything that follows from what is in the store now."""
         core = self._core
         ended: list[Ref] = []
-        claimable = effects.doomed > 0 or bool(effects.released)
+        claimable: set[Line] = {(item.type, item.queue) for item in effects.released}
         now = (self._clock.monotonic(), self._clock.now())
         for pending in batch:
             try:
-                claimable = self._conclude_one(pending, ended, now) or claimable
+                self._conclude_one(pending, ended, now)
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
+            claimable.update(_claimable(pending))
         core.announcer.effects(effects)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.waiters.groups.futures:
@@ -64,31 +66,27 @@ class AfterCommit:
             for group in effects.ended_groups:
                 core.unwatched_groups.ended(group)
         core.wakeups.ended(ended, groups)
-        if claimable:
-            core.wakeups.ready()
+        core.wakeups.ready(None if effects.doomed else claimable)
         self._on_free()
 
-    def _conclude_one(self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float]) -> bool:
-        """One attempt is over. Returns whether there may be something to claim now."""
+    def _conclude_one(self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float]) -> None:
+        """One attempt is over."""
         lease, outcome, core = pending.lease, pending.outcome, self._core
         held = self._held.drop(lease)
         if outcome is not None and outcome.verb == "stale":
             if held is not None:
                 self._count_lost(held, outcome.loss or "taken")
-            return False
+            return
         self._count(pending, held, now)
         if core.hooks.listening(lease.type):
             self._emit(pending, held)
-        has_ended = isinstance(pending.decision, Succeed | Die)
-        if has_ended:
+        if isinstance(pending.decision, Succeed | Die):
             ref = (lease.tenant, lease.id)
             ended.append(ref)
             if ref in core.waiters.items.futures:
                 self._answer_item(pending, ref)
         if pending.children:
             core.announcer.queued(pending.children, None if outcome is None else outcome.existing, lease)
-        limited = isinstance(pending.decision, GiveBack) and pending.decision.limited
-        return bool(pending.children) or not (has_ended or limited)
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)
@@ -174,6 +172,18 @@ class AfterCommit:
         )
         doubtful = [_applied(pending, ended) for pending in batch if pending.otherwise is not None]
         self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)))
+
+
+def _claimable(pending: PendingSettlement) -> list[Line]:
+    """The types and queues that may have something to claim after this settlement."""
+    if pending.outcome is not None and pending.outcome.verb == "stale":
+        return []
+    lines = [(child.type, child.queue) for child in pending.children]
+    decision = pending.decision
+    limited = isinstance(decision, GiveBack) and decision.limited
+    if not isinstance(decision, Succeed | Die) and not limited:
+        lines.append((pending.lease.type, pending.lease.queue))
+    return lines
 
 
 def _unknown_error() -> Exception:

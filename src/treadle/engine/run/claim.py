@@ -167,6 +167,7 @@ class Claimer:
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)
+        self._core.wakeups.ready((type, "") for type in claim.left)
         return claim
 
     def _wait_after(self, claim: Claim, demand: Demand) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from treadle.backend import Transaction
+from treadle.backend import Backend
 from treadle.context import Context
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
+from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.wait.wait_result import decode_states, item_value
 from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
@@ -33,11 +34,11 @@ class EngineServices:
         return self._core.settings.keep
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
-        states = await self._core.backend.get(list(ids), tenant=tenant)
+        states = await self._within.get(list(ids), tenant=tenant)
         return await decode_states(self._core.registry, states)
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
-        states = await self._core.backend.get(list(ids), tenant=tenant)
+        states = await self._within.get(list(ids), tenant=tenant)
         values: list[Any] = []
         for id, state in zip(ids, states, strict=True):
             try:
@@ -50,14 +51,19 @@ class EngineServices:
         return values
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
-        return await self._core.backend.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
+        return await self._within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
+
+    @property
+    def _within(self) -> Backend | OpenTransaction:
+        """The handler's transaction, if one is open; otherwise the store."""
+        return current_transaction(self._core.backend) or self._core.backend
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
         held = self._held.find(ctx)
         if held is None:
             raise InputError("ctx.transaction() is for a handler that is running")
-        if held.transaction is not None:
-            raise InputError("ctx.transaction() can be used once in an attempt")
+        if held.transaction is not None or current_transaction(self._core.backend) is not None:
+            raise InputError("ctx.transaction() can be used once in an attempt, and not inside another one")
         return self._open_transaction(held)
 
     @asynccontextmanager
@@ -71,27 +77,26 @@ class EngineServices:
         held.transaction = transaction
 
 
-class HandlerTransaction:
+class HandlerTransaction(OpenTransaction):
     """A handler's transaction. It stays open after its block has ended, until the handler's outcome is
     settled in it. Then both commit, or neither does."""
 
     def __init__(self, core: Core, settler: Settler) -> None:
+        super().__init__(core.backend)
         self._core = core
         self._settler = settler
-        self._stack = AsyncExitStack()
-        self._transaction: Transaction | None = None
-
-    async def open(self) -> Any:
-        manager = self._core.backend.transaction()
-        self._transaction = await self._stack.enter_async_context(manager)
-        return self._transaction.connection
 
     async def roll_back(self, error: BaseException) -> None:
-        await self._stack.__aexit__(type(error), error, error.__traceback__)
+        async with self.lock:
+            self.is_open = False
+            await self.stack.__aexit__(type(error), error, error.__traceback__)
 
     async def settle(self, pending: PendingSettlement) -> None:
         """Settle in it and commit. If that fails, everything is rolled back and the error is raised."""
-        assert self._transaction is not None
-        async with self._stack:
-            answer = await self._settler.within(self._transaction, pending)
+        async with self.lock:
+            self.is_open = False
+            async with self.stack:
+                answer = await self._settler.within(self.transaction, pending)
+        self._core.announcer.queued(self.stored)
         self._settler.committed([pending], answer)
+        self._core.wakeups.ready((item.type, item.queue) for item in self.stored)

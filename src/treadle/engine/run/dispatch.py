@@ -101,6 +101,10 @@ class BoundTypes:
     def _attempt_failed(self, error: Exception) -> None:
         self._core.hooks.report(error, "hook", "an attempt's task failed")
 
+    def has(self, name: str) -> bool:
+        """Whether this worker settles items of this type."""
+        return name in self.by_name or name == DEPENDENCY.name
+
     def names(self) -> tuple[str, ...]:
         """All types that this worker settles: a dependency needs no handler."""
         return (*self.by_name, DEPENDENCY.name)

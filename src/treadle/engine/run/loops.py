@@ -106,10 +106,17 @@ class WorkerLoops:
             self._watchdog.start()
 
     def _receive(self, wake: Wake) -> None:
-        if wake.ready or wake.everything:
+        if wake.everything or (wake.ready and self._is_for_us(wake)):
             self._claimer.wake()
         if wake.items and any(ref in self._held.refs for ref in wake.items):
             self._tasks.start(self._beat_now(), "heartbeat now")
+
+    def _is_for_us(self, wake: Wake) -> bool:
+        """Whether this worker could run what is ready."""
+        queues, types = self._worker.queues, self._types
+        if wake.queues and queues is not None and not any(queue in queues for queue in wake.queues):
+            return False
+        return not wake.types or any(types.has(type) for type in wake.types)
 
     async def _beat_now(self) -> None:
         """An item that runs here has ended elsewhere: the heartbeat's reply says which."""

@@ -7,15 +7,15 @@ nothing, and it is refused if another worker owns the item by then.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, cast
-
-import msgspec
 
 from treadle.backend import Transaction
 from treadle.codec import check_size
 from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
+from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import BackendError, LeaseLost, PayloadError, StoreFull, StoreUnavailable
@@ -32,13 +32,15 @@ from treadle.item import (
     Settled,
     Settlement,
 )
-from treadle.result_plan import PlannedContribution, fold, needs_old
+from treadle.result_plan import fold, needs_old
 from treadle.retry import Retry
 
 from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
 from .held import HeldLease, HeldLeases
+from .pending import PendingSettlement
 
 OWN_RESULT = Contribution()
+settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
 """After so many failures in a row a batch is split: one of its settlements may be the cause."""
@@ -50,23 +52,6 @@ Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
 REMEMBERED = 1000
 """How many groups `Folds` remembers. A group may end in another process, which removes no entry here."""
-
-
-class PendingSettlement(msgspec.Struct, eq=False, gc=False):
-    """One attempt on its way through settling."""
-
-    lease: Lease
-    decision: Decision
-    result: bytes | None = None
-    """The item's own value, encoded."""
-    children: tuple[Item, ...] = ()
-    contributions: tuple[PlannedContribution, ...] = ()
-    started: float = 0.0
-    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
-    outcome: Outcome | None = None
-    """The store's final answer."""
-    otherwise: PendingSettlement | None = None
-    """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
 
 
 class CommitListener(Protocol):
@@ -90,9 +75,16 @@ class Settler:
         self._sleep = core.settings.clock.sleep
         self._draw = core.settings.random.random
         self._combiner: Combiner[PendingSettlement] = Combiner(self._write, core.tasks, name="settle")
+        self._locked: Combiner[PendingSettlement] = Combiner(
+            self._write, core.tasks, name="settle", pause=lambda: self._sleep(LOCKED_PAUSE)
+        )
         self.add: Callable[[PendingSettlement], None] = self._combiner.add
         self.waiting = self._combiner.waiting
-        self.flush = self._combiner.flush
+
+    async def flush(self) -> None:
+        """Return when everything added so far has been written."""
+        await self._combiner.flush()
+        await self._locked.flush()
 
     # -- what attempts hand over -----------------------------------------------------------------------
 
@@ -137,12 +129,17 @@ class Settler:
 
     async def at_once(self, pending: PendingSettlement) -> Outcome:
         """Settle and wait for the answer. Raises what the store raises."""
-        while True:
+        locked = 0
+        while locked < LOCKED_TRIES:
             again = await self.settle_batch([pending])
             if isinstance(again, Exception):
                 raise again
             if pending.outcome is not None:
                 return pending.outcome
+            if pending.locked:
+                locked += 1
+                await self._sleep(LOCKED_PAUSE)
+        raise StoreUnavailable("not settled: a transaction that was left open waits for this item")
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -160,7 +157,7 @@ class Settler:
 
     def _add_again(self, batch: list[PendingSettlement]) -> None:
         for pending in batch:
-            self.add(pending)
+            (self._locked if pending.locked else self._combiner).add(pending)
 
     async def settle_batch(self, batch: list[PendingSettlement]) -> list[PendingSettlement] | Exception:
         """Settle a batch, repeated while the store is unavailable. Returns the settlements that must be
@@ -285,7 +282,7 @@ class SettlementBuilder:
 
     def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
         """The settlement of an attempt that succeeded."""
-        return Settlement(
+        return settlement(
             lease=pending.lease,
             kind="success",
             result=pending.result,
@@ -338,12 +335,12 @@ class SettlementBuilder:
         pending.children = self.compensation(lease, decision) if isinstance(decision, Die) else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
-                return Settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
+                return settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
             case Die(reason=reason, failure=failure):
                 children = pending.children
-                return Settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
+                return settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
             case GiveBack(delay=delay):
-                return Settlement(lease=lease, kind="release", delay=delay)
+                return settlement(lease=lease, kind="release", delay=delay)
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 
@@ -358,6 +355,9 @@ class SettlementBuilder:
     def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
         """Change the settlement if the store's answer requires it. True: it must be settled once more."""
         self._learn(pending, outcome)
+        pending.locked = outcome.rejected is not None and outcome.rejected.why == "locked"
+        if pending.locked:
+            return True
         if outcome.verb == "moved":
             if outcome.final:
                 pending.contributions = ()

@@ -20,7 +20,7 @@ from treadle.engine.settings import Settings
 from treadle.errors import InputError, PayloadTooLarge
 from treadle.flow_control import Failure
 from treadle.item import Counting, Item, Lease, Reason
-from treadle.options import Compensation, Resolved, resolve
+from treadle.options import Compensation, Resolved, SubmittedId, resolve
 from treadle.retry import Retry
 from treadle.work import Work, WorkTypeBase, failure_parameter
 from treadle.work_type import computed_options
@@ -119,6 +119,7 @@ class ItemBuilder:
         resolved = resolve(computed_options(type, work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
         worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
+        after, must_exist = _split_after(resolved.after) if resolved.after else ((), ())
         # Positional, in the order of the fields: keyword arguments take four times as long.
         return Item(
             work.id,
@@ -138,7 +139,7 @@ class ItemBuilder:
             None,
             resolved.workflow or (parent.workflow if parent else None),
             resolved.workflow_type or (parent.workflow_type if parent else None),
-            resolved.after,
+            after,
             required,
             counting,
             resolved.key,
@@ -147,6 +148,7 @@ class ItemBuilder:
             type.options.get("keep", self._settings.keep),
             self._settings.keep_dead,
             worker,
+            must_exist,
         )
 
     def _encode_input(self, type: AnyType, input: dict[str, Any]) -> bytes:
@@ -161,7 +163,7 @@ class ItemBuilder:
         on, when = dependency.input["on"], dependency.input["when"]
         if options.get("after", on) != on:
             raise InputError("a dependency waits for `on` alone: it takes no after=", parameters=("after",))
-        blocked = {"after": on, "when": when} if on else {}
+        blocked = {"after": tuple(map(str, on)), "when": when} if on else {}
         items = tuple(self.item(work, blocked, tenant=tenant) for work in dependency.input["queue"])
         data = _encoder.encode(items)
         check_size(data, self._settings.max_payload, "a dependency, with its works,")
@@ -247,6 +249,11 @@ def _input_of(lease: Lease) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
+
+
+def _split_after(after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids to wait for, and those of them that were submitted before."""
+    return tuple(map(str, after)), tuple(str(id) for id in after if isinstance(id, SubmittedId))
 
 
 def _starts_now(resolved: Resolved) -> bool:

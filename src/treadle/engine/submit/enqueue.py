@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from treadle.engine.core import Core
+from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
-from treadle.item import Item, Submitted
+from treadle.item import Item, Rejected, Submitted
 from treadle.work import Work
+
+from .submitter import rejection_error
 
 
 def submit(
@@ -17,7 +20,10 @@ def submit(
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked."""
     tx = options.pop("tx", None)
-    runtime = core.local() if tx is None else None
+    open_transaction = current_transaction(core.backend)
+    if open_transaction is not None and tx is open_transaction.transaction.connection:
+        tx = None
+    runtime = core.local() if tx is None and open_transaction is None else None
     item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
     if len(items) > 1:
@@ -25,8 +31,17 @@ def submit(
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
     if tx is not None:
         return core.submitter.submit_within(items, tx)
+    if open_transaction is not None:
+        return _submit_in(open_transaction, items)
     sent = core.settings.clock.monotonic()
     return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
+
+
+async def _submit_in(transaction: OpenTransaction, items: tuple[Item, ...]) -> tuple[Submitted, ...]:
+    answer = await transaction.submit(items)
+    if isinstance(answer, Rejected):
+        raise rejection_error(answer)
+    return answer
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
 from treadle.engine.settings import Settings
-from treadle.engine.store_retry import CALLER_RETRY
+from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import Tasks
-from treadle.engine.wait.wakeups import WakeUps
-from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
+from treadle.engine.wait.wakeups import Line, WakeUps
+from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 
 Answer: TypeAlias = tuple[Submitted, ...]
@@ -32,6 +32,8 @@ class SubmitRequest(msgspec.Struct, eq=False):
     """The caller's context: `stored` is called in it."""
     leases: bool
     """Whether some of its items are to be stored with a lease."""
+    locked: int = 0
+    """How often it was found to wait for another transaction."""
 
 
 class Submitter:
@@ -54,7 +56,13 @@ class Submitter:
         # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
         # run by another process: 6,200 a second in one portion, 7,000 in four.)
         self._combiner: Combiner[SubmitRequest] = Combiner(self._write, tasks, name="submit", limit=250)
-        self.flush = self._combiner.flush
+        self._locked: Combiner[SubmitRequest] = Combiner(
+            self._write, tasks, name="submit", pause=lambda: settings.clock.sleep(LOCKED_PAUSE)
+        )
+
+    async def flush(self) -> None:
+        """Return when everything so far has been written. What waits for another transaction is left."""
+        await self._combiner.flush()
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
         """Store these items together. Then `stored` is called, and returns whether there is something to
@@ -64,7 +72,7 @@ class Submitter:
         leases = _has_lease(items)
         self.leasing += leases
         self._combiner.add(
-            SubmitRequest(Submission(items), answer, stored, contextvars.copy_context(), leases)
+            SubmitRequest(Submission(items, wait=False), answer, stored, contextvars.copy_context(), leases)
         )
         return answer
 
@@ -90,18 +98,28 @@ class Submitter:
 
     def _answer(self, requests: list[SubmitRequest], answers: list[Answer | Rejected]) -> None:
         """Call `stored` of each request, then answer the callers. Here, because a caller may be cancelled."""
-        ready = False
+        ready: set[Line] = set()
         for request, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Rejected):
                 self.leasing -= request.leases
-                ready = request.context.run(request.stored, answer) or ready
-        if ready:
-            self._wakeups.ready()
+                if request.context.run(request.stored, answer):
+                    ready.update([(item.type, item.queue) for item in request.submission.items])
+        self._wakeups.ready(ready)
         for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, Rejected):
+            if isinstance(answer, Rejected) and answer.why == "locked":
+                self._wait_for_lock(request)
+            elif isinstance(answer, Rejected):
                 self._fail(request, rejection_error(answer))
             elif not request.answer.done():
                 request.answer.set_result(answer)
+
+    def _wait_for_lock(self, request: SubmitRequest) -> None:
+        """Try it again later, apart from the others."""
+        request.locked += 1
+        if request.locked < LOCKED_TRIES:
+            self._locked.add(request)
+        else:
+            self._fail(request, rejection_error(Rejected("locked", ())))
 
     def _fail(self, request: SubmitRequest, error: Exception) -> None:
         self.leasing -= request.leases
@@ -170,6 +188,12 @@ class Submitter:
 
 
 def rejection_error(rejected: Rejected) -> Exception:
+    if rejected.why == "not_found":
+        return NotFound(rejected.ids[0])
+    if rejected.why == "locked":
+        return StoreUnavailable(
+            "not submitted: a transaction that was left open has its key, its id or an id in its after="
+        )
     if rejected.why == "cycle":
         return CycleError(rejected.ids)
     return DuplicateIdError(rejected.ids[0])

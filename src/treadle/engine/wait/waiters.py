@@ -19,7 +19,7 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
-from treadle.errors import NotFound, Stopped
+from treadle.errors import NotFound, Stopped, StoreUnavailable
 from treadle.item import GroupState, ItemState, Ref, Wake
 
 T = TypeVar("T")
@@ -192,6 +192,8 @@ class Waiters:
         try:
             ended = await self._backend.ended(items, groups)
         except Exception as error:  # noqa: BLE001  after any error: waiters must not wait for ever
+            if not isinstance(error, StoreUnavailable) and len(items) + len(groups) > 1:
+                return await self._read_apart(items, groups)
             self._hooks.report(error, "signal", "could not read the items that are waited for; will retry")
             return False
         for ref, item in ended.items.items():
@@ -202,6 +204,12 @@ class Waiters:
             self.items.fail(ref, NotFound(ref[1]))
             self.groups.fail(ref, NotFound(ref[1]))
         return bool(ended.items or ended.groups)
+
+    async def _read_apart(self, items: list[Ref], groups: list[Ref]) -> bool:
+        """The store may have refused one of these: read them in halves, so that the others are answered."""
+        n, m = (len(items) + 1) // 2, len(groups) // 2
+        parts = [(items[:n], groups[:m]), (items[n:], groups[m:])]
+        return any([await self._read(some_items, some_groups) for some_items, some_groups in parts])
 
 
 async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:

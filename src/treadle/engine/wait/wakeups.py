@@ -6,7 +6,7 @@ Wake-ups may be lost: every listener also polls. Listeners in this process are c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from treadle.backend import Backend
@@ -15,11 +15,15 @@ from treadle.engine.tasks import Tasks
 from treadle.item import Ref, Wake
 
 WakeListener: TypeAlias = Callable[[Wake], None]
+Line: TypeAlias = tuple[str, str]
+"""A type and a queue. An empty queue stands for every queue."""
 
 PORTION = 150
 """The most ids of one kind in one wake-up: stores limit its size."""
 MOST_IDS = 20 * PORTION
 """If more ids than this are to be published, `everything` is sent instead of a list."""
+MOST_NAMES = 30
+"""If more types or queues than this have something to claim, none is named."""
 
 
 class WakeUps:
@@ -32,7 +36,8 @@ class WakeUps:
         self._tasks = tasks
         self._listeners: list[WakeListener] = []
         self._unsubscribe: Callable[[], None] | None = None
-        self._ready = False
+        self._ready: set[Line] | None = set()
+        """Where there may be something to claim. None: anywhere."""
         self._items: list[Ref] = []
         self._groups: list[Ref] = []
         self._asking: list[Ref] = []
@@ -71,10 +76,18 @@ class WakeUps:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    def ready(self) -> None:
-        """There may be something to claim. Listeners here are called at once, others when it is published."""
-        self._call_listeners(Wake(ready=True))
-        self._ready = True
+    def ready(self, lines: Iterable[Line] | None = None) -> None:
+        """There may be something to claim. Listeners here are called at once, others when it is published.
+
+        lines: types and queues that have something to claim. None: any may have."""
+        here = None if lines is None else set(lines)
+        if here is not None and not here:
+            return
+        self._call_listeners(_ready_wake(here))
+        if here is None or self._ready is None:
+            self._ready = None
+        else:
+            self._ready |= here
         self._publish()
 
     def ended(self, items: list[Ref], groups: list[Ref], *, here: bool = False) -> None:
@@ -115,7 +128,8 @@ class WakeUps:
 
     def _next_wake(self) -> Wake | None:
         """The next wake-up to publish. It names as many ids as fit, or says that there are too many."""
-        if not (self._ready or self._items or self._groups or self._asking or self._awaited):
+        ready = _ready_wake(self._ready) if self._ready is None or self._ready else Wake()
+        if not (ready.ready or self._items or self._groups or self._asking or self._awaited):
             return None
         if len(self._items) + len(self._groups) > MOST_IDS:
             self._items.clear()
@@ -125,7 +139,9 @@ class WakeUps:
             everything = False
         wake = Wake(
             sender=self._id,
-            ready=self._ready,
+            ready=ready.ready,
+            types=ready.types,
+            queues=ready.queues,
             items=_take_portion(self._items),
             groups=_take_portion(self._groups),
             everything=everything,
@@ -133,7 +149,7 @@ class WakeUps:
             awaited=_take_portion(self._awaited),
             times=max(1, self._times),
         )
-        self._ready = False
+        self._ready = set()
         self._times = 0
         return wake
 
@@ -142,6 +158,17 @@ def _add(pending: list[Ref], refs: list[Ref]) -> None:
     """Each once, and no more than `MOST_IDS`: another process may ask faster than this one can answer."""
     known = set(pending)
     pending += [ref for ref in dict.fromkeys(refs) if ref not in known][: MOST_IDS - len(pending)]
+
+
+def _ready_wake(lines: set[Line] | None) -> Wake:
+    if lines is None:
+        return Wake(ready=True)
+    types, queues = {type for type, _ in lines}, {queue for _, queue in lines}
+    if "" in queues or len(queues) > MOST_NAMES:
+        queues.clear()
+    if len(types) > MOST_NAMES:
+        types.clear()
+    return Wake(ready=True, types=tuple(types), queues=tuple(queues))
 
 
 def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:

@@ -20,6 +20,7 @@ from .lifecycle import LifecycleCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
+from .must_exist import MustExistCases
 from .operate import CancelCases, CompleteCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -48,6 +49,7 @@ class BackendContract(
     FencingCases,
     SettleIsolationCases,
     DependencyCases,
+    MustExistCases,
     DoomedCases,
     ChildCases,
     RefusedChildCases,

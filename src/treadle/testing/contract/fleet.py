@@ -63,6 +63,10 @@ class Checkpoint:
     def open(self) -> None:
         self._open.set()
 
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
 
 async def failure(awaitable: Awaitable[object]) -> WorkFailed:
     """The error that waiting for an item raises."""

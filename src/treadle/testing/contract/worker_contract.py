@@ -10,6 +10,8 @@ import pytest_asyncio
 from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineSharingCases, EngineStopCases
 from .engine_groups import EngineGroupCases
 from .engine_items import EngineItemCases
+from .engine_mixed_fleet import EngineMixedFleetCases
+from .engine_transactions import EngineTransactionCases
 from .fleet import Fleet
 from .subject import Subject, missing
 
@@ -19,9 +21,11 @@ class WorkerContract(
     EngineItemCases,
     EngineGroupCases,
     EngineSharingCases,
+    EngineMixedFleetCases,
     EngineDeadWorkerCases,
     EngineStopCases,
     EngineOperatorCases,
+    EngineTransactionCases,
 ):
     """Subclass it with the fixture that `BackendContract` takes, `subject`.
 

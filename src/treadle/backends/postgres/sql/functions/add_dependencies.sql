@@ -5,6 +5,8 @@
 -- so a wait for settle here could last for ever. Key-share locks conflict only with transactions that end or
 -- remove the prerequisite: either those have committed, and the end counts now, or they will see the
 -- dependency.
+--
+-- An id for which the call has neither an item nor a placeholder must exist: TR007 if it does not.
 create or replace function treadle.add_dependencies(
   p_nos bigint[], items treadle.new_items,
   out no bigint[], out met int[], out pending int[])
@@ -17,7 +19,7 @@ declare
   -- What the new items name; the items with these ids; which of those are open, and which have ended.
   named_by bigint[]; named_tenant text[]; named_id text[]; named_any_end boolean[]; named_times int[];
   found_no bigint[]; found_id text[]; found_tenant text[]; found_missing boolean[];
-  open_no bigint[]; ended_no bigint[]; ended_outcome smallint[];
+  open_no bigint[]; ended_no bigint[]; ended_outcome smallint[]; bad record;
 begin
   select array_agg(u.no), array_agg(u.tenant), array_agg(a.id), array_agg(u.counting = 1), array_agg(a.times)
     into named_by, named_tenant, named_id, named_any_end, named_times
@@ -39,6 +41,18 @@ begin
     from (select o.no from treadle.open_item o where o.no = any(found_no) order by o.no for key share) x;
   select array_agg(e.no), array_agg(e.outcome) into ended_no, ended_outcome
     from treadle.ended_item e where e.no = any(found_no);
+
+  select array_agg(u.owner) as owners, array_agg(w.id) as ids into bad
+    from unnest(named_by, named_tenant, named_id) w(dependent, tenant, id)
+    join unnest(p_nos, items.owner) u(no, owner) on u.no = w.dependent
+    left join unnest(found_no, found_id, found_tenant, found_missing) s(no, id, tenant, missing)
+      on s.id = w.id and s.tenant = w.tenant
+    where (s.no is null or s.missing) and not exists (
+      select 1 from unnest(items.id, items.tenant) n(id, tenant) where n.id = w.id and n.tenant = w.tenant);
+  if bad.ids is not null then
+    raise exception 'not found' using errcode = 'TR007',
+      detail = jsonb_build_object('owners', to_jsonb(bad.owners), 'ids', to_jsonb(bad.ids))::text;
+  end if;
 
   with named as (
     select w.dependent, w.any_end, w.times, s.no as prerequisite, e.outcome,

@@ -1,8 +1,11 @@
 -- Claim: lease what is ready, in fair order, and what is doomed. It never waits for locks: rows that another
--- transaction has locked are skipped.
+-- transaction has locked are skipped. (Not those that an open transaction waits for with `after`: such an item
+-- may start, it only cannot end.)
 --
--- The last row of the answer has no item. It has the numbers of the leased items in their order (`picks`) and
--- the seconds until the next item is due. No row at all: the worker is not alive.
+-- The last row of the answer has no item. It has the numbers of the leased items in their order (`picks`),
+-- the seconds until the next item is due, and the types of items that this claim freed, made ready, parked or
+-- locked but did not lease (`left_types`): a claim at the same time may have skipped them. No row at all: the
+-- worker is not alive.
 --
 -- p_grace  see `Demand.unknown_grace`
 create or replace function treadle.claim(
@@ -11,7 +14,8 @@ returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
-  begun boolean, picks bigint[], next_due float8)
+  begun boolean, picks bigint[], next_due float8,
+  left_types text[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -23,7 +27,7 @@ declare
   now float8 := treadle.clock();
   worker_no bigint; more boolean := false; is_quick boolean := false; is_late boolean; room int := p_limit;
   store record; fair record;
-  leased bigint[] := '{}'; unleased bigint[] := '{}'; doomed bigint[] := '{}';
+  leased bigint[] := '{}'; unleased bigint[] := '{}'; doomed bigint[] := '{}'; promoted bigint[];
 begin
   -- One query for everything that is rarely there. (With a statement for each, a claim of one item took
   -- 1.4 ms instead of 0.8.)
@@ -40,10 +44,14 @@ begin
     r.*
     into store from (
       select count(*) as ready, min(x.queue) as queue, max(x.queue) as last_queue, min(x.tenant) as tenant,
-        max(x.tenant) as last_tenant, min(x.lane) as lane, max(x.lane) as last_lane from (
-          select o.queue, o.tenant, o.lane from treadle.open_item o where o.status = 2
+        max(x.tenant) as last_tenant, min(x.lane) as lane, max(x.lane) as last_lane,
+        array_agg(distinct x.type) as types from (
+          select o.queue, o.tenant, o.lane, o.type from treadle.open_item o where o.status = 2
           order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit few + 1) x) r;
+  left_types := '{}';
   if store.has_lapsed_workers then
+    select coalesce(array_agg(distinct o.type), '{}') into left_types
+      from treadle.worker w join treadle.open_item o on o.worker = w.no and o.status = 5 where w.until <= now;
     more := treadle.remove_lapsed_workers(now, portion);
   end if;
   is_late := store.has_lapsed_workers
@@ -64,18 +72,20 @@ begin
     return;
   end if;
 
-  -- The quick way, if there is room for everything that is ready, and it is all in one line: then fairness
-  -- does not matter.
+  -- The quick way, if there is room for everything that is ready and can run here, and it is all in one line:
+  -- then fairness does not matter. Items of types that only other workers run are neither locked nor parked.
   if is_late then
-    more := treadle.promote_due(now, portion) or more;
+    select p.more or more, p.promoted into more, promoted from treadle.promote_due(now, portion) p;
   elsif store.parked_type is null and not store.has_pauses and store.ready <= least(room, few) then
     if store.ready = 0 then
       is_quick := true;
     elsif store.queue = store.last_queue and store.tenant = store.last_tenant and store.lane = store.last_lane
         and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid is null
-        and (p_demand.tenants is null or store.tenant = any(p_demand.tenants)) then
-      select l.fits, l.nos into is_quick, unleased from treadle.lock_only_line(
-        store.queue, store.tenant, store.lane, least(room, few), p_demand.types, p_demand.rooms) l;
+        and (p_demand.tenants is null or store.tenant = any(p_demand.tenants))
+        and treadle.rooms_suffice(store.types, store.ready, p_demand, p_grace is not null, now) then
+      is_quick := true;
+      unleased := treadle.lock_only_line(
+        store.queue, store.tenant, store.lane, least(room, few), store.types, p_demand);
     end if;
   end if;
 
@@ -84,6 +94,7 @@ begin
     if room > 0 then
       select * into fair from treadle.claim_fairly(worker_no, now, room, p_demand, p_last);
       leased := fair.leased; unleased := fair.unleased; more := more or fair.more;
+      left_types := left_types || fair.left_types;
       room := room - cardinality(leased) - cardinality(unleased);
     end if;
     if p_grace is not null then
@@ -109,16 +120,20 @@ begin
       )
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8, null::text[]
       from leases o join treadle.item i on i.no = o.no;
   end if;
   if leased <> '{}' or doomed <> '{}' then
     return query
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8, null::text[]
       from treadle.open_item o join treadle.item i on i.no = o.no
       where o.no = any(leased || doomed);
+  end if;
+  if promoted is not null then
+    left_types := left_types || array(select distinct o.type from treadle.open_item o
+                                      where o.no = any(promoted) and o.status in (2, 3));
   end if;
   no := null; picks := leased || unleased || doomed;
   next_due := case when more then 0
@@ -129,28 +144,42 @@ begin
   return next;
 end $$;
 
--- Lock all the items of a short line. `fits`: there is room for all of them; otherwise none is answered.
+-- Whether there is room for `p_ready` items of each of these types. A type without any room counts as well if
+-- another worker has it: its items are left alone. (If they may be of unknown types, the usual way parks them.)
+create or replace function treadle.rooms_suffice(
+  p_types text[], p_ready bigint, p_demand treadle.demand, p_find_unknown boolean, p_now float8) returns boolean
+language plpgsql stable as $$
+declare
+  ready_type text; room int;
+begin
+  if p_demand.types is null then
+    return true;
+  end if;
+  foreach ready_type in array p_types loop
+    room := coalesce(p_demand.rooms[array_position(p_demand.types, ready_type)], 0);
+    if room < p_ready and (room > 0 or p_find_unknown and not treadle.has_worker_for(ready_type, p_now)) then
+      return false;
+    end if;
+  end loop;
+  return true;
+end $$;
+
+-- Lock the items of a short line that are of these types, if there is room for the type.
 create or replace function treadle.lock_only_line(
-  p_queue text, p_tenant text, p_lane text, p_limit int, p_types text[], p_rooms int[],
-  out fits boolean, out nos bigint[])
+  p_queue text, p_tenant text, p_lane text, p_limit int, p_types text[], p_demand treadle.demand)
+returns bigint[]
 language plpgsql as $$
 #variable_conflict use_column
-declare
-  types text[]; place int;
 begin
-  select coalesce(array_agg(x.no), '{}'), array_agg(x.type) into nos, types from (
-    select o.no, o.type from treadle.open_item o
+  if p_demand.types is not null then
+    p_types := array(select t.type from unnest(p_types) t(type)
+                     where p_demand.rooms[array_position(p_demand.types, t.type)] > 0);
+  end if;
+  return array(
+    select o.no from treadle.open_item o
     where o.status = 2 and o.queue = p_queue and o.tenant = p_tenant and o.lane = p_lane
-    order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit p_limit for update skip locked) x;
-  fits := true;
-  for k in 1 .. case when p_types is null then 0 else cardinality(nos) end loop
-    place := array_position(p_types, types[k]);
-    if coalesce(p_rooms[place], 0) = 0 then
-      fits := false; nos := '{}';
-      return;
-    end if;
-    p_rooms[place] := p_rooms[place] - 1;
-  end loop;
+      and o.type = any(p_types)
+    order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit p_limit for no key update skip locked);
 end $$;
 
 -- Whether the attempt of a lease begins with it: see `Demand.buffered`.

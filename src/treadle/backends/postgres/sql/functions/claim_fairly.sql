@@ -5,10 +5,12 @@
 -- Each round asks every line for a fair share of what is left to claim. If some lines run out of items, the
 -- next round shares the rest among the others.
 --
--- Answers the items that were leased, or only locked (`unleased`: the caller leases them as it reads them).
+-- Answers the items that were leased, or only locked (`unleased`: the caller leases them as it reads them), and
+-- the types of others that were parked, or locked only.
 create or replace function treadle.claim_fairly(
   p_worker bigint, p_now float8, p_limit int, p_demand treadle.demand, p_last treadle.last_served,
-  out leased bigint[], out unleased bigint[], out more boolean)
+  out leased bigint[], out unleased bigint[], out more boolean,
+  out left_types text[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -21,7 +23,7 @@ declare
   found_no bigint[]; found_type text[]; found_parked boolean[]; found_avoided boolean[];
   chosen bigint[]; to_park bigint[]; parked int := 0;
 begin
-  leased := '{}'; unleased := '{}'; more := false;
+  leased := '{}'; unleased := '{}'; more := false; left_types := '{}';
 
   -- The types of lines: null for the ready items, and each type of parked items that there is room for.
   types := array[null::text];
@@ -53,7 +55,7 @@ begin
         where o.status = 2 and o.queue = lines.queue[1] and o.tenant = lines.tenant[1]
           and o.lane = lines.lane[1]
         order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit room * stretch
-        for update skip locked) x;
+        for no key update skip locked) x;
     else
       select f.no, f.type into found_no, found_type
         from treadle.fair_order(room * stretch, p_last.queue, lines) f;
@@ -96,6 +98,10 @@ begin
       end loop;
     end if;
 
+    if cardinality(chosen) < cardinality(found_no) then
+      left_types := left_types || array(select distinct f.type from unnest(found_no, found_type) f(no, type)
+                                        where f.no <> all(chosen) and f.type <> all(left_types));
+    end if;
     if cardinality(chosen) = room then
       unleased := chosen;
       room := 0;
@@ -131,7 +137,7 @@ language plpgsql stable as $$
 declare
   queues text[]; tenants text[]; lanes text[]; n int;
   at_type text; at_queue text; at_tenant text; tenant_before text; lane_before text;
-  queue_share int; tenant_share int; lane_share int; avoid jsonb;
+  queue_share int; tenant_share int; avoid jsonb;
 begin
   type := '{}'; queue := '{}'; tenant := '{}'; lane := '{}'; last_tenant := '{}'; last_lane := '{}';
   per_queue := '{}'; per_tenant := '{}'; per_lane := '{}';
@@ -143,16 +149,18 @@ begin
     queues := treadle.fair_queues(
       at_type, p_last.queue, p_room, p_demand, p_paused_queues, p_paused_tenants, avoid);
     continue when queues = '{}';
-    queue_share := (p_room + cardinality(queues) - 1) / cardinality(queues) * p_stretch;
 
-    foreach at_queue in array queues loop
+    for nth_queue in 1 .. cardinality(queues) loop
+      at_queue := queues[nth_queue];
+      queue_share := treadle.fair_share(p_room, cardinality(queues), nth_queue) * p_stretch;
       tenant_before := p_last.tenant[array_position(p_last.tenant_queue, at_queue)];
       tenants := treadle.fair_tenants(at_type, at_queue, tenant_before, queue_share, p_demand.tenants,
         treadle.paused_tenants(p_paused_tenants, at_queue), avoid);
       continue when tenants = '{}';
-      tenant_share := (queue_share + cardinality(tenants) - 1) / cardinality(tenants);
 
-      foreach at_tenant in array tenants loop
+      for nth_tenant in 1 .. cardinality(tenants) loop
+        at_tenant := tenants[nth_tenant];
+        tenant_share := treadle.fair_share(queue_share, cardinality(tenants), nth_tenant);
         lane_before := null;
         if p_last.lane is not null then
           select l.lane into lane_before
@@ -162,7 +170,6 @@ begin
         lanes := treadle.fair_lanes(at_type, at_queue, at_tenant, lane_before, tenant_share, avoid);
         n := cardinality(lanes);
         continue when n = 0;
-        lane_share := (tenant_share + n - 1) / n;
 
         type := type || array_fill(at_type, array[n]);
         queue := queue || array_fill(at_queue, array[n]);
@@ -172,8 +179,14 @@ begin
         last_lane := last_lane || array_fill(lane_before, array[n]);
         per_queue := per_queue || array_fill(queue_share, array[n]);
         per_tenant := per_tenant || array_fill(tenant_share, array[n]);
-        per_lane := per_lane || array_fill(lane_share, array[n]);
+        per_lane := per_lane || array(select treadle.fair_share(tenant_share, n, nth) from generate_series(1, n) nth);
       end loop;
     end loop;
   end loop;
 end $$;
+
+-- The share of the nth of so many. The shares add up to the whole, so that no more is locked than can be leased.
+create or replace function treadle.fair_share(p_whole int, p_many int, p_nth int) returns int
+language sql immutable as $$
+  select p_whole / p_many + case when p_nth <= p_whole % p_many then 1 else 0 end
+$$;

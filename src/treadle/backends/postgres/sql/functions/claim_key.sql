@@ -1,7 +1,8 @@
 -- Claim a key for an owner. True: it is the owner's, because the owner was first or the earlier claim expired.
+-- An open transaction that has claimed the key is waited for by trying again, without a connection meanwhile.
 create or replace function treadle.claim_key(p_key text, p_tenant text, p_owner text, p_ttl float8) returns boolean
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5ms'
 as $$
 #variable_conflict use_column
 declare

@@ -27,7 +27,7 @@ begin
             select o.no, o.type, o.priority, o.seq from treadle.open_item o
             where o.status = 2 and o.queue = s.queue and o.tenant = s.tenant and o.lane = s.lane
             order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit s.per_lane
-            for update skip locked) c
+            for no key update skip locked) c
         ) l
       ) t where t.in_tenant <= t.per_tenant
     ) q where q.in_queue <= q.per_queue
@@ -71,14 +71,14 @@ begin
               where s.type is null and o.status = 2 and o.queue = s.queue and o.tenant = s.tenant
                 and o.lane = s.lane
               order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit s.per_lane
-              for update skip locked) r
+              for no key update skip locked) r
             union all
             select p.*, true from (
               select o.no, o.type, o.priority, o.seq from treadle.open_item o
               where o.status = 3 and o.type = s.type and o.queue = s.queue and o.tenant = s.tenant
                 and o.lane = s.lane
               order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit s.per_lane
-              for update skip locked) p
+              for no key update skip locked) p
           ) c
         ) l where l.in_lane <= l.per_lane
       ) t where t.in_tenant <= t.per_tenant

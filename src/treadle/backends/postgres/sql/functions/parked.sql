@@ -22,13 +22,16 @@ begin
         at_lane := treadle.next_lane(null, at_queue, at_tenant, at_lane);
         exit when at_lane is null or lines >= most_lines;
         lines := lines + 1;
+        -- Only what is parked is locked: other claims skip locked items.
         select array_agg(h.no) into nos from (
           select o.no, o.type from treadle.open_item o
           where o.status = 2 and o.queue = at_queue and o.tenant = at_tenant and o.lane = at_lane
-          order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 50 for update skip locked) h
+          order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 50) h
         where not treadle.has_worker_for(h.type, p_now);
         if nos is not null then
-          update treadle.open_item o set status = 3 where o.no = any(nos);
+          update treadle.open_item o set status = 3
+            where o.no = any(array(select l.no from treadle.open_item l
+                                   where l.no = any(nos) and l.status = 2 for update skip locked));
         end if;
       end loop;
     end loop;

@@ -26,7 +26,7 @@ create or replace function treadle.settle(
   out effects treadle.effects)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare

@@ -1,5 +1,5 @@
 -- Store new items: all of them, or raise an exception that names the owners of the refused ones (TR001 a
--- taken id, TR002 a cycle).
+-- taken id, TR002 a cycle, TR007 a prerequisite that must exist and does not).
 --
 -- Rows come sorted by id and tenant, so that concurrent calls wait for each other's ids in one order. A row
 -- without a type becomes a placeholder unless its id exists. Locks, in this order: keys, ids, placeholders,

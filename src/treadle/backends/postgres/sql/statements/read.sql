@@ -4,11 +4,14 @@ select * from treadle.read_items(treadle.find_items(:ids::text[], :tenant), true
 -- :name items
 select * from treadle.read_items(:nos::bigint[], false)
 
+-- A group, with a member that failed, as of one instant.
 -- :name group
-select * from treadle.read_groups(treadle.find_items(:ids::text[], :tenant))
+select g.*, f as failed_member from treadle.read_groups(treadle.find_items(:ids::text[], :tenant)) g
+left join lateral treadle.read_items(array[g.failed], false) f on g.failed is not null
 
 -- :name groups
-select * from treadle.read_groups(:nos::bigint[])
+select g.*, f as failed_member from treadle.read_groups(:nos::bigint[]) g
+left join lateral treadle.read_items(array[g.failed], false) f on g.failed is not null
 
 -- :name ended
 select * from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:item_id),

@@ -1,0 +1,79 @@
+"""OpenTransaction: the transaction of a handler, and what the handler asks of the store meanwhile.
+
+Requests that a handler makes while its transaction is open are a part of it: they see what it wrote, and are
+undone with it. On another connection they could wait for the transaction itself: SQLite has one writer, and
+a pool of connections has an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from typing import Any
+
+from treadle.backend import Backend, Transaction
+from treadle.errors import InputError
+from treadle.item import Item, ItemState, Rejected, Submission, Submitted
+
+_current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
+
+
+class OpenTransaction:
+    """One request at a time goes through it, in whatever task of the handler it is made."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.stack = AsyncExitStack()
+        """Its exit commits the transaction, or rolls it back."""
+        self.stored: list[Item] = []
+        """The items that were submitted in it."""
+        self.lock = asyncio.Lock()
+        self.is_open = False
+        self._transaction: Transaction | None = None
+
+    async def open(self) -> Any:
+        """Begin it, for the handler that calls this. Returns the driver's connection."""
+        self._transaction = await self.stack.enter_async_context(self.backend.transaction())
+        self.is_open = True
+        _current.set(self)
+        return self._transaction.connection
+
+    @property
+    def transaction(self) -> Transaction:
+        assert self._transaction is not None
+        return self._transaction
+
+    # -- requests of the handler -----------------------------------------------------------------------
+
+    async def submit(self, items: tuple[Item, ...]) -> tuple[Submitted, ...] | Rejected:
+        async with self.lock:
+            (answer,) = await self.transaction.submit([Submission(items)])
+        if not isinstance(answer, Rejected):
+            pairs = zip(items, answer, strict=True)
+            self.stored += [item for item, submitted in pairs if not submitted.existing]
+        return answer
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        async with self.lock:
+            return await self.transaction.get(ids, tenant=tenant)
+
+    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        async with self.lock:
+            return await self.transaction.claim_key(key, owner, ttl, tenant=tenant)
+
+
+def current_transaction(backend: Backend) -> OpenTransaction | None:
+    """The transaction on this backend that is open in the handler that calls this."""
+    found = _current.get()
+    return found if found is not None and found.is_open and found.backend is backend else None
+
+
+def refuse_in_transaction(backend: Backend, what: str) -> None:
+    """Raise if the handler that calls this has an open transaction."""
+    if current_transaction(backend) is not None:
+        raise InputError(
+            f"{what} cannot be used in a handler after it has opened ctx.transaction(): it would wait for "
+            "that transaction, which ends when the handler has returned. Call it before"
+        )

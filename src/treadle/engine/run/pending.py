@@ -1,0 +1,29 @@
+"""PendingSettlement: an attempt that is decided and not settled yet."""
+
+from __future__ import annotations
+
+import msgspec
+
+from treadle.item import Item, Lease, Outcome
+from treadle.result_plan import PlannedContribution
+
+from .decide import Decision
+
+
+class PendingSettlement(msgspec.Struct, eq=False, gc=False):
+    """One attempt on its way through settling."""
+
+    lease: Lease
+    decision: Decision
+    result: bytes | None = None
+    """The item's own value, encoded."""
+    children: tuple[Item, ...] = ()
+    contributions: tuple[PlannedContribution, ...] = ()
+    started: float = 0.0
+    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
+    outcome: Outcome | None = None
+    """The store's final answer."""
+    locked: bool = False
+    """It waits for another transaction: it is settled apart from the others."""
+    otherwise: PendingSettlement | None = None
+    """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""

@@ -1,0 +1,124 @@
+"""A user's transaction on PostgreSQL that stays open: only what depends on it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.backends.postgres_store import connected
+from tests.engine.kit import PATIENCE, Barrier
+from treadle import Context, Result, Treadle, work
+
+AT_ONCE = 3.0
+"""Seconds. What does not depend on the transaction takes less, also on a busy machine."""
+
+
+@work(name="step")
+async def step(n: int) -> int:
+    return n
+
+
+async def test_enqueues_of_other_keys_do_not_wait_for_a_key(prepared_url: str) -> None:
+    """They were made in the same moment as those that have to wait."""
+    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        first = await app.enqueue(step(1), key="taken", delay=3600, tx=connection)
+        began = time.monotonic()
+        waiting = [asyncio.ensure_future(_enqueue(app, step(n), key="taken")) for n in range(20)]
+        others = [asyncio.ensure_future(_enqueue(app, step(n), key=f"free {n}")) for n in range(20)]
+        plain = [asyncio.ensure_future(_enqueue(app, step(n))) for n in range(20)]
+        handles = await asyncio.gather(*others, *plain)
+        assert [await handle.result(PATIENCE) for handle in handles] == [*range(20), *range(20)]
+        for n in range(5):
+            assert await app.enqueue(step(n), key=f"later {n}").result(PATIENCE) == n
+        assert time.monotonic() - began < AT_ONCE
+        assert not any(task.done() for task in waiting)
+        await transaction.commit()
+        assert {handle.id for handle in await asyncio.gather(*waiting)} == {first.id}
+
+
+async def _enqueue(app: Treadle, work: Any, **options: Any) -> Any:
+    return await app.enqueue(work, **options)
+
+
+async def test_other_items_do_not_wait_for_one_that_is_waited_for(prepared_url: str) -> None:
+    """The transaction waits for a running item. That item ends after the transaction, all others before. A
+    ready item that the transaction waits for starts at once."""
+    barrier = Barrier()
+    started = asyncio.Event()
+
+    @work(name="slow")
+    async def slow() -> str:
+        await barrier.wait()
+        return "slow"
+
+    @work(name="ready")
+    async def ready() -> None:
+        started.set()
+
+    async with (
+        Treadle(prepared_url, work=[step, slow, ready], poll_interval=0.1) as app,
+        connected(prepared_url) as connection,
+    ):
+        running = await app.enqueue(slow())
+        await barrier.reached()
+        transaction = connection.transaction()
+        await transaction.start()
+        waiting = await app.enqueue(ready(), delay=0.2)
+        dependent = await app.enqueue(step(7), after=[running, waiting], tx=connection)
+        began = time.monotonic()
+        barrier.go.set()
+        handles = await app.enqueue_many([step(n) for n in range(20)])
+        assert [await handle.result(PATIENCE) for handle in handles] == list(range(20))
+        await asyncio.wait_for(started.wait(), AT_ONCE)
+        for n in range(5):
+            assert await app.enqueue(step(n)).result(PATIENCE) == n
+        assert time.monotonic() - began < AT_ONCE
+        assert [(await handle.state()).status for handle in (running, waiting)] == ["running"] * 2
+        await transaction.commit()
+        assert await running.result(PATIENCE) == "slow"
+        assert await dependent.result(PATIENCE) == 7
+
+
+async def test_other_items_do_not_wait_for_one_whose_child_has_a_key(prepared_url: str) -> None:
+    """The settlement whose child has the key waits for the transaction. Its neighbours do not."""
+
+    @work(name="parent")
+    async def parent(ctx: Context) -> Result[None, int]:
+        return ctx.queue(step(9), key="taken")
+
+    async with Treadle(prepared_url, work=[step, parent]) as app, connected(prepared_url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        first = await app.enqueue(step(1), key="taken", tx=connection)
+        began = time.monotonic()
+        handle, *others = await app.enqueue_many([parent(), *(step(n) for n in range(20))])
+        assert [await other.result(PATIENCE) for other in others] == list(range(20))
+        for n in range(5):
+            assert await app.enqueue(step(n)).result(PATIENCE) == n
+        assert time.monotonic() - began < AT_ONCE
+        assert (await handle.state()).status == "running"
+        await transaction.commit()
+        await handle.group(PATIENCE)
+        assert await first.result(PATIENCE) == 1
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_serialization_failure_is_for_the_user(prepared_url: str, isolation: Any) -> None:
+    """Another item took the key after the transaction had begun. The whole transaction is done again."""
+    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+        transaction = connection.transaction(isolation=isolation)
+        await transaction.start()
+        await connection.fetchval("select count(*) from treadle.key")
+        first = await app.enqueue(step(1), key="taken", delay=3600)
+        with pytest.raises(asyncpg.SerializationError):
+            await app.enqueue(step(2), key="taken", tx=connection)
+        await transaction.rollback()
+        async with connection.transaction(isolation=isolation):
+            again = await app.enqueue(step(2), key="taken", tx=connection)
+        assert (again.id, again.existing) == (first.id, True)
