@@ -272,7 +272,7 @@ class PostgresCalls:
                 if is_conflict(cause):
                     conflicts += 1
                     delay = None if conflict.exhausted(conflicts) else conflict.delay(conflicts, self._draw)
-                elif is_away(cause) and (repeatable or isinstance(error, NothingSent)):
+                elif isinstance(error, NothingSent) or (is_away(cause) and repeatable):
                     absences += 1
                     delay = None if AWAY.exhausted(absences) else AWAY.delay(absences, self._draw)
                 else:

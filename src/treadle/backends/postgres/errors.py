@@ -31,10 +31,12 @@ _AWAY: Final = frozenset(
         "25P03",  # idle in a transaction for too long
     }
 )
-_TOO_LONG: Final = "57014"
-"""`statement_timeout`: the statement was rolled back."""
-_FULL: Final = frozenset({"53100", "54000"})
+_FULL: Final = "53100"
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+_REFUSALS: Final = ("21", "22", "23", "54")
+"""Classes of errors that the values of a request cause: cardinality, data, integrity, limits of the server. All
+other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of those
+is complete."""
 
 LOST = (
     OSError,
@@ -80,13 +82,15 @@ def cause_of(error: BaseException) -> BaseException:
 def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
-    if is_away(error) or is_conflict(error) or found == _TOO_LONG:
+    if is_away(error) or is_conflict(error):
         return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
-    if found in _FULL:
+    if found == _FULL:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
     if found in _MISSING:
         return SchemaError(None, VERSION)
-    return BackendError(f"PostgreSQL refused: {_brief(error)}")
+    if not found or found.startswith(_REFUSALS):
+        return BackendError(f"PostgreSQL refused: {_brief(error)}")
+    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}")
 
 
 def _sqlstate(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
+from .errors import translated
 from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of, waves
 from .statements import statement
 from .user_transaction import row_in_transaction
@@ -223,7 +224,7 @@ class SubmitCall:
 def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
     """Whose items our functions refused, and why. Any other error is raised."""
     if error.sqlstate not in REFUSALS:
-        raise error
+        raise translated(error) from error
     return _refusals(error.sqlstate, getattr(error, "detail", None) or "{}")
 
 
