@@ -72,7 +72,7 @@ class PostgresBackend(
         notify: bool = True,
         listen_url: str | None = None,
         patience: float = 30.0,
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 3.0,
         statement_timeout: float = 60.0,
         long_transaction: float | None = 300.0,
     ) -> None:
@@ -85,7 +85,14 @@ class PostgresBackend(
         connect = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         ).connect
-        self._new_pool = partial(PostgresPool, partial(connect, url), size=pool_size, reserved=reserved)
+        self._listener = PostgresListener(partial(connect, listen_url or url), self._channel)
+        self._new_pool = partial(
+            PostgresPool,
+            partial(connect, url),
+            size=pool_size,
+            reserved=reserved,
+            away=self._listener.reconnect,
+        )
         self._new_heartbeat_connection = partial(
             PostgresBackend,
             url,
@@ -99,7 +106,6 @@ class PostgresBackend(
         )
         self._opening = asyncio.Lock()
         self._notify = notify
-        self._listener = PostgresListener(partial(connect, listen_url or url), self._channel)
         self._notifier = PostgresNotifier(self._send)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
 from treadle.engine.settings import Settings
-from treadle.engine.store_retry import CALLER_RETRY
+from treadle.engine.store_retry import CALLER_RETRY, CallerPatience
 from treadle.engine.tasks import Tasks
 from treadle.engine.wait.wakeups import WakeUps
 from treadle.errors import CycleError, DuplicateIdError, StoreUnavailable
@@ -112,6 +112,7 @@ class Submitter:
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
         tries = 0
+        patience = CallerPatience(self._settings.clock)
         try:
             while True:
                 try:
@@ -122,7 +123,7 @@ class Submitter:
                     return [await self.recognize_own(each.items, answer) for each, answer in pairs]
                 except StoreUnavailable:
                     tries += 1
-                    if CALLER_RETRY.exhausted(tries):
+                    if CALLER_RETRY.exhausted(tries) or patience.is_over():
                         raise
                     delay = CALLER_RETRY.delay(tries, self._settings.random.random)
                     await self._settings.clock.sleep(delay)
