@@ -18,9 +18,14 @@ import asyncpg
 
 from .errors import LOST
 from .schema import Connection
+from .statements import statement
+
+PROBE: Final = statement("wakeups", "probe")
 
 LATE: Final = 1.0
-"""After so many seconds without an answer the server is asked for a sign of life, and then again and again."""
+"""After so many seconds without an answer the server is asked for a sign of life."""
+AGAIN_SECONDS: Final = 2.0
+"""So many seconds later it is asked again."""
 CHECK_SECONDS: Final = 0.5
 """Between two looks for late calls."""
 SIGN_OF_LIFE_SECONDS: Final = 1.5
@@ -51,6 +56,8 @@ class LinkWatch:
         self._begun: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._probe: asyncio.Task[None] | None = None
+        self._probe_at = 0.0
+        """Not before this time the server is asked again."""
 
     def begin(self, connection: Connection) -> None:
         """A call begins on this connection."""
@@ -73,7 +80,7 @@ class LinkWatch:
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(CHECK_SECONDS, self._check)
-        if self._late() and (self._probe is None or self._probe.done()):
+        if self._probe is None and time.monotonic() >= self._probe_at and self._late():
             self._probe = loop.create_task(self._look(), name="treadle-link")
 
     def _late(self) -> list[Connection]:
@@ -81,17 +88,20 @@ class LinkWatch:
         return [connection for connection, begun in self._begun.items() if now - begun >= LATE]
 
     async def _look(self) -> None:
-        if not await self._has_sign_of_life():
-            for connection in self._late():
-                connection.terminate()
-            self._away()
+        try:
+            if not await self._has_sign_of_life():
+                for connection in self._late():
+                    connection.terminate()
+                self._away()
+        finally:
+            self._probe, self._probe_at = None, time.monotonic() + AGAIN_SECONDS
 
     async def _has_sign_of_life(self) -> bool:
         try:
             async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
                 connection = await self._connect()
                 try:
-                    await connection.execute("")
+                    await connection.execute(PROBE)
                 finally:
                     connection.terminate()
         except asyncpg.PostgresError:
