@@ -39,19 +39,18 @@ async def echo(n: int) -> int:
     return n
 
 
-async def test_much_is_removed_in_growing_portions_at_short_intervals(
+async def test_much_is_removed_at_short_intervals(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And a failure to inspect the store is not called a failure to prune."""
     monkeypatch.setattr(prune, "PORTION", 10)
-    monkeypatch.setattr(prune, "LARGEST_PORTION", 40)
     backend = Recording(clock)
     async with Treadle(backend, work=[echo], clock=clock) as app:
-        for handle in await app.enqueue_many([echo(n) for n in range(95)]):
+        for handle in await app.enqueue_many([echo(n) for n in range(35)]):
             await handle.result(10)
         await clock.advance(prune.INTERVAL)
         await until(lambda: backend.inspected)
-        assert backend.portions == [10, 20, 40, 40]
+        assert backend.portions == [10, 10, 10, 10]
         await clock.advance(prune.BUSY_INTERVAL)
         await until(lambda: len(backend.portions) == 5)
         await clock.advance(prune.BUSY_INTERVAL)

