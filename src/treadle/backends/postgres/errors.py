@@ -38,6 +38,10 @@ _REFUSALS: Final = ("21", "22", "23", "54")
 other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of those
 is complete."""
 
+_UNPREPARED: Final = frozenset({"26000", "42P05"})
+"""A prepared statement is missing, or is there although it should not be."""
+POOLER_HINT: Final = " (behind a pooler in transaction mode, PostgresBackend needs prepare=False)"
+
 LOST = (
     OSError,
     asyncio.TimeoutError,
@@ -90,7 +94,8 @@ def translated(error: BaseException) -> TreadleError:
         return SchemaError(None, VERSION)
     if not found or found.startswith(_REFUSALS):
         return BackendError(f"PostgreSQL refused: {_brief(error)}")
-    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}")
+    hint = POOLER_HINT if found in _UNPREPARED else ""
+    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}{hint}")
 
 
 def _sqlstate(error: BaseException) -> str:
