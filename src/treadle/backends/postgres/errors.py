@@ -33,8 +33,9 @@ _AWAY: Final = frozenset(
 )
 _FULL: Final = "53100"
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
-_REFUSALS: Final = ("21", "22", "23", "54")
-"""Classes of errors that the values of a request cause: cardinality, data, integrity, limits of the server. All
+_LIMITS: Final = "54"
+_REFUSALS: Final = ("21", "22", "23")
+"""Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity. All
 other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of those
 is complete."""
 
@@ -92,6 +93,8 @@ def translated(error: BaseException) -> TreadleError:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
     if found in _MISSING:
         return SchemaError(None, VERSION)
+    if found.startswith(_LIMITS):
+        return BackendError(f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step")
     if not found or found.startswith(_REFUSALS):
         return BackendError(f"PostgreSQL refused: {_brief(error)}")
     hint = POOLER_HINT if found in _UNPREPARED else ""

@@ -16,7 +16,18 @@ from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
 from .errors import translated
-from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of, waves
+from .item_columns import (
+    STORE_ALIKE,
+    STORE_ONE,
+    alike_columns,
+    bytes_of,
+    circular,
+    marks,
+    portions,
+    rows_of,
+    shape_of,
+    waves,
+)
 from .statements import statement
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers
@@ -43,7 +54,10 @@ class PostgresSubmit(PostgresWorkers):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
         alone = len(submissions) == 1
-        for wave in [[0]] if alone else waves(marks(submission.items) for submission in submissions):
+        all_waves = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
+        for wave in (
+            portion for wave in all_waves for portion in portions(wave, lambda n: bytes_of(submissions[n].items))
+        ):
             if tx is None:
                 await self._store(submissions, wave, answers)
             else:
