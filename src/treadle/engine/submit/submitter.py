@@ -150,7 +150,7 @@ class Submitter:
 
     async def _find(self, item: Item) -> Submitted | None:
         (state,) = await self._backend.get([item.id], tenant=item.tenant)
-        if state is None and item.key is not None:
+        if state is None and item.key is not None and "listing" in self._backend.capabilities:
             # An earlier item with the same key may stand for it.
             where = Filter(tenant=item.tenant, type=item.type, key=item.key)
             state = next(iter((await self._backend.list(where, limit=1)).items), None)

@@ -102,7 +102,7 @@ begin
     return query
       with leases as (
         update treadle.open_item o set status = 5, attempt = o.attempt + 1, token = nextval('treadle.token'),
-            worker = worker_no, claimed = now
+            worker = worker_no, claimed = greatest(now, o.ready_since)
           where o.no = any(unleased)
           returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict
       )

@@ -91,7 +91,7 @@ begin
       room := 0;
     elsif chosen <> '{}' then
       update treadle.open_item o set status = 5, attempt = o.attempt + 1, token = nextval('treadle.token'),
-          worker = p_worker, claimed = p_now
+          worker = p_worker, claimed = greatest(p_now, o.ready_since)
         where o.no = any(chosen);
       leased := leased || chosen;
       room := room - cardinality(chosen);
