@@ -61,7 +61,9 @@ async def test_a_request_that_is_too_large_is_refused(prepared_url: str, calls: 
 
 
 def test_a_limit_of_one_request_is_not_a_full_store() -> None:
-    error = translated(asyncpg.ProgramLimitExceededError("array size exceeds the maximum allowed (1073741823)"))
+    error = translated(
+        asyncpg.ProgramLimitExceededError("array size exceeds the maximum allowed (1073741823)")
+    )
     assert "cannot take so much at once" in str(error)
     assert not isinstance(error, StoreFull | StoreUnavailable)
     assert isinstance(translated(asyncpg.DiskFullError("no space left")), StoreFull)

@@ -37,6 +37,7 @@ from treadle.testing.contract.wakeups import WakeRecorder
 
 T = TypeVar("T")
 
+
 @asynccontextmanager
 async def behind_proxy(url: str) -> AsyncGenerator[tuple[PostgresBackend, Proxy]]:
     """A backend whose answers can be lost, with its usual statements prepared."""

@@ -178,7 +178,8 @@ async def test_claims_do_not_wait_for_each_other(postgres_url: str) -> None:
 OPEN_DEPENDENTS = """
 with n as (select nextval('treadle.number') as no from generate_series(1, $1::int)),
 i as (
-  insert into treadle.item (no, queued, due, priority, attempts, need, id, tenant, type, queue, lane, input, after)
+  insert into treadle.item (no, queued, due, priority, attempts, need, id, tenant, type, queue, lane, input,
+      after)
     select no, 0, 0, 0, 3, 0, 'x' || no, 'default', 'work', 'default', 'l', '', array['other' || no] from n
 )
 insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
@@ -188,7 +189,9 @@ OVERDUE = """
 with n as (select nextval('treadle.number') as no, k from generate_series(1, $1::int) k),
 i as (
   insert into treadle.item (no, group_no, queued, due, keep, id, tenant, type, queue, lane, input)
-    select no, case when $2::int > 1 and k % $2 <> 1 then first_value(no) over (partition by (k - 1) / $2 order by k) end,
+    select no,
+      case when $2::int > 1 and k % $2 <> 1
+        then first_value(no) over (partition by (k - 1) / $2 order by k) end,
       0, 0, 0, 'e' || no, 'default', 'work', 'default', 'l', '' from n
 ),
 g as (

@@ -125,8 +125,8 @@ class WithoutListing(FaultyBackend):
 
 
 async def test_a_repeated_submit_needs_no_listing(faults: Faults) -> None:
-    """One of its items has the key of an earlier one, which cannot be found without listing. The submission is
-    answered as refused: the caller checks with get()."""
+    """One of its items has the key of an earlier one, which cannot be found without listing. The submission
+    is answered as refused: the caller checks with get()."""
     async with Client(WithoutListing(faults), work=[add]) as client:
         submitter = client._core.submitter
         await submitter.submit_repeatedly([Submission((item("first", key="k"),))])

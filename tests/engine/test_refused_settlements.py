@@ -1,4 +1,4 @@
-"""The store refuses settlements for a while: handlers finish meanwhile, and every item ends with its result."""
+"""The store refuses settlements while handlers finish. Every item ends with its result."""
 
 from __future__ import annotations
 
@@ -116,7 +116,11 @@ async def test_an_enqueue_that_postgres_refuses(prepared_url: str, how: str) -> 
         app = Treadle(PostgresBackend(url, apply_schema=False), work=[echo])
         await app.connect()
         begin, end, reason = {
-            "no logins": (f"alter role {role} nologin; commit; {ended(role)}", f"alter role {role} login", "log in"),
+            "no logins": (
+                f"alter role {role} nologin; commit; {ended(role)}",
+                f"alter role {role} login",
+                "log in",
+            ),
             "no inserts": (
                 f"revoke insert on treadle.item from {role}",
                 f"grant insert on treadle.item to {role}",
@@ -147,11 +151,11 @@ async def test_sqlite_refuses_for_a_while(tmp_path: Path, how: str) -> None:
         await finish_during(app, errors, lambda: execute(begin), lambda: execute(end))
 
 
-# -------------------------------------------------------------------------------------- the outcome is the cause
+# ------------------------------------------------------------------------------------ the outcome is the cause
 
 
 REFUSE_SQLITE = """
-create trigger refuse before insert on treadle_done when new.result is not null and instr(new.result, 'poison')
+create trigger refuse before insert on treadle_done when instr(new.result, 'poison')
 begin select raise(abort, 'poison'); end
 """
 REFUSE_POSTGRES = """
@@ -188,7 +192,9 @@ async def test_a_result_that_the_tables_refuse(
 
 async def test_a_store_that_refuses_everything_for_a_while(make_faulty: MakeApp, faults: Faults) -> None:
     """It refuses every outcome, and cannot try the end of an item without it either: no item is dead."""
-    refused = [faults.fail(verb, times=None, error=lambda: BackendError("no")) for verb in ("settle", "begin")]
+    refused = [
+        faults.fail(verb, times=None, error=lambda: BackendError("no")) for verb in ("settle", "begin")
+    ]
     async with make_faulty(echo) as app:
         if not isinstance(app.backend, FaultyBackend) or "transactions" not in app.backend.capabilities:
             pytest.skip("a store without transactions is believed")

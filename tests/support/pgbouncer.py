@@ -49,7 +49,9 @@ def pgbouncer(url: str, directory: Path, servers: int = 3) -> Generator[str]:
         )
     )
     give(directory)
-    process = subprocess.Popen([installed() or "pgbouncer", settings], **identity(), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [installed() or "pgbouncer", settings], **identity(), stderr=subprocess.DEVNULL
+    )
     try:
         _wait_until_open(port, process)
         yield f"postgresql://{quote(user)}@127.0.0.1:{port}{parts.path}?sslmode=disable"

@@ -9,8 +9,8 @@ READY_FOR_QUERY = b"Z\x00\x00\x00\x05I"
 
 
 class Proxy:
-    """Forwards between clients and the server at `url`. It can lose an answer after the server has committed, or
-    stop forwarding anything without closing a connection, like a network that drops all packets."""
+    """Forwards between clients and the server at `url`. It can lose an answer after the server has committed,
+    or stop forwarding anything without closing a connection, like a network that drops all packets."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)

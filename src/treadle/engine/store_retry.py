@@ -17,8 +17,8 @@ T = TypeVar("T")
 CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
 """For a call that a user awaits: it fails after one or two seconds without a store."""
 CALLER_SECONDS = 2.0
-"""After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try within
-three seconds, so that the caller waits for about that long."""
+"""After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try
+within three seconds, so that the caller waits for about that long."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
 

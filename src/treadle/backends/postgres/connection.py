@@ -186,8 +186,8 @@ class PostgresPool:
         return connection
 
     async def _new(self, asked: float) -> Connection:
-        """A new connection. It fails at once if the server could not be reached since the caller asked: callers
-        that wait for each other would otherwise fail one after the other."""
+        """A new connection. It fails at once if the server could not be reached since the caller asked:
+        callers that wait for each other would otherwise fail one after the other."""
         if self._failed is not None and self._failed[0] > asked:
             raise NothingSent from self._failed[1]
         try:

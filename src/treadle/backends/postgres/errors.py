@@ -35,9 +35,9 @@ _FULL: Final = "53100"
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
-"""Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity. All
-other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of those
-is complete."""
+"""Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
+All other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of
+those is complete."""
 
 _UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is missing, or is there although it should not be."""
@@ -94,7 +94,9 @@ def translated(error: BaseException) -> TreadleError:
     if found in _MISSING:
         return SchemaError(None, VERSION)
     if found.startswith(_LIMITS):
-        return BackendError(f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step")
+        return BackendError(
+            f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step"
+        )
     if not found or found.startswith(_REFUSALS):
         return BackendError(f"PostgreSQL refused: {_brief(error)}")
     hint = POOLER_HINT if found in _UNPREPARED else ""

@@ -216,16 +216,16 @@ def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[in
 
 
 def portions(wave: list[int], sizes: Callable[[int], int]) -> Iterator[list[int]]:
-    """Split a wave into calls of about `MOST_BYTES` at most, given the bytes of each request. A request is never
-    split: `BackendError` if it is larger than the server takes."""
+    """Split a wave into calls of about `MOST_BYTES` at most, given the bytes of each request. A request is
+    never split: `BackendError` if it is larger than the server takes."""
     portion: list[int] = []
     total = 0
     for n in wave:
         size = sizes(n)
         if size > LARGEST:
             raise BackendError(
-                f"PostgreSQL takes at most {LARGEST} bytes in one step, and these items have {size}: submit them in "
-                "several steps, or pass references to large data"
+                f"PostgreSQL takes at most {LARGEST} bytes in one step, and these items have {size}: submit them "
+                "in several steps, or pass references to large data"
             )
         if portion and total + size > MOST_BYTES:
             yield portion

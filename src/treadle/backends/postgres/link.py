@@ -1,9 +1,9 @@
 """The network between this process and the server: notice that it drops everything, without closing anything.
 
-A call that is not answered may be slow, or its answer may never come: from here both look the same. So when a
-call takes long, a new connection asks the server for a sign of life. If there is none, the calls are ended, and
-their callers learn within three seconds that the server is away. A slow call of a server that answers goes
-on. Idle connections, and those of handlers' transactions, are watched by the kernel.
+A call that is not answered may be slow, or its answer may never come: from here both look the same. So when
+a call takes long, a new connection asks the server for a sign of life. If there is none, the calls are ended,
+and their callers learn within three seconds that the server is away. A slow call of a server that answers
+goes on. Idle connections, and those of handlers' transactions, are watched by the kernel.
 """
 
 from __future__ import annotations

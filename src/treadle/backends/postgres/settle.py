@@ -76,9 +76,7 @@ class PostgresSettler:
 
     async def settle(self) -> Settled:
         locked: list[int] = []
-        left = deque(
-            portion for wave in _waves(self._settlements) for portion in portions(wave, self._size)
-        )
+        left = deque(portion for wave in _waves(self._settlements) for portion in portions(wave, self._size))
         while left:
             wave = left.popleft()
             try:

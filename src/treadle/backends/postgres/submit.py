@@ -54,10 +54,9 @@ class PostgresSubmit(PostgresWorkers):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         answers: dict[int, Answer] = {}
         alone = len(submissions) == 1
-        all_waves = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
-        for wave in (
-            portion for wave in all_waves for portion in portions(wave, lambda n: bytes_of(submissions[n].items))
-        ):
+        groups = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
+        sizes = [bytes_of(submission.items) for submission in submissions]
+        for wave in (portion for group in groups for portion in portions(group, sizes.__getitem__)):
             if tx is None:
                 await self._store(submissions, wave, answers)
             else:

@@ -1,7 +1,7 @@
 """Refused settlements: is the outcome the cause, or the store?
 
-No list of a store's troubles is complete. So an error alone proves nothing: an outcome is the cause if the store
-refuses it, and accepts the end of the same item without it.
+No list of a store's troubles is complete. So an error alone proves nothing: an outcome is the cause if the
+store refuses it, and accepts the end of the same item without it.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ async def is_cause(error: Exception, backend: Backend, without: Sequence[Settlem
             raise Undone
     except Undone:
         return True
-    except Exception:  # noqa: BLE001  the store is at fault, with whatever error
+    except Exception:  # noqa: BLE001  the store is at fault
         return False

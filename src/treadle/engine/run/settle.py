@@ -44,8 +44,8 @@ BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
 """After so many failures in a row a batch is split: one of its settlements may be the cause."""
 PROOFS = 3
-"""So often in a row the store must refuse an outcome, and accept the item's end without it, until the outcome is
-replaced."""
+"""So often in a row the store must refuse an outcome, and accept the item's end without it, until the outcome
+is replaced."""
 UNSTORABLE = Die("undecodable", ErrorInfo("StoreError", "the store cannot hold its outcome"))
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]

@@ -1,7 +1,7 @@
 """Prune: remove ended items after their retention, in small portions; and report problems of the store.
 
-Every worker does so, and more often while there is much to remove. (One worker removes 40,000 items a second from
-PostgreSQL. Larger portions would be little faster, and hold locks for longer.)
+Every worker does so, and more often while there is much to remove. (One worker removes 40,000 items a second
+from PostgreSQL. Larger portions would be little faster, and hold locks for longer.)
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ begin
 end $$;
 
 -- Of these items: those that an open item names. The order of the joins is as written: from the few items that
--- name one of them, whatever the statistics say.
+-- name one of them, also if the statistics say otherwise.
 create or replace function treadle.with_open_dependents(p_nos bigint[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
