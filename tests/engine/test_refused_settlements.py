@@ -151,7 +151,7 @@ async def test_sqlite_refuses_for_a_while(tmp_path: Path, how: str) -> None:
         await finish_during(app, errors, lambda: execute(begin), lambda: execute(end))
 
 
-# ------------------------------------------------------------------------------------ the outcome is the cause
+# ----------------------------------------------------------------------------------- the outcome is the cause
 
 
 REFUSE_SQLITE = """

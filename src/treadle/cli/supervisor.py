@@ -36,7 +36,6 @@ from treadle.cli.liveness import LoopLiveness
 from treadle.engine import store_retry
 from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import Settings
-from treadle.errors import BackendError
 from treadle.ids import generate_id
 from treadle.item import Heartbeat
 from treadle.retry import Retry
@@ -194,7 +193,7 @@ class Supervisor:
         try:
             await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
             child.last_heartbeat = sent
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  the next one is tried
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
 
     def _remove(self, child: ChildProcess) -> None:
@@ -214,7 +213,7 @@ class Supervisor:
             await asyncio.wait([child.heartbeat])
         try:
             freed = await self._backend.remove_worker(child.worker)
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  the lease lapses
             LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
             return
         if freed:

@@ -224,8 +224,8 @@ def portions(wave: list[int], sizes: Callable[[int], int]) -> Iterator[list[int]
         size = sizes(n)
         if size > LARGEST:
             raise BackendError(
-                f"PostgreSQL takes at most {LARGEST} bytes in one step, and these items have {size}: submit them "
-                "in several steps, or pass references to large data"
+                f"PostgreSQL takes at most {LARGEST} bytes in one step, and these items have {size}: submit "
+                "them in several steps, or pass references to large data"
             )
         if portion and total + size > MOST_BYTES:
             yield portion
