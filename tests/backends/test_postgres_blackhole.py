@@ -45,7 +45,7 @@ def soon(seconds: float = SOON) -> Generator[None]:
 async def behind_proxy(url: str) -> AsyncGenerator[tuple[Treadle, Proxy]]:
     """An app that is connected through a proxy, without a worker."""
     async with Proxy(url) as proxy:
-        app = Treadle(PostgresBackend(proxy.url, notify=False), work=[echo])
+        app = Treadle(PostgresBackend(proxy.url, notify=False, connect_timeout=1), work=[echo])
         await app.enqueue(echo(0))
         try:
             yield app, proxy

@@ -19,6 +19,7 @@ from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, failure, until
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, work
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.sqlite import SqliteBackend
+from treadle.engine import store_retry
 from treadle.engine.run import settle
 from treadle.errors import BackendError
 from treadle.testing import Faults, FaultyBackend
@@ -33,6 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many tries in little time."""
     monkeypatch.setattr(settle, "BACKOFF", Retry(attempts=None, base=0.02, factor=1.5, max=0.2, jitter=0.5))
     monkeypatch.setattr(settle, "SPLIT_AFTER", 2)
+    monkeypatch.setattr(store_retry, "CALLER_SECONDS", 0.3)
 
 
 async def finish_during(app: Treadle, errors: Errors, begin: Step, end: Step) -> None:
@@ -57,7 +59,7 @@ async def finish_during(app: Treadle, errors: Errors, begin: Step, end: Step) ->
         await begin()
         barrier.go.set()
         await until(lambda: errors.phases().count("settle") > 3)
-        await asyncio.sleep(1)  # it lasts
+        await asyncio.sleep(0.7)  # it lasts
         await end()
         assert await handle.group(PATIENCE) == sum(range(COUNT))
         parts = await app.list(type="part", limit=COUNT)
