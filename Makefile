@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos mutants model proof soak reliability
+.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos mutants model pgbouncer proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ hammer: $(READY)  ## 8 processes at the same groups and gates of PostgreSQL; no 
 
 mutants: $(READY)  ## plant real bugs one at a time, and require each to be found: SEEDS=2000
 	$(BIN)/python -m tests.mutants --seeds $(or $(SEEDS),2000) $(MUTANTS)
+
+pgbouncer: $(READY)  ## the whole contract behind the real PgBouncer, which must be installed
+	TREADLE_TEST_PGBOUNCER=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_pgbouncer.py
 
 model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \

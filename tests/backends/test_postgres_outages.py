@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
-from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 import pytest
 
 from tests.backends.postgres_store import connected, opened
+from tests.support.proxy import Proxy
 from treadle import Client
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.wakeups import PER_SECOND, WHEN_BUSY
@@ -36,62 +36,6 @@ from treadle.testing.contract.check import consistent
 from treadle.testing.contract.wakeups import WakeRecorder
 
 T = TypeVar("T")
-
-READY_FOR_QUERY = b"Z\x00\x00\x00\x05I"
-"""The server's message that a transaction is over."""
-
-
-class Proxy:
-    """Forwards between the backend and the server, and can lose an answer after the server has committed."""
-
-    def __init__(self, url: str) -> None:
-        self._parts = urlsplit(url)
-        where = parse_qs(self._parts.query)
-        self._socket = f"{where['host'][0]}/.s.PGSQL.{where['port'][0]}"
-        self._lose = 0
-        self.lost = 0
-
-    @property
-    def url(self) -> str:
-        port = self._server.sockets[0].getsockname()[1]
-        user = quote(self._parts.username or "postgres")
-        return f"postgresql://{user}@127.0.0.1:{port}{self._parts.path}?sslmode=disable"
-
-    async def __aenter__(self) -> "Proxy":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    def lose_answers(self, count: int = 1) -> None:
-        """Lose the next `count` answers, on any connection: the connection breaks instead."""
-        self._lose = count
-
-    async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        server, forth = await asyncio.open_unix_connection(self._socket)
-        pumps = [
-            asyncio.create_task(self._pump(client, forth)),
-            asyncio.create_task(self._pump(server, back, answers=True)),
-        ]
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for pump in pumps:
-            pump.cancel()
-        for writer in (forth, back):
-            writer.close()
-
-    async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool = False
-    ) -> None:
-        with suppress(OSError):
-            while data := await source.read(1 << 16):
-                if answers and self._lose and data.endswith(READY_FOR_QUERY):
-                    self._lose -= 1
-                    self.lost += 1
-                    return
-                target.write(data)
-                await target.drain()
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import asyncpg
+import pytest
 
 from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
@@ -172,3 +173,66 @@ async def test_claims_do_not_wait_for_each_other(postgres_url: str) -> None:
         assert len(first) == len(second) == 50
         assert {row["id"] for row in first}.isdisjoint(lease.id for lease in second)
         assert {row["lane"] for row in first} == {lease.lane for lease in second}
+
+
+OPEN_DEPENDENTS = """
+with n as (select nextval('treadle.number') as no from generate_series(1, $1::int)),
+i as (
+  insert into treadle.item (no, queued, due, priority, attempts, need, id, tenant, type, queue, lane, input,
+      after)
+    select no, 0, 0, 0, 3, 0, 'x' || no, 'default', 'work', 'default', 'l', '', array['other' || no] from n
+)
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
+  select no, no, 0, 0, 2, 0, 3, 'default', 'default', 'l', 'work' from n
+"""
+OVERDUE = """
+with n as (select nextval('treadle.number') as no, k from generate_series(1, $1::int) k),
+i as (
+  insert into treadle.item (no, group_no, queued, due, keep, id, tenant, type, queue, lane, input)
+    select no,
+      case when $2::int > 1 and k % $2 <> 1
+        then first_value(no) over (partition by (k - 1) / $2 order by k) end,
+      0, 0, 0, 'e' || no, 'default', 'work', 'default', 'l', '' from n
+),
+g as (
+  insert into treadle.item_group (no, open, ended, keep, prune_at)
+    select no, 0, 0, 0, 0 from n where $2 > 1 and k % $2 = 1
+)
+insert into treadle.ended_item (no, ended, due, attempt, outcome, prune_at)
+  select no, 0, 0, 1, 6, case when $2 = 1 then 0 end from n
+"""
+"""`$1` items whose retention is over, in groups of `$2`."""
+READ = """
+select sum(idx_tup_fetch + seq_tup_read) from pg_stat_xact_user_tables where schemaname = 'treadle'
+"""
+
+
+@pytest.mark.parametrize("members", [1, 2, 50])
+async def test_prune_reads_what_it_removes(postgres_url: str, members: int) -> None:
+    """Also if the statistics are those of a short queue, and 10,000 open items wait for others by now."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        tables = "treadle.item, treadle.open_item, treadle.ended_item, treadle.item_group"
+        await admin.execute(OPEN_DEPENDENTS, 3)
+        await admin.execute(OVERDUE, 100, members)
+        await admin.execute(f"analyze {tables}")
+        await backend.prune()
+        await admin.execute(OPEN_DEPENDENTS, 10_000)
+        await admin.execute(OVERDUE, 2000, members)
+        async with admin.transaction():
+            assert await admin.fetchval("select treadle.prune(1000)") == 1000
+            assert await admin.fetchval(READ) < 20_000
+        assert await backend.prune(2000) == 1000
+        assert await admin.fetchval("select count(*) from treadle.item") == 10_003
+        assert await admin.fetchval("select count(*) from treadle.item_group") == 0
+
+
+async def test_only_the_index_of_names_finds_dependents(postgres_url: str) -> None:
+    """With statistics of an empty table too: any other plan reads all items."""
+    async with opened(postgres_url), connected(postgres_url) as admin:
+        await admin.execute("analyze treadle.item")
+        settings = await admin.fetchval("select proconfig from pg_proc where proname = 'naming'")
+        async with admin.transaction():
+            for name, _, value in (setting.partition("=") for setting in settings):
+                await admin.execute("select set_config($1, $2, true)", name, value)
+            plan = await admin.fetch("explain select no from treadle.item where after && $1", ["a", "b"])
+        assert any("Bitmap Index Scan on item_after" in line for (line,) in plan), plan

@@ -14,6 +14,7 @@ from tests.backends.test_postgres import PostgresSubject, shared_database, share
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
 from treadle.backends.postgres import PostgresBackend
+from treadle.errors import StoreUnavailable
 from treadle.item import Wake
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
@@ -87,6 +88,14 @@ async def test_prepared_statements_fail(prepared_url: str) -> None:
         with pytest.raises(asyncpg.InvalidSQLStatementNameError):
             await connection.fetchval("select $1::int", 1)
         await connection.close()
+
+
+async def test_without_prepare_false_the_error_says_what_to_set(prepared_url: str) -> None:
+    """It is no refusal: settlements are repeated."""
+    async with Pooler(prepared_url) as pooler, opened(pooler.url, notify=False) as backend:
+        await backend.now()
+        with pytest.raises(StoreUnavailable, match="prepare=False"):
+            await backend.now()
 
 
 async def test_calls_use_every_server_connection(prepared_url: str) -> None:

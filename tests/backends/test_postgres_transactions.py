@@ -20,6 +20,8 @@ from treadle.errors import CycleError, DuplicateIdError, InputError
 from treadle.item import Rejected, Submission, Wake
 from treadle.testing.contract.build import (
     apply,
+    beat,
+    claim,
     claim_ids,
     contribute,
     dependent,
@@ -383,3 +385,19 @@ class TestTransaction:
                     await apply(backend, succeed(other))
                     assert await claim_ids(backend) == []
                 await transaction.settle([succeed(lease)])
+
+
+async def test_an_item_that_is_committed_during_a_claim_does_not_start_before_it_is_queued(
+    postgres_url: str,
+) -> None:
+    """The claim reads the clock first, and then finds an item that was queued since."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await beat(backend)
+        await submit(backend, item("a"), item("b", lane="other"))
+        earlier = "select extract(epoch from clock_timestamp())::float8 - 0.5"
+        await admin.execute(
+            f"create or replace function treadle.clock() returns float8 language sql as $$ {earlier} $$"
+        )
+        for lease in await claim(backend):
+            found = await state(backend, lease.id)
+            assert found.started_at == found.queued_at

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.cli import shop
+from tests.support.proxy import Proxy
 from treadle import Client, WorkFailed
 
 PROJECT = Path(__file__).parents[2]
@@ -230,6 +231,27 @@ async def test_children_end_with_their_supervisor(make: Shop, client: Client) ->
     process.kill()
     _, alive = await asyncio.to_thread(psutil.wait_procs, children, 20)
     assert not alive
+
+
+async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url: str, tmp_path: Path) -> None:
+    """The network drops everything: a killed child is replaced at once, and SIGTERM is obeyed."""
+    async with Proxy(prepared_url) as proxy, Client(prepared_url, work=[shop.greet]) as client:
+        here = Shop(proxy.url, tmp_path)
+        try:
+            process = here.start()
+            await client.enqueue(shop.greet("a")).result(timeout=30)
+            (child,) = _children(process.pid)
+            proxy.stall()
+            await asyncio.sleep(LEASE)  # heartbeats are under way
+            child.kill()
+            killed = time.monotonic()
+            while not {other.pid for other in _children(process.pid)} - {child.pid}:
+                assert time.monotonic() - killed < 2
+                await asyncio.sleep(0.02)
+            process.terminate()
+            assert await asyncio.to_thread(process.wait, 10) == 0
+        finally:
+            here.end()
 
 
 @pytest.mark.parametrize(

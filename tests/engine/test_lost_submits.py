@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.engine.kit import PATIENCE, MakeApp
-from treadle import DuplicateIdError, work
-from treadle.testing import Faults
+from treadle import Client, DuplicateIdError, MemoryBackend, work
+from treadle.errors import UnsupportedError
+from treadle.item import Rejected, Submission
+from treadle.testing import Faults, FaultyBackend
+from treadle.testing.contract.build import item
 
 
 @work(name="add")
@@ -104,3 +109,27 @@ async def test_a_skip_queue_item_runs_if_its_caller_is_cancelled(
         slow.release()
         await app._core.submitter.flush()
         assert await app.handle(cancelled.id).result(PATIENCE) == 7
+
+
+class WithoutListing(FaultyBackend):
+    """A store that cannot list items. It refuses a repeated submit, as a store without nonces does."""
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__(MemoryBackend(), faults)
+        self.capabilities = self.capabilities - {"listing"}
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[Any]]) -> Any:
+        if verb == "list":
+            raise UnsupportedError("listing")
+        return await super().around(verb, args, call)
+
+
+async def test_a_repeated_submit_needs_no_listing(faults: Faults) -> None:
+    """One of its items has the key of an earlier one, which cannot be found without listing. The submission
+    is answered as refused: the caller checks with get()."""
+    async with Client(WithoutListing(faults), work=[add]) as client:
+        submitter = client._core.submitter
+        await submitter.submit_repeatedly([Submission((item("first", key="k"),))])
+        lost = faults.fail("submit", when="after")
+        (answer,) = await submitter.submit_repeatedly([Submission((item("new"), item("second", key="k")))])
+        assert (lost.hits, answer) == (1, Rejected("duplicate_id", ("new",)))

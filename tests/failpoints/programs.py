@@ -56,7 +56,8 @@ class Failpoint(msgspec.Struct, frozen=True):
 
 
 class BackendWithFault(WrappedBackend):
-    """A backend with one fault. The first `skip` calls of the verb are not affected."""
+    """A backend with one fault. The first `skip` calls of the verb are not affected. A process that is to be
+    killed claims nothing before: it could claim the item of a fire or submit whose answer is under way."""
 
     def __init__(self, inner: Backend, point: Failpoint, skip: int = 0) -> None:
         super().__init__(inner)
@@ -65,6 +66,8 @@ class BackendWithFault(WrappedBackend):
         self.triggered = False
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[Any]]) -> Any:
+        if verb == "claim" and self._point.step in ("fire", "submit") and self._point.kind == "kill":
+            await asyncio.Event().wait()
         if self.triggered or not self._is_here(verb, args):
             return await call()
         if self._skip > 0:

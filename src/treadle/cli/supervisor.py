@@ -10,6 +10,9 @@ imports the app, but runs no other code of the user. For each child it
   for its end, and only then frees its items. In any other order two runs of an item could overlap;
 - handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them.
 
+It never waits for the store: heartbeats and removals are tasks, so that it watches its children and obeys
+signals while the store is away.
+
 If the supervisor itself dies, its children see the end of their standard input, and stop. Lease tokens
 protect against the rest.
 """
@@ -31,9 +34,9 @@ import msgspec
 from treadle.backend import Backend
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
+from treadle.engine import store_retry
 from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import Settings
-from treadle.errors import BackendError
 from treadle.ids import generate_id
 from treadle.item import Heartbeat, Wake
 from treadle.retry import Retry
@@ -52,6 +55,8 @@ class ChildProcess:
         self.worker = generate_id()
         self.started_at = time.monotonic()
         self.last_heartbeat = 0.0
+        self.heartbeat: asyncio.Task[None] | None = None
+        """The heartbeat that is being sent."""
         self.reported = False
         """Its blocked event loop was logged."""
         # A file without a name: no other user can open it, and if this process is killed nothing is left.
@@ -101,6 +106,7 @@ class Supervisor:
         self._processes = processes
         self._max_block = max_block
         self._children: list[ChildProcess] = []
+        self._removals: set[asyncio.Task[None]] = set()
         self._stop_requests = 0
         self._deaths = 0
         self._failed_starts = 0
@@ -119,6 +125,7 @@ class Supervisor:
                 await asyncio.sleep(CHECK)
         finally:
             await self._end_all()
+            await self._finish_removals()
             await self._backend.close()
         return self._code
 
@@ -140,17 +147,17 @@ class Supervisor:
         self._start_children()
         for child in list(self._children):
             if not child.alive:
-                await self._remove(child)
+                self._remove(child)
             elif child.is_blocked(self._max_block):
                 # Kill it, wait for its end, and only then free its items.
                 LOGGER.error(
                     "killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block
                 )
                 child.kill()
-                await self._remove(child)
+                self._remove(child)
             else:
                 self._report_blocked(child)
-                await self._send_heartbeat(child)
+                self._send_heartbeat(child)
 
     def _is_over(self) -> bool:
         return bool(self._code) or (self._is_ending() and not self._children)
@@ -178,30 +185,50 @@ class Supervisor:
         )
         child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
 
-    async def _send_heartbeat(self, child: ChildProcess) -> None:
+    def _send_heartbeat(self, child: ChildProcess) -> None:
         due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
-        if not due or child.liveness.blocked_for() is None:
-            return
+        under_way = child.heartbeat is not None and not child.heartbeat.done()
+        if due and not under_way and child.liveness.blocked_for() is not None:
+            child.heartbeat = asyncio.create_task(self._beat(child))
+
+    async def _beat(self, child: ChildProcess) -> None:
+        sent = time.monotonic()
         try:
             await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
-            child.last_heartbeat = time.monotonic()
-        except BackendError as error:
+            child.last_heartbeat = sent
+        except Exception as error:  # noqa: BLE001  the next one is tried
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
 
-    async def _remove(self, child: ChildProcess) -> None:
+    def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""
         self._children.remove(child)
         code = child.process.wait()
         child.close()
         self._count_death(child, code)
+        removal = asyncio.create_task(self._free(child))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    async def _free(self, child: ChildProcess) -> None:
+        if child.heartbeat is not None:
+            # If it came after the removal, the store would believe that the worker lives.
+            child.heartbeat.cancel()
+            await asyncio.wait([child.heartbeat])
         try:
             freed = await self._backend.remove_worker(child.worker)
-        except BackendError as error:
+        except Exception as error:  # noqa: BLE001  the lease lapses
             LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
             return
         if freed:
             LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
             await self._backend.publish(Wake(ready=True))
+
+    async def _finish_removals(self) -> None:
+        """Wait for them, but not for a store that is away: the leases lapse."""
+        if self._removals:
+            _, late = await asyncio.wait(self._removals, timeout=store_retry.STOP_TIMEOUT)
+            for removal in late:
+                removal.cancel()
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         self._deaths += 1
@@ -224,4 +251,4 @@ class Supervisor:
                 await asyncio.to_thread(child.process.wait, left)
         for child in list(self._children):
             child.kill()
-            await self._remove(child)
+            self._remove(child)

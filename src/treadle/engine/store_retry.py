@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from treadle.clock import Clock
 from treadle.errors import StoreUnavailable
 from treadle.retry import Retry, retry_call
 
@@ -19,16 +20,31 @@ LOCKED_PAUSE = 0.25
 """Seconds after which requests that wait for another transaction are tried again, in a lane of their own."""
 LOCKED_TRIES = 60
 """How often a request that a caller awaits is tried again: for about half a minute."""
+CALLER_SECONDS = 2.0
+"""After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try
+within three seconds, so that the caller waits for about that long."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
 
 
+class CallerPatience:
+    """Measures how long a caller has waited."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def is_over(self) -> bool:
+        return self._clock.monotonic() - self._began > CALLER_SECONDS
+
+
 async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings) -> T:
     """The answer of `call`, repeated while the store is unavailable."""
+    patience = CallerPatience(settings.clock)
     return await retry_call(
         call,
         CALLER_RETRY,
-        on=lambda error: isinstance(error, StoreUnavailable),
+        on=lambda error: isinstance(error, StoreUnavailable) and not patience.is_over(),
         clock=settings.clock,
         random=settings.random.random,
     )

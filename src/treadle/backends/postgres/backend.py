@@ -77,7 +77,7 @@ class PostgresBackend(
         notify: bool = True,
         listen_url: str | None = None,
         patience: float = 30.0,
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 3.0,
         statement_timeout: float = 60.0,
         long_transaction: float | None = 300.0,
     ) -> None:
@@ -91,8 +91,15 @@ class PostgresBackend(
         connect = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         ).connect
+        listen_address = Address(listen_url) if listen_url else self._address
+        self._seal = WakeSeal()
+        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
         self._new_pool = partial(
-            PostgresPool, partial(connect, self._address), size=pool_size, reserved=reserved
+            PostgresPool,
+            partial(connect, self._address),
+            size=pool_size,
+            reserved=reserved,
+            away=self._listener.reconnect,
         )
         self._new_heartbeat_connection = partial(
             PostgresBackend,
@@ -106,10 +113,7 @@ class PostgresBackend(
             statement_timeout=statement_timeout,
         )
         self._opening = asyncio.Lock()
-        self._seal = WakeSeal()
         self._notify = notify
-        listen_address = Address(listen_url) if listen_url else self._address
-        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
         self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 

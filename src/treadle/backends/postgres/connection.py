@@ -2,8 +2,8 @@
 
 A call is one statement and one round trip. A conflict (a deadlock, or a lock that was not granted in time)
 was rolled back by the server and is tried again at once, with jitter. If the server does not answer, the
-outcome is unknown: verbs that may be repeated are tried a few times before the caller gets
-`StoreUnavailable`; the others are repeated only if nothing was sent.
+outcome is unknown: verbs that may be repeated are tried a few times, for about two seconds, before the caller
+gets `StoreUnavailable`; the others are repeated only if nothing was sent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +24,7 @@ from treadle.masking import Address
 from treadle.retry import Retry
 
 from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
+from .link import LinkWatch, keep_alive
 from .schema import Connection, PostgresSchema
 from .statements import statements
 
@@ -38,6 +40,8 @@ CLOSE_SECONDS: Final = 2.0
 """How long the server may take to close a connection."""
 CONFLICT: Final = Retry(attempts=12, base=0.004, factor=1.7, max=0.25, jitter=1.0)
 AWAY: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
+AWAY_SECONDS: Final = 2.0
+"""After this time a call is not repeated: the caller would wait too long."""
 
 
 class AnswerRow(Protocol):
@@ -75,6 +79,7 @@ class PostgresConnector:
     async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
         async with asyncio.timeout(self._timeout):
             connection = await self._open(address, settings)
+            keep_alive(connection)
             try:
                 await _learn_array_types(connection)
             except BaseException:
@@ -115,10 +120,17 @@ class PostgresPool:
 
     A connection is used again only if it is known to be idle. After a cancellation, a timeout or a lost
     connection the state of the server is unknown, so the connection is closed and the next caller gets a new
-    one.
+    one. `away` is called when the server gave no sign of life.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], *, size: int, reserved: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        *,
+        size: int,
+        reserved: int,
+        away: Callable[[], None] = lambda: None,
+    ) -> None:
         if not 0 <= reserved < size:
             raise ValueError("a pool needs more connections than it reserves")
         self._connect = connect
@@ -135,6 +147,10 @@ class PostgresPool:
         self._closing: set[asyncio.Future[None]] = set()
         self._pid = os.getpid()
         self._closed = False
+        self._away = away
+        self._watch = LinkWatch(connect, self._drop)
+        self._failed: tuple[float, BaseException] | None = None
+        """When the server could not be reached last, and the error."""
 
     @asynccontextmanager
     async def connection(self, *, vital: bool = False) -> AsyncGenerator[Connection, None]:
@@ -157,7 +173,7 @@ class PostgresPool:
 
     @asynccontextmanager
     async def _beyond_size(self) -> AsyncGenerator[Connection, None]:
-        connection = await self._idle_or_new("")
+        connection = await self._idle_or_new("", time.monotonic())
         self._used.add(connection)
         try:
             yield connection
@@ -171,12 +187,13 @@ class PostgresPool:
         (One after the other, submissions took 430 us each, and 500 when a NOTIFY took their connection now
         and then.)
         """
+        asked = time.monotonic()
         if not vital:
             await self._ordinary.acquire()
         try:
             await self._all.acquire()
             try:
-                connection = await self._idle_or_new(statement)
+                connection = await self._idle_or_new(statement, asked)
             except BaseException:
                 self._all.release()
                 raise
@@ -192,6 +209,7 @@ class PostgresPool:
 
         If the server refused, or the driver did before it sent anything, the connection is fine. A server
         that is shutting down has not closed the connection yet, so that one is closed here."""
+        self._watch.end(connection)
         fine = error is None or (
             isinstance(error, (asyncpg.PostgresError, ValueError)) and not is_away(error)
         )
@@ -200,11 +218,12 @@ class PostgresPool:
         if not vital:
             self._ordinary.release()
 
-    async def _idle_or_new(self, statement: str) -> Connection:
+    async def _idle_or_new(self, statement: str, asked: float) -> Connection:
         if os.getpid() != self._pid:
             # A forked child shares its parent's sockets: it must not write a byte into them, not even to
             # close the connection.
             self._idle, self._usual, self._used, self._pid = {}, {}, set(), os.getpid()
+            self._watch = LinkWatch(self._connect, self._drop)
         while self._idle:
             connection = self._usual.get(statement)
             if connection in self._idle:
@@ -214,12 +233,20 @@ class PostgresPool:
             if not connection.is_closed():
                 break
         else:
-            try:
-                connection = await self._connect()
-            except (*LOST, asyncpg.PostgresError) as error:
-                raise NothingSent from error
+            connection = await self._new(asked)
         self._usual[statement] = connection
         return connection
+
+    async def _new(self, asked: float) -> Connection:
+        """A new connection. It fails at once if the server could not be reached since the caller asked:
+        callers that wait for each other would otherwise fail one after the other."""
+        if self._failed is not None and self._failed[0] > asked:
+            raise NothingSent from self._failed[1]
+        try:
+            return await self._connect()
+        except (*LOST, asyncpg.PostgresError) as error:
+            self._failed = time.monotonic(), error
+            raise NothingSent from error
 
     def _put_back(self, connection: Connection) -> None:
         self._used.discard(connection)
@@ -235,9 +262,23 @@ class PostgresPool:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
+    def begin(self, connection: Connection) -> None:
+        """A statement is sent on this connection: watch it until the connection is taken back."""
+        self._watch.begin(connection)
+
+    def _drop(self) -> None:
+        """The server gave no sign of life: idle connections are as dead as those that wait for an answer."""
+        self._failed = time.monotonic(), TimeoutError("the server gives no sign of life")
+        idle, self._idle = self._idle, {}
+        self._usual.clear()
+        for connection in idle:
+            connection.terminate()
+        self._away()
+
     async def close(self) -> None:
         """Close the idle connections, and terminate those in use."""
         self._closed = True
+        self._watch.stop()
         idle, self._idle = self._idle, {}
         self._usual.clear()
         await asyncio.gather(*self._closing, *(_close(connection) for connection in idle))
@@ -326,6 +367,7 @@ class PostgresCalls:
     ) -> T:
         """Repeat until it succeeds, is refused, or the retries are used up."""
         conflicts = absences = 0
+        began = time.monotonic()
         while True:
             try:
                 return await attempt()
@@ -338,9 +380,10 @@ class PostgresCalls:
                 elif is_conflict(cause):
                     conflicts += 1
                     delay = None if conflict.exhausted(conflicts) else conflict.delay(conflicts, self._draw)
-                elif is_away(cause) and (repeatable or isinstance(error, NothingSent)):
+                elif isinstance(error, NothingSent) or (is_away(cause) and repeatable):
                     absences += 1
-                    delay = None if AWAY.exhausted(absences) else AWAY.delay(absences, self._draw)
+                    is_over = AWAY.exhausted(absences) or time.monotonic() - began > AWAY_SECONDS
+                    delay = None if is_over else AWAY.delay(absences, self._draw)
                 else:
                     delay = None
                 if delay is None:
@@ -355,6 +398,7 @@ class PostgresCalls:
     async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
         pool = self.pool
         connection = await pool.lend(vital, sql)
+        pool.begin(connection)
         try:
             rows = await self.on(connection, sql, arguments)
         except BaseException as error:

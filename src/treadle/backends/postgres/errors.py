@@ -32,10 +32,17 @@ _AWAY: Final = frozenset(
     }
 )
 _LOCKED: Final = "55P03"
-_TOO_LONG: Final = "57014"
-"""`statement_timeout`: the statement was rolled back."""
-_FULL: Final = frozenset({"53100", "54000"})
+_FULL: Final = "53100"
 _MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+_LIMITS: Final = "54"
+_REFUSALS: Final = ("21", "22", "23")
+"""Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
+All other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of
+those is complete."""
+
+_UNPREPARED: Final = frozenset({"26000", "42P05"})
+"""A prepared statement is missing, or is there although it should not be."""
+POOLER_HINT: Final = " (behind a pooler in transaction mode, PostgresBackend needs prepare=False)"
 
 LOST = (
     OSError,
@@ -86,13 +93,20 @@ def cause_of(error: BaseException) -> BaseException:
 def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
-    if is_away(error) or is_conflict(error) or found == _TOO_LONG:
+    if is_away(error) or is_conflict(error):
         return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
-    if found in _FULL:
+    if found == _FULL:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
     if found in _MISSING:
         return SchemaError(None, VERSION)
-    return BackendError(f"PostgreSQL refused: {_brief(error)}")
+    if found.startswith(_LIMITS):
+        return BackendError(
+            f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step"
+        )
+    if not found or found.startswith(_REFUSALS):
+        return BackendError(f"PostgreSQL refused: {_brief(error)}")
+    hint = POOLER_HINT if found in _UNPREPARED else ""
+    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}{hint}")
 
 
 def _sqlstate(error: BaseException) -> str:

@@ -7,12 +7,18 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from treadle.errors import BackendError
 from treadle.item import Item, Ref
 from treadle.rules.submission import find_cycle
 
 from .codes import ANY_SCOPE, OPEN_SCOPE
 from .columns import data, joined, names, numbers
 from .statements import numbered, text
+
+MOST_BYTES: Final = 64 << 20
+"""About so many bytes of inputs and results are sent in one call."""
+LARGEST: Final = 900 << 20
+"""So many can be: the server takes less than a gigabyte in one message, and in one array."""
 
 NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
 
@@ -215,3 +221,28 @@ def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[in
         wave.append(n)
     if wave:
         yield wave
+
+
+def portions(wave: list[int], sizes: Callable[[int], int]) -> Iterator[list[int]]:
+    """Split a wave into calls of about `MOST_BYTES` at most, given the bytes of each request. A request is
+    never split: `BackendError` if it is larger than the server takes."""
+    portion: list[int] = []
+    total = 0
+    for n in wave:
+        size = sizes(n)
+        if size > LARGEST:
+            raise BackendError(
+                f"PostgreSQL takes at most {LARGEST} bytes in one step, and these items have {size}: submit "
+                "them in several steps, or pass references to large data"
+            )
+        if portion and total + size > MOST_BYTES:
+            yield portion
+            portion, total = [], 0
+        portion.append(n)
+        total += size
+    if portion:
+        yield portion
+
+
+def bytes_of(items: Sequence[Item]) -> int:
+    return sum([len(item.input) + len(item.options) for item in items])

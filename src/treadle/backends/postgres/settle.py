@@ -27,7 +27,7 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
-from .item_columns import NO_COLUMNS, circular, marks, rows_of, waves
+from .item_columns import NO_COLUMNS, bytes_of, circular, marks, portions, rows_of, waves
 from .statements import statement, text
 from .submit import refused
 
@@ -93,7 +93,7 @@ class PostgresSettler:
 
     async def settle(self) -> Settled:
         locked: list[int] = []
-        left = deque(_waves(self._settlements))
+        left = deque(portion for wave in _waves(self._settlements) for portion in portions(wave, self._size))
         while left:
             wave = left.popleft()
             try:
@@ -116,6 +116,11 @@ class PostgresSettler:
             await self._wait_for(n)
         outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
         return Settled(outcomes, self._effects.effects())
+
+    def _size(self, n: int) -> int:
+        one = self._settlements[n]
+        value = one.contribution.value if one.contribution is not None else None
+        return len(one.result or b"") + len(value or b"") + (bytes_of(one.children) if one.children else 0)
 
     async def _try(self, wave: list[int]) -> list[int]:
         """Make one call. Returns those to try again, because others of the call were refused."""

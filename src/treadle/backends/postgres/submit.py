@@ -15,8 +15,19 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, S
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
-from .errors import is_locked
-from .item_columns import STORE_ALIKE, STORE_ONE, alike_columns, circular, marks, rows_of, shape_of, waves
+from .errors import is_locked, translated
+from .item_columns import (
+    STORE_ALIKE,
+    STORE_ONE,
+    alike_columns,
+    bytes_of,
+    circular,
+    marks,
+    portions,
+    rows_of,
+    shape_of,
+    waves,
+)
 from .statements import statement
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers
@@ -50,7 +61,9 @@ class PostgresSubmit(PostgresWorkers):
         alone = len(submissions) == 1
         waiting = all(submission.wait for submission in submissions)
         separate = None if waiting else LockedSubmissions(submissions, self._store, answers)
-        for wave in [[0]] if alone else waves(marks(submission.items) for submission in submissions):
+        groups = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
+        sizes = [bytes_of(submission.items) for submission in submissions]
+        for wave in (portion for group in groups for portion in portions(group, sizes.__getitem__)):
             if tx is not None:
                 await self._store_in_transaction(tx, submissions, wave, answers)
             elif separate is not None:
@@ -302,7 +315,7 @@ class SubmitCall:
 def refused(error: asyncpg.PostgresError) -> dict[int, Rejected]:
     """Whose items our functions refused, and why. Any other error is raised."""
     if error.sqlstate not in REFUSALS:
-        raise error
+        raise translated(error) from error
     return _refusals(error.sqlstate, getattr(error, "detail", None) or "{}")
 
 

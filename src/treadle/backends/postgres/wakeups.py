@@ -34,7 +34,9 @@ PER_SECOND: Final = 250
 WHEN_BUSY: Final = 50
 """Per second, when each stands for several occasions: the receivers are busy then."""
 PROBE_SECONDS: Final = 20.0
-"""After this time a silent listening connection is checked, and it has as long to answer."""
+"""After this time a silent listening connection is checked."""
+ANSWER_SECONDS: Final = 3.0
+"""How long the server may take to answer on the listening connection."""
 BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 
 
@@ -70,6 +72,7 @@ class PostgresListener:
         self._seal = seal
         self._receivers: dict[object, tuple[Callable[[Wake], None], asyncio.AbstractEventLoop]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
         self._tried = asyncio.Event()
 
     async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool) -> Callable[[], None]:
@@ -94,6 +97,11 @@ class PostgresListener:
             task.cancel()
             await asyncio.wait([task])
 
+    def reconnect(self) -> None:
+        """The server gave no sign of life: do not rely on the connection."""
+        if self._connection is not None:
+            self._connection.terminate()
+
     async def _run(self) -> None:
         failures = 0
         while True:
@@ -104,11 +112,13 @@ class PostgresListener:
                 log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
             else:
                 missed, failures = self._tried.is_set(), 0
+                self._connection = connection
                 try:
                     await self._listen(connection, missed)
                 except (*LOST, asyncpg.PostgresError):
                     failures = 1
                 finally:
+                    self._connection = None
                     connection.terminate()
             self._tried.set()
             await asyncio.sleep(BACKOFF.delay(max(1, failures)))
@@ -117,7 +127,8 @@ class PostgresListener:
         """Listen until the connection is lost."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._channel, self._on_notify)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await connection.add_listener(self._channel, self._on_notify)
         self._tried.set()
         if missed:
             self.deliver(EVERYTHING)
@@ -126,7 +137,7 @@ class PostgresListener:
                 await asyncio.wait_for(lost.wait(), PROBE_SECONDS)
             except TimeoutError:
                 # A connection can be dead without a sign of it.
-                await connection.fetchval(PROBE, timeout=PROBE_SECONDS)
+                await connection.fetchval(PROBE, timeout=ANSWER_SECONDS)
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
         wake = self._seal.opened(str(text))

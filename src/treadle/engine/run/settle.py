@@ -38,14 +38,16 @@ from treadle.retry import Retry
 from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
+from .refused import is_cause
 
 OWN_RESULT = Contribution()
 settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
 """After so many failures in a row a batch is split: one of its settlements may be the cause."""
-REFUSALS = 3
-"""After so many refusals an outcome is replaced. A single refusal may be an error of the store."""
+PROOFS = 3
+"""So often in a row the store must refuse an outcome, and accept the item's end without it, until the outcome
+is replaced."""
 UNSTORABLE = Die("undecodable", ErrorInfo("StoreError", "the store cannot hold its outcome"))
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
@@ -200,17 +202,17 @@ class Settler:
     async def _insist(self, pending: PendingSettlement, error: Exception) -> None:
         """Settle one attempt that the store failed at, however long it takes.
 
-        After `REFUSALS` refusals the outcome is replaced by `UNSTORABLE`. If the store refuses that too, the
-        store is at fault: the real outcome is tried again, for three times as many refusals.
+        The outcome is replaced by `UNSTORABLE` only if it is proven to be the cause. In all other cases the
+        store is at fault, and the same outcome is tried again.
         """
         wanted = pending.decision, pending.children
-        tries, refused, enough = 0, 0, REFUSALS
+        tries = proofs = 0
         while True:
-            refused += not isinstance(error, StoreUnavailable | StoreFull)
-            if refused < enough:
+            proofs = proofs + 1 if await self._is_cause(pending, error) else 0
+            if proofs < PROOFS:
                 pending.decision, pending.children = wanted
             else:
-                pending.decision, enough = UNSTORABLE, enough * REFUSALS
+                pending.decision, proofs = UNSTORABLE, 0
             again = await self.settle_batch([pending])
             if not isinstance(again, Exception):
                 self._add_again(again)
@@ -218,6 +220,10 @@ class Settler:
             error = again
             tries += 1
             await self._sleep(BACKOFF.delay(tries, self._draw))
+
+    async def _is_cause(self, pending: PendingSettlement, error: Exception) -> bool:
+        without = self.builder.build([PendingSettlement(pending.lease, UNSTORABLE)])
+        return await is_cause(error, self.core.backend, without)
 
 
 class AttemptFailed(Exception):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
 from treadle.engine.settings import Settings
-from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES
+from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES, CallerPatience
 from treadle.engine.tasks import Tasks
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable
@@ -130,6 +130,7 @@ class Submitter:
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
         tries = 0
+        patience = CallerPatience(self._settings.clock)
         try:
             while True:
                 try:
@@ -140,7 +141,7 @@ class Submitter:
                     return [await self.recognize_own(each.items, answer) for each, answer in pairs]
                 except StoreUnavailable:
                     tries += 1
-                    if CALLER_RETRY.exhausted(tries):
+                    if CALLER_RETRY.exhausted(tries) or patience.is_over():
                         raise
                     delay = CALLER_RETRY.delay(tries, self._settings.random.random)
                     await self._settings.clock.sleep(delay)
@@ -167,7 +168,7 @@ class Submitter:
 
     async def _find(self, item: Item) -> Submitted | None:
         (state,) = await self._backend.get([item.id], tenant=item.tenant)
-        if state is None and item.key is not None:
+        if state is None and item.key is not None and "listing" in self._backend.capabilities:
             # An earlier item with the same key may stand for it.
             where = Filter(tenant=item.tenant, type=item.type, key=item.key)
             state = next(iter((await self._backend.list(where, limit=1)).items), None)

@@ -1,11 +1,19 @@
-"""Prune: remove ended items after their retention, in small portions; and report problems of the store."""
+"""Prune: remove ended items after their retention, in small portions; and report problems of the store.
+
+Every worker does so, and more often while there is much to remove. (One worker removes 40,000 items a second
+from PostgreSQL. Larger portions would be little faster, and hold locks for longer.)
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 from treadle.backend import Inspected
 from treadle.engine.core import Core
 
 INTERVAL = 30.0
+BUSY_INTERVAL = 1.0
+"""The pause after at least a portion was removed."""
 PORTION = 1000
 
 
@@ -17,13 +25,25 @@ class Pruner:
 
     async def run(self) -> None:
         """Prune until cancelled."""
+        inspected = self._clock.monotonic()
+        busy = False
         while True:
-            await self._clock.sleep(INTERVAL)
-            try:
-                await self.run_once()
-                await self.inspect()
-            except Exception as error:  # noqa: BLE001  items that stay too long are no reason to stop
-                self._hooks.report(error, "claim", "could not prune; will retry")
+            await self._clock.sleep(min(BUSY_INTERVAL, INTERVAL) if busy else INTERVAL)
+            busy = await self._try(self._prune, "could not prune; will retry")
+            if self._clock.monotonic() - inspected >= INTERVAL:
+                inspected = self._clock.monotonic()
+                await self._try(self.inspect, "could not ask the store for its problems; will retry")
+
+    async def _try(self, action: Callable[[], Awaitable[bool]], failed: str) -> bool:
+        try:
+            return await action()
+        except Exception as error:  # noqa: BLE001  items that stay too long are no reason to stop
+            self._hooks.report(error, "claim", failed)
+            return False
+
+    async def _prune(self) -> bool:
+        """Prune. Returns whether there was much to remove."""
+        return await self.run_once() >= PORTION
 
     async def run_once(self) -> int:
         """Remove all that may go. Returns how many items that were."""
@@ -34,8 +54,9 @@ class Pruner:
             total += pruned
         return total
 
-    async def inspect(self) -> None:
-        """Report what the store finds wrong with itself."""
-        if isinstance(self._backend, Inspected):
-            for problem in await self._backend.inspect():
-                self._hooks.report(problem, "claim", "the store reports a problem")
+    async def inspect(self) -> bool:
+        """Report what the store finds wrong with itself. Returns whether there is something."""
+        problems = await self._backend.inspect() if isinstance(self._backend, Inspected) else ()
+        for problem in problems:
+            self._hooks.report(problem, "claim", "the store reports a problem")
+        return bool(problems)

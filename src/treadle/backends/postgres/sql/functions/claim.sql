@@ -113,7 +113,7 @@ begin
     return query
       with leases as (
         update treadle.open_item o set status = 5, token = nextval('treadle.token'), worker = worker_no,
-            claimed = now, begun = treadle.begins(o.losses, o.type, p_demand.buffered),
+            claimed = greatest(now, o.ready_since), begun = treadle.begins(o.losses, o.type, p_demand.buffered),
             attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
           where o.no = any(unleased)
           returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict, o.failures, o.losses, o.begun

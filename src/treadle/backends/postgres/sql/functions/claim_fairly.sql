@@ -107,7 +107,7 @@ begin
       room := 0;
     elsif chosen <> '{}' then
       update treadle.open_item o set status = 5, token = nextval('treadle.token'), worker = p_worker,
-          claimed = p_now, begun = treadle.begins(o.losses, o.type, p_demand.buffered),
+          claimed = greatest(p_now, o.ready_since), begun = treadle.begins(o.losses, o.type, p_demand.buffered),
           attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
         where o.no = any(chosen);
       leased := leased || chosen;

@@ -61,20 +61,26 @@ begin
         select i.no from treadle.item i where i.group_no = g.no) m);
 end $$;
 
--- Open items outside of `p_nos` that wait for one of them, as [prerequisite, dependent] pairs of ids.
+-- Open items outside of `p_nos` that name one of them, as [prerequisite, dependent] pairs of ids. The order of the
+-- joins is as written: see `with_open_dependents`.
 create or replace function treadle.open_dependents(p_nos bigint[]) returns jsonb
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set join_collapse_limit = 1 set from_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+  naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(p_nos)));
 begin
   return (
     select jsonb_agg(jsonb_build_array(x.id, x.dependent) order by x.id, x.dependent) from (
-      select m.id, w.id as dependent from treadle.item m
-      join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
+      select distinct m.id, w.id as dependent from unnest(naming) n(no)
+      join treadle.item w on w.no = n.no
+      join treadle.open_item o on o.no = w.no
+      cross join lateral unnest(w.after) a(id)
+      join treadle.item m on m.id = a.id and m.tenant = w.tenant
       where m.no = any(p_nos) and w.no <> all(p_nos)
-        and exists (select 1 from treadle.open_item o where o.no = w.no)
       limit 100) x);
 end $$;
 

@@ -8,8 +8,7 @@ set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_merg
 as $$
 #variable_conflict use_column
 declare
-  now float8 := treadle.clock(); nos bigint[]; kept bigint[]; passed bigint[] := '{}'; g record;
-  pruned int := 0; next_at float8;
+  now float8 := treadle.clock(); nos bigint[]; kept bigint[]; passed bigint[] := '{}'; pruned int := 0;
 begin
   -- Items without a group row.
   loop
@@ -30,53 +29,64 @@ begin
     exit when pruned >= p_limit or kept is null or cardinality(passed) > 10 * p_limit;
   end loop;
 
-  -- Groups, member by member.
-  for g in
-    select r.no, r.ended from treadle.item_group r where r.prune_at <= now order by r.prune_at limit p_limit
-    for update skip locked
-  loop
-    exit when pruned >= p_limit;
-    nos := null; kept := null;
-    select array_agg(x.no) into nos from (
-      select m.no from treadle.member_prune_times(g.no, g.ended) m where m.prune_at <= now
-      order by m.no limit p_limit - pruned) x;
-    if nos is not null then
-      nos := treadle.lock_for_removal(nos);
-      kept := treadle.with_open_dependents(nos);
-      nos := array(select n from unnest(nos) n where n <> all(coalesce(kept, '{}')));
-      perform treadle.remove_items(nos);
-      pruned := pruned + cardinality(nos);
-    end if;
-    select min(greatest(m.prune_at, now)) into next_at from treadle.member_prune_times(g.no, g.ended) m;
-    if exists (select 1 from treadle.item i where i.no = g.no)
-        or exists (select 1 from treadle.item i where i.group_no = g.no) then
-      update treadle.item_group r set prune_at = next_at where r.no = g.no;
-    else
-      delete from treadle.item_group r where r.no = g.no;
-    end if;
-  end loop;
-
+  if pruned < p_limit then
+    pruned := pruned + treadle.prune_groups(now, p_limit - pruned);
+  end if;
   perform treadle.prune_names(now, p_limit);
   return pruned;
 end $$;
 
--- The members of an ended group and when each may be pruned, without those that are kept for ever.
-create or replace function treadle.member_prune_times(p_group bigint, p_ended float8)
-returns table (no bigint, prune_at float8)
-language plpgsql stable
+-- Members of ended groups, up to a portion, of as many groups as that takes.
+create or replace function treadle.prune_groups(p_now float8, p_limit int) returns int
+language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+  nos bigint[]; kept bigint[]; groups bigint[]; rows int; pruned int;
 begin
-  return query
-    select m.no, p_ended + case e.outcome when 7 then m.keep_dead else m.keep end
-    from (
-      select i.no, i.keep, i.keep_dead from treadle.item i where i.no = p_group
+  -- A group without a member that may go has a row too, so that it is looked at later.
+  select array_agg(x.no) filter (where x.no is not null), array_agg(x.group_no), count(*)
+    into nos, groups, rows from (
+    select m.no, g.no as group_no from (
+      select r.no, r.ended from treadle.item_group r where r.prune_at <= p_now order by r.prune_at limit p_limit
+      for update skip locked) g
+    left join lateral (
+      select i.no from (
+        select i.no, i.keep, i.keep_dead from treadle.item i where i.no = g.no
+        union all
+        select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = g.no) i
+      join treadle.ended_item e on e.no = i.no
+      where g.ended + case e.outcome when 7 then i.keep_dead else i.keep end <= p_now) m on true
+    limit p_limit) x;
+  if groups is null then
+    return 0;
+  end if;
+  nos := treadle.lock_for_removal(nos);
+  kept := treadle.with_open_dependents(nos);
+  if kept is not null then
+    nos := array(select n from unnest(nos) n where n <> all(kept));
+  end if;
+  pruned := cardinality(nos);
+  perform treadle.remove_items(nos);
+  if rows = p_limit then
+    -- There may be more of the last one: it is not looked through now.
+    update treadle.item_group r set prune_at = p_now where r.no = groups[rows];
+    groups := array_remove(groups, groups[rows]);
+  end if;
+  delete from treadle.item_group r where r.no = any(groups)
+    and not exists (select 1 from treadle.item i where i.no = r.no)
+    and not exists (select 1 from treadle.item i where i.group_no = r.no);
+  update treadle.item_group r set prune_at = (
+    select min(greatest(r.ended + case e.outcome when 7 then i.keep_dead else i.keep end, p_now)) from (
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.no = r.no
       union all
-      select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = p_group) m
-    join treadle.ended_item e on e.no = m.no
-    where case e.outcome when 7 then m.keep_dead else m.keep end is not null;
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = r.no) i
+    join treadle.ended_item e on e.no = i.no
+    where case e.outcome when 7 then i.keep_dead else i.keep end is not null)
+  where r.no = any(groups);
+  return pruned;
 end $$;
 
 -- Lock items that are to be removed, without those that another transaction is about to wait for. Later
@@ -89,18 +99,39 @@ begin
   return array(select i.no from treadle.item i where i.no = any(p_nos) order by i.no for update skip locked);
 end $$;
 
--- Of these items: those that an open item waits for.
+-- Of these items: those that an open item names. The order of the joins is as written: from the few items that
+-- name one of them, also if the statistics say otherwise.
 create or replace function treadle.with_open_dependents(p_nos bigint[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set join_collapse_limit = 1 set from_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+  naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(p_nos)));
 begin
+  if naming is null then
+    return null;
+  end if;
   return (
-    select array_agg(distinct m.no) from treadle.item m
-    join treadle.item w on w.after @> array[m.id] and w.tenant = m.tenant
-    where m.no = any(p_nos) and exists (select 1 from treadle.open_item o where o.no = w.no));
+    select array_agg(distinct m.no) from unnest(naming) n(no)
+    join treadle.item w on w.no = n.no
+    join treadle.open_item o on o.no = w.no
+    cross join lateral unnest(w.after) a(id)
+    join treadle.item m on m.id = a.id and m.tenant = w.tenant
+    where m.no = any(p_nos));
+end $$;
+
+-- The items, of any tenant, that name one of these ids. Only the index of `after` can find them: a scan of
+-- another index would read the whole table.
+create or replace function treadle.naming(p_ids text[]) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return (select array_agg(w.no) from treadle.item w where w.after && p_ids and w.after is not null);
 end $$;
 
 -- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for.

@@ -1,0 +1,111 @@
+"""The network between this process and the server: notice that it drops everything, without closing anything.
+
+A call that is not answered may be slow, or its answer may never come: from here both look the same. So when
+a call takes long, a new connection asks the server for a sign of life. If there is none, the calls are ended,
+and their callers learn within three seconds that the server is away. A slow call of a server that answers
+goes on. Idle connections, and those of handlers' transactions, are watched by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import asyncpg
+
+from .errors import LOST
+from .schema import Connection
+from .statements import statement
+
+PROBE: Final = statement("wakeups", "probe")
+
+LATE: Final = 1.0
+"""After so many seconds without an answer the server is asked for a sign of life."""
+AGAIN_SECONDS: Final = 2.0
+"""So many seconds later it is asked again."""
+CHECK_SECONDS: Final = 0.5
+"""Between two looks for late calls."""
+SIGN_OF_LIFE_SECONDS: Final = 1.5
+"""How long it may take."""
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
+"""The kernel asks after 5 s of silence, and gives up after 8 s without an acknowledgement."""
+
+
+def keep_alive(connection: Connection) -> None:
+    """Let the kernel end the connection if the other side does not acknowledge anything."""
+    transport: asyncio.BaseTransport | None = getattr(connection, "_transport", None)
+    link = None if transport is None else transport.get_extra_info("socket")
+    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class LinkWatch:
+    """Watches the calls of a pool. `away` is called when the server gave no sign of life."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], away: Callable[[], None]) -> None:
+        self._connect = connect
+        self._away = away
+        self._begun: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._probe_at = 0.0
+        """Not before this time the server is asked again."""
+
+    def begin(self, connection: Connection) -> None:
+        """A call begins on this connection."""
+        self._begun[connection] = time.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+
+    def end(self, connection: Connection) -> None:
+        self._begun.pop(connection, None)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
+
+    def _check(self) -> None:
+        self._timer = None
+        if not self._begun:
+            return
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(CHECK_SECONDS, self._check)
+        if self._probe is None and time.monotonic() >= self._probe_at and self._late():
+            self._probe = loop.create_task(self._look(), name="treadle-link")
+
+    def _late(self) -> list[Connection]:
+        now = time.monotonic()
+        return [connection for connection, begun in self._begun.items() if now - begun >= LATE]
+
+    async def _look(self) -> None:
+        try:
+            if not await self._has_sign_of_life():
+                for connection in self._late():
+                    connection.terminate()
+                self._away()
+        finally:
+            self._probe, self._probe_at = None, time.monotonic() + AGAIN_SECONDS
+
+    async def _has_sign_of_life(self) -> bool:
+        try:
+            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
+                connection = await self._connect()
+                try:
+                    await connection.execute(PROBE)
+                finally:
+                    connection.terminate()
+        except asyncpg.PostgresError:
+            return True  # it refuses, so it lives
+        except LOST:
+            return False
+        return True
