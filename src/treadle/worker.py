@@ -10,7 +10,7 @@ The stages are in `treadle.engine.run`; its module `runtime` puts them together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -159,10 +159,11 @@ def copy_worker(
     queues: Sequence[str] | None = None,
     tenants: Sequence[str] | None = None,
     doer: Doer | None = None,
+    last_supervisor_beat: Callable[[], float] | None = None,
 ) -> Worker:
     """A worker of the same client with the same settings, except those given: for the command line."""
     copy = Worker(worker.client, id=id)
-    changes: dict[str, Any] = {"id": copy.id}
+    changes: dict[str, Any] = {"id": copy.id, "last_supervisor_beat": last_supervisor_beat}
     if queues is not None:
         changes["queues"] = _names(queues, "queues")
     if tenants is not None:

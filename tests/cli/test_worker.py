@@ -32,12 +32,19 @@ class Shop:
         self._errors = directory / "errors"
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str, app: str = "tests.cli.shop:app") -> subprocess.Popen[bytes]:
+    def start(
+        self, *options: str, app: str = "tests.cli.shop:app", lease: float = LEASE
+    ) -> subprocess.Popen[bytes]:
         with self._errors.open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "treadle", "worker", app, *options],
                 cwd=PROJECT,
-                env={**os.environ, "SHOP_URL": self.url, "SHOP_LEDGER": str(self.path)},
+                env={
+                    **os.environ,
+                    "SHOP_URL": self.url,
+                    "SHOP_LEDGER": str(self.path),
+                    "SHOP_LEASE": str(lease),
+                },
                 stderr=errors,
                 start_new_session=True,
             )
@@ -139,6 +146,16 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
     await asyncio.to_thread(process.wait, 30)
     assert "has been blocked" in make.errors()
     assert "in block" in make.errors()
+
+
+async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: Client) -> None:
+    """Each holds the GIL for 1.5 leases. No thread of its process can send heartbeats, the supervisor does, and
+    another worker waits. Every item runs once."""
+    lease = 0.8
+    handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(5)])
+    make.start("--processes", "2", "--concurrency", "3", lease=lease)
+    assert [await handle.result(timeout=30) for handle in handles] == [1] * 5
+    assert len(await make.written("hold_gil", times=5)) == 5
 
 
 async def test_a_killed_childs_items_run_again_at_once(make: Shop, client: Client) -> None:

@@ -54,7 +54,8 @@ def main() -> None:
 
 async def work(options: ChildOptions) -> None:
     """Run the app's worker until told to stop."""
-    liveness = asyncio.ensure_future(LoopLiveness(Path(options.liveness)).run())
+    liveness = LoopLiveness(Path(options.liveness))
+    writing = asyncio.ensure_future(liveness.run())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -66,6 +67,7 @@ async def work(options: ChildOptions) -> None:
         queues=options.queues,
         tenants=options.tenants,
         doer=None if options.concurrency is None else balanced(options.concurrency),
+        last_supervisor_beat=liveness.last_beat,
     )
     try:
         if options.burst:
@@ -75,9 +77,9 @@ async def work(options: ChildOptions) -> None:
     finally:
         loop.remove_reader(sys.stdin.fileno())
         await app.close()
-        liveness.cancel()
+        writing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await liveness
+            await writing
 
 
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:

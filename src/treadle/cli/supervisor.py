@@ -179,9 +179,11 @@ class Supervisor:
         due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
         if not due or child.liveness.blocked_for() is None:
             return
+        sent = time.monotonic()
         try:
             await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
             child.last_heartbeat = time.monotonic()
+            child.liveness.beat_sent(sent)
         except BackendError as error:
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
 

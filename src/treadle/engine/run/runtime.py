@@ -37,7 +37,7 @@ class Runtime:
         self.runner = AttemptRunner(core, worker, self._services, self.settler, after_commit, failures)
         self._types = BoundTypes(core, worker, self._wake_claimer)
         self._dispatcher = Dispatcher(core, worker, self._types, held, self.settler, self.runner)
-        heartbeat = HeartbeatLoop(core, worker.id, held, self._types, self.runner)
+        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
