@@ -87,6 +87,8 @@ class Worker:
             processes=processes,
         )
         self._runtime: Runtime | None = None
+        self._last: Runtime | None = None
+        """The runtime that was stopped last."""
         self._changing = asyncio.Lock()
 
     @property
@@ -98,6 +100,7 @@ class Worker:
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()
+                self._use_another_id_if_lingering()
                 self._runtime = Runtime(self._core, self._settings)
                 self._core.runtimes.append(self._runtime)
                 try:
@@ -107,12 +110,22 @@ class Worker:
                     self._runtime = None
                     raise
 
+    def _use_another_id_if_lingering(self) -> None:
+        """Handlers of the last start may still run in threads. Their leases belong to the id of that start."""
+        if self._last is not None and self._last.lingers:
+            self.id = self._core.settings.generate_id()
+            self._settings = msgspec.structs.replace(self._settings, id=self.id)
+
     async def stop(self, drain: Duration | None = None) -> None:
         """Claim nothing more and give handlers `drain` seconds to end. Then give back what they were running,
-        so that another worker can start it at once. Idempotent. Waits for a start that is under way."""
+        so that another worker can start it at once. Idempotent. Waits for a start that is under way.
+
+        A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its permits,
+        until it ends or the process does. What it returns then is not settled: the item runs again."""
         async with self._changing:
             runtime, self._runtime = self._runtime, None
             if runtime is not None:
+                self._last = runtime
                 self._core.runtimes.remove(runtime)
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)

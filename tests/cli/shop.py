@@ -46,6 +46,14 @@ async def linger(ctx: Context, seconds: float) -> int:
     return ctx.attempt
 
 
+@app.work(name="sleep", retry=Retry(attempts=None, base=0.1))
+def sleep(ctx: Context, seconds: float) -> int:
+    """Sleep in a thread."""
+    ledger.write(f"sleep {os.getpid()} {ctx.attempt}")
+    time.sleep(seconds)
+    return ctx.attempt
+
+
 @app.work(name="crash", retry=Retry(attempts=2, base=0.1))
 async def crash() -> None:
     ledger.write(f"crash {os.getpid()}")

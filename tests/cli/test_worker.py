@@ -70,7 +70,7 @@ class Shop:
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
-        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.crash]
+        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.sleep, shop.crash]
         return Client(self.url, work=types, poll_interval=0.2)
 
     def end(self) -> None:
@@ -133,6 +133,21 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
     assert await asyncio.to_thread(process.wait, 30) == 0
     state = await handle.state()
     assert (state.status, state.attempt) == ("ready", 0)
+
+
+async def test_a_process_ends_before_the_threads_of_its_handlers(make: Shop, client: Client) -> None:
+    """The thread would sleep for a minute. The item is leased until the process has ended, then it is free."""
+    handle = await client.enqueue(shop.sleep(60.0))
+    process = make.start()
+    (line,) = await make.written("sleep")
+    child = psutil.Process(int(line.split()[1]))
+    process.terminate()
+    while child.is_running():
+        status = (await handle.state()).status
+        assert status == "running" or not child.is_running()
+        await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(process.wait, 15) == 0
+    assert (await handle.state()).status in ("ready", "scheduled")
 
 
 async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) -> None:

@@ -58,6 +58,8 @@ class Core:
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self.runtimes: list[LocalRuntime] = []
+        self.lingering: set[object] = set()
+        """Runtimes that have stopped, but whose leases are kept through the backend."""
         self._opening: asyncio.Lock | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop that it is connected on; None before."""
@@ -118,7 +120,11 @@ class Core:
         await self.tasks.cancel()
         self.loop = None
         self._opening = None
-        await self.backend.close()
+        await self.close_backend_if_unused()
+
+    async def close_backend_if_unused(self) -> None:
+        if self.loop is None and not self.lingering:
+            await self.backend.close()
 
     # -- wake-ups --------------------------------------------------------------------------------------
 

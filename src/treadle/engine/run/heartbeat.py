@@ -131,21 +131,23 @@ class Watchdog:
         self._connect = core.backend.heartbeat_connection
         self._message = Heartbeat(worker=worker, lease=core.settings.lease)
         self._heartbeat = core.settings.heartbeat
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
         self._blocked = False
+        self.keep_lease = False
+        """The worker has stopped: send every heartbeat, whatever the loop does."""
 
     def start(self) -> None:
         self._thread.start()
 
     async def stop(self) -> None:
-        self._over.set()
+        self.over.set()
         await asyncio.to_thread(self._thread.join, store_retry.STOP_TIMEOUT)
 
     def _run(self) -> None:
-        while not self._over.wait(self._heartbeat / 2):
+        while not self.over.wait(self._heartbeat / 2):
             if not self._is_late():
                 self._blocked = False
                 continue
@@ -154,11 +156,11 @@ class Watchdog:
 
     def _is_late(self) -> bool:
         loop = self._loop_heartbeat
-        return loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5
+        return self.keep_lease or (loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5)
 
     def _report_blocked(self) -> None:
         """Log, once per blockage, what blocks the event loop."""
-        if not self._blocked and not self._loop_answers():
+        if not self._blocked and not self.keep_lease and not self._loop_answers():
             self._blocked = True
             frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
@@ -184,7 +186,7 @@ class Watchdog:
             connection = self._connect()
             try:
                 await connection.open()
-                while self._is_late() and not self._over.is_set():
+                while self._is_late() and not self.over.is_set():
                     sent = time.monotonic()
                     await connection.beat(self._message)
                     self._loop_heartbeat.last_watchdog_beat = sent
