@@ -159,6 +159,14 @@ class Backend(Protocol):
         """Release connections, threads and files. Idempotent. A closed backend can be opened again."""
         ...
 
+    def abandon(self) -> None:
+        """Leave behind, without waiting, what belongs to an event loop that is closed, or to the process that
+        this one was forked from. Items stay. The backend can be opened again, on the loop that runs now.
+
+        Connections of a closed loop are ended. In a forked process nothing is done to connections, files and
+        locks that the parent uses. What belongs to a loop that is alive is left as it is."""
+        ...
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         """Return a connection that sends heartbeats from another thread and event loop while this backend's
         loop is blocked."""

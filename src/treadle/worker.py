@@ -25,6 +25,7 @@ from treadle.errors import NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
+from treadle.loop_mark import forks
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
 
@@ -67,6 +68,8 @@ class Worker:
     ) -> None:
         core = core_of(client)
         self.client = client
+        self._has_own_id = id is not None
+        self._forks = forks()
         self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
         self._core = core
         self._settings = WorkerSettings(
@@ -93,14 +96,17 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        return self._runtime is not None
+        return self._runtime is not None and not self._core.is_gone
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
+        self._leave_dead_loop()
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()
-                self._use_another_id_if_lingering()
+                if self._last is not None and self._last.lingers:
+                    # Handlers still run in threads. Their leases belong to the id of the last start.
+                    self._use_another_id()
                 self._runtime = Runtime(self._core, self._settings)
                 self._core.runtimes.append(self._runtime)
                 try:
@@ -110,11 +116,20 @@ class Worker:
                     self._runtime = None
                     raise
 
-    def _use_another_id_if_lingering(self) -> None:
-        """Handlers of the last start may still run in threads. Their leases belong to the id of that start."""
-        if self._last is not None and self._last.lingers:
-            self.id = self._core.settings.generate_id()
-            self._settings = msgspec.structs.replace(self._settings, id=self.id)
+    def _leave_dead_loop(self) -> None:
+        """If it ran on an event loop that is gone, it does not run any more. In a forked process it is another
+        worker than that of the parent."""
+        self._core.leave_dead_loop()
+        if self._runtime is not None and self._runtime not in self._core.runtimes:
+            self._runtime, self._changing = None, asyncio.Lock()
+        if self._forks != forks():
+            self._forks, self._last, self._changing = forks(), None, asyncio.Lock()
+            if not self._has_own_id:
+                self._use_another_id()
+
+    def _use_another_id(self) -> None:
+        self.id = self._core.settings.generate_id()
+        self._settings = msgspec.structs.replace(self._settings, id=self.id)
 
     async def stop(self, drain: Duration | None = None) -> None:
         """Claim nothing more and give handlers `drain` seconds to end. Then give back what they were running,
@@ -122,6 +137,7 @@ class Worker:
 
         A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its permits,
         until it ends or the process does. What it returns then is not settled: the item runs again."""
+        self._leave_dead_loop()
         async with self._changing:
             runtime, self._runtime = self._runtime, None
             if runtime is not None:

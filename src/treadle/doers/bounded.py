@@ -136,6 +136,10 @@ class BoundedDoer(BaseDoer):
     def cancel_pending(self) -> list[Task]:
         return [waiting.task for waiting in self._line.clear()]
 
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._line = type(self._line)()
+
     def _start(self, task: Task, lane: Ref) -> None:
         self._line.started(lane)
         self._running.add(self._spawn(self._run_in(lane, task)))

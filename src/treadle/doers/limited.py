@@ -23,6 +23,7 @@ from math import inf
 from treadle.clock import Clock
 from treadle.errors import LifecycleError, NotStarted
 from treadle.item import PermitReply, PermitRequest, Ref
+from treadle.loop_mark import LoopMark
 
 from .base import BaseDoer, OnTaskError, PermitStore, managed
 from .bounded import WaitingTask
@@ -116,10 +117,21 @@ class LimitedDoer(BaseDoer):
             raise LifecycleError(
                 f"this doer already serves worker {self._calls.worker!r}: make one for each worker"
             )
+        self._mark = LoopMark()
         self._calls = PermitCalls(permits, clock, worker, self._report)
         self._queue = PermitQueue(self.rules, name)
         self.inner.bind(permits, clock, worker, name)
         self.inner.on_free(self._room_freed)
+
+    def leave_dead_loop(self) -> None:
+        super().leave_dead_loop()
+        self.inner.leave_dead_loop()
+
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._calls = self._rounds = self._timer = None
+        self._queue = PermitQueue(self.rules, "app")
+        self._idle_waiters.clear()
 
     async def close(self) -> None:
         """Permits that were not returned yet are freed by the store, with the worker's lease."""

@@ -53,6 +53,11 @@ class UnlimitedDoer(BaseDoer):
         self._waiting.clear()
         return tasks
 
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._waiting.clear()
+        self._starter = None
+
     async def _start(self) -> None:
         starter, waiting = self._starter, self._waiting
         assert starter is not None

@@ -70,6 +70,8 @@ class BoundTypes:
         """The doer of a type. Types that share a doer share its binding."""
         given = type.options["doer"]
         if given not in self._own_doers:
+            if isinstance(given, BaseDoer):
+                given.leave_dead_loop()
             own = given.of_worker(self._worker.id) if isinstance(given, LimitedDoer) else managed(given)
             self._bind(own, type.name)
             self._own_doers[given] = own
@@ -79,6 +81,7 @@ class BoundTypes:
         core = self._core
         if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
             raise UnsupportedError("limits", type(core.backend).__name__)
+        doer.leave_dead_loop()
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
         doer.on_error(self._attempt_failed)

@@ -148,6 +148,8 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self.over.wait(self._heartbeat / 2):
+            if self._is_alone():
+                return
             if not self._is_late():
                 self._blocked = False
                 continue
@@ -157,6 +159,10 @@ class Watchdog:
     def _is_late(self) -> bool:
         loop = self._loop_heartbeat
         return self.keep_lease or (loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5)
+
+    def _is_alone(self) -> bool:
+        """Whether the event loop is closed: the worker is gone with it, and sends no heartbeats any more."""
+        return self._loop.is_closed() and not self.keep_lease
 
     def _report_blocked(self) -> None:
         """Log, once per blockage, what blocks the event loop."""
@@ -186,7 +192,7 @@ class Watchdog:
             connection = self._connect()
             try:
                 await connection.open()
-                while self._is_late() and not self.over.is_set():
+                while self._is_late() and not self.over.is_set() and not self._is_alone():
                     sent = time.monotonic()
                     await connection.beat(self._message)
                     self._loop_heartbeat.last_watchdog_beat = sent
