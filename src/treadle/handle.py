@@ -111,8 +111,17 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = False
 
     def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
-        self._used = True
+        self._use()
         return self._submit().__await__()
+
+    def _use(self) -> None:
+        """Note that it is submitted. A second time would be a second item."""
+        if self._used:
+            raise RuntimeError(
+                f"this enqueue of {self._work.id} was awaited before: keep the handle that it returned, or enqueue "
+                "another Work"
+            )
+        self._used = True
 
     async def _submit(self) -> Handle[S_co, G_co]:
         await self._core.connect()
@@ -121,7 +130,7 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def result(self, timeout: Duration | None = None) -> S_co:
         """Submit, and wait for the item's own value."""
-        self._used = True
+        self._use()
         core = self._core
         await core.connect()
         waiters = core.waiters
@@ -146,7 +155,7 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def group(self, timeout: Duration | None = None) -> G_co:
         """Submit, and wait for the value of the whole group."""
-        self._used = True
+        self._use()
         core = self._core
         await core.connect()
         ref = (self._tenant, self._work.id)

@@ -34,8 +34,9 @@ class LocalRuntime(Protocol):
     def add(self, type: AnyType) -> None:
         """Run this type too, if the worker has a handler for it and serves it."""
 
-    def offers(self, type: str) -> str | None:
-        """The worker's id if it could start an item of this type right now: for `skip_queue`."""
+    def offers(self, type: str, queue: str, tenant: str) -> str | None:
+        """The worker's id if it serves the queue and the tenant, and could start an item of this type right
+        now: for `skip_queue`."""
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
         """Run items that were stored already leased to this worker. `sent`: when that was asked for."""

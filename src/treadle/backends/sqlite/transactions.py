@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from treadle.clock import Clock
 from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, StoreUnavailable
 from treadle.item import Heartbeat, HeartbeatReply, Rejected, Settled, Settlement, Submission, Submitted
+from treadle.loop_mark import LoopMark
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated

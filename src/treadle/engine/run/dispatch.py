@@ -156,7 +156,7 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        return bound.doer.available() > 0
+        return self._room(bound, self._doer.available()) > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 

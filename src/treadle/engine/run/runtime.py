@@ -158,6 +158,10 @@ class Runtime:
                     return
             await asyncio.sleep(0)
 
-    def offers(self, type: str) -> str | None:
-        can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
-        return self._worker.id if can_start else None
+    def offers(self, type: str, queue: str, tenant: str) -> str | None:
+        worker = self._worker
+        serves = (worker.queues is None or queue in worker.queues) and (
+            worker.tenants is None or tenant in worker.tenants
+        )
+        can_start = serves and not self.claimer.recovering and self._dispatcher.could_start(type)
+        return worker.id if can_start else None

@@ -16,7 +16,9 @@ def submit(
     core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked."""
-    tx = options.pop("tx", None)
+    tx = options.get("tx")
+    if tx is not None:
+        options = {name: value for name, value in options.items() if name != "tx"}
     runtime = core.local() if tx is None else None
     item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
