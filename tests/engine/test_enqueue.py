@@ -338,12 +338,14 @@ async def test_skip_queue_without_a_free_thread_stores_normally(make_app: MakeAp
         go.wait(PATIENCE)
 
     async with make_app(threaded, threads=1) as app:
-        first = await app.enqueue(threaded())
+        runtime = app._core.local()
+        assert runtime is not None
+        assert runtime.offers("threaded", "default", "default") == app.worker.id
+        handle = await app.enqueue(threaded())
         await asyncio.to_thread(started.wait, PATIENCE)
-        second = await app.enqueue(threaded())
-        assert [(await each.state()).status for each in (first, second)] == ["running", "ready"]
+        assert runtime.offers("threaded", "default", "default") is None
         go.set()
-        await second.result(PATIENCE)
+        await handle.result(PATIENCE)
 
 
 async def test_an_enqueue_is_awaited_once(make_app: MakeApp) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, MakeBackend, Seen, until
 from treadle import Client, Context, Worker, work
-from treadle.doers import concurrency
+from treadle.doers import concurrency, unlimited
+from treadle.engine import store_retry
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.testing import Faults
+from treadle.testing.wrap import WrappedBackend
+
+T = TypeVar("T")
 
 
 async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
@@ -275,3 +282,53 @@ async def test_run_ends_when_its_until_event_is_set(store: MakeBackend) -> None:
         await running
     assert not worker.running
     await client.close()
+
+
+class SlowSettles(WrappedBackend):
+    """Each settle takes a while, as over a slow link."""
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if verb == "settle":
+            await asyncio.sleep(0.2)
+        return await call()
+
+
+async def test_stop_gives_everything_back_over_a_slow_link(
+    make_app: MakeApp, store: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than the store has for a single step, but the store answers. No attempt is lost."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+
+    @work(name="long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    app = make_app(long, backend=SlowSettles(store()), lease=60, doer=unlimited())
+    async with app:
+        await app.enqueue_many([long() for _ in range(2000)])
+        await until(lambda: len(app.active()) == 2000)
+        await app.stop(drain=0)
+    async with make_app() as other:
+        items = (await other.list(limit=2000)).items
+        assert {(item.status, item.attempt, item.history) for item in items} == {("ready", 0, ())}
+
+
+async def test_stop_does_not_wait_for_a_store_that_does_not_answer(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.2)
+    barrier = Barrier()
+
+    @work(name="long")
+    async def long() -> None:
+        await barrier.wait()
+
+    app = make_faulty(long)
+    await app.start()
+    await app.enqueue(long())
+    await barrier.reached()
+    held = faults.hold("settle", times=None)
+    began = time.monotonic()
+    await app.stop(drain=0)
+    assert time.monotonic() - began < store_retry.LONGEST_STOP / 2
+    held.release()

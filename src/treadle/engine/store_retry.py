@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
 """For a call that a user awaits: it fails after one or two seconds without a store."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
+LONGEST_STOP = 20.0
+"""Seconds that it waits in all for a step of many calls, as long as the store answers them."""
 
 
 async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings) -> T:
@@ -30,13 +33,24 @@ async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings
     )
 
 
-async def wait_briefly(coroutine: Coroutine[Any, Any, object]) -> bool:
+async def wait_briefly(
+    coroutine: Coroutine[Any, Any, object], remaining: Callable[[], int] | None = None
+) -> bool:
     """Wait for it, at most `STOP_TIMEOUT` seconds, then cancel it and leave it behind. True if it finished;
     its error is raised. Measured in real time: a shutdown must end even where a test owns the clock.
+
+    remaining: how much there is still to do. While that gets less, the wait goes on, up to `LONGEST_STOP`.
     """
     task = asyncio.ensure_future(coroutine)
+    end = time.monotonic() + LONGEST_STOP
     try:
         await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+        left = None
+        while remaining is not None and not task.done() and time.monotonic() < end:
+            before, left = left, remaining()
+            if before is not None and left >= before:
+                break
+            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
     finally:
         if not task.done():
             task.cancel()

@@ -62,7 +62,8 @@ class Shutdown:
             await asyncio.wait(running, timeout=CANCEL_GRACE)
         for held in unfinished:
             self._dispatcher.give_back_one(held)
-        await wait_briefly(self._dispatcher.settler.flush())
+        # Over a slow link it takes many round trips. Heartbeats go on meanwhile.
+        await wait_briefly(self._dispatcher.settler.flush(), lambda: len(self._held.tokens()))
 
     def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
         """Leave the items behind whose handlers run in threads. Returns the others."""
