@@ -19,6 +19,7 @@ from treadle import Stopped, Treadle, work
 from treadle.backend import Backend
 from treadle.doers import balanced
 
+
 @work
 async def add(a: int, b: int) -> int:
     return a + b

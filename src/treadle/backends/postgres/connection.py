@@ -196,7 +196,6 @@ class PostgresPool:
         for connection in list(self._used):
             connection.terminate()
 
-
     def abandon(self) -> None:
         """End the connections: their event loop is closed. A forked process keeps those of its parent."""
         self._closed = True
