@@ -181,8 +181,9 @@ class Backend(Protocol):
         order.
 
         Each item is stored `blocked`, `scheduled` or `ready` (see the life of an item), or doomed at once if
-        its condition can no longer be met. With `lease_to` naming a live worker, and nothing to wait for, it
-        is stored `running`, attempt 1, and the answer has its lease; not so in a queue that is paused. A deadline that has passed is accepted.
+        its condition can no longer be met. With `lease_to` naming a live worker, in a queue that is not
+        paused, and with nothing to wait for, it is stored `running`, attempt 1, and the answer has its lease.
+        A deadline that has passed is accepted.
 
         **Keys** are checked first. If an earlier item of the same tenant and type has the key within the
         requested scope (`open`: its group has not ended; `any`: it exists; a number: it was submitted at most

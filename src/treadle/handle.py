@@ -118,8 +118,8 @@ class EnqueueCall(Generic[S_co, G_co]):
         """Note that it is submitted. A second time would be a second item."""
         if self._used:
             raise RuntimeError(
-                f"this enqueue of {self._work.id} was awaited before: keep the handle that it returned, or enqueue "
-                "another Work"
+                f"this enqueue of {self._work.id} was awaited before: keep the handle that it returned, or "
+                "enqueue another Work"
             )
         self._used = True
 

@@ -19,7 +19,8 @@ def forks() -> int:
 
 
 def keep_for_ever(thing: object) -> None:
-    """Keep something that a forked process has inherited: its destructor would act on what the parent uses."""
+    """Keep something that a forked process has inherited. Its destructor would act on what the parent
+    uses."""
     _inherited.append(thing)
 
 

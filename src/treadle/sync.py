@@ -132,8 +132,8 @@ class SyncClient:
         return self._call(self._client.get(ids))
 
     def close(self) -> None:
-        """End the background loop, if there is one. An app on the user's own loop is not closed. Calls of other
-        threads that have not ended raise `Stopped`."""
+        """End the background loop, if there is one. An app on the user's own loop is not closed. Calls of
+        other threads that have not ended raise `Stopped`."""
         self._leave_parent()
         with self._lock:
             loop, thread = self._loop, self._thread

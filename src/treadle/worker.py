@@ -117,8 +117,8 @@ class Worker:
                     raise
 
     def _leave_dead_loop(self) -> None:
-        """If it ran on an event loop that is gone, it does not run any more. In a forked process it is another
-        worker than that of the parent."""
+        """If it ran on an event loop that is gone, it does not run any more. In a forked process it is
+        another worker than that of the parent."""
         self._core.leave_dead_loop()
         if self._runtime is not None and self._runtime not in self._core.runtimes:
             self._runtime, self._changing = None, asyncio.Lock()
@@ -135,8 +135,9 @@ class Worker:
         """Claim nothing more and give handlers `drain` seconds to end. Then give back what they were running,
         so that another worker can start it at once. Idempotent. Waits for a start that is under way.
 
-        A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its permits,
-        until it ends or the process does. What it returns then is not settled: the item runs again."""
+        A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its
+        permits, until it ends or the process does. What it returns then is not settled: the item runs again.
+        """
         self._leave_dead_loop()
         async with self._changing:
             runtime, self._runtime = self._runtime, None

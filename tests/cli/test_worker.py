@@ -136,7 +136,7 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
 
 
 async def test_a_process_ends_before_the_threads_of_its_handlers(make: Shop, client: Client) -> None:
-    """The thread would sleep for a minute. The item is leased until the process has ended, then it is free."""
+    """The thread would sleep for a minute. The item is leased until the process has ended, and free then."""
     handle = await client.enqueue(shop.sleep(60.0))
     process = make.start()
     (line,) = await make.written("sleep")
@@ -164,8 +164,8 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
 
 
 async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: Client) -> None:
-    """Each holds the GIL for 1.5 leases. No thread of its process can send heartbeats, the supervisor does, and
-    another worker waits. Every item runs once."""
+    """Each holds the GIL for 1.5 leases. No thread of its process can send heartbeats, the supervisor does,
+    and another worker waits. Every item runs once."""
     lease = 0.8
     handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(5)])
     make.start("--processes", "2", "--concurrency", "3", lease=lease)

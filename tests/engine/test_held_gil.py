@@ -39,8 +39,8 @@ class SlowBeats(WrappedBackend):
 async def test_a_worker_asks_the_store_before_it_gives_up_its_items(
     make_app: MakeApp, store: MakeBackend
 ) -> None:
-    """The GIL is held for 1.5 leases while a heartbeat is under way. The worker wakes up and finds that it was
-    sent long ago. No other worker has claimed the item, so its first attempt goes on."""
+    """The GIL is held for 1.5 leases while a heartbeat is under way. The worker wakes up and finds that it
+    was sent long ago. No other worker has claimed the item, so its first attempt goes on."""
     backend = SlowBeats(store())
     attempts: list[int] = []
 

@@ -1,4 +1,4 @@
-"""An app that outlives its event loop, that a fork carries into another process, or that is used while it closes."""
+"""An app that outlives its event loop, that is carried into a forked process, or is used while it closes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Forked:
             os.close(reader)
             try:
                 answer = function()
-            except BaseException:
+            except BaseException:  # noqa: BLE001  for the parent
                 answer = traceback.format_exc()
             os.write(writer, pickle.dumps(answer))
             os._exit(0)
@@ -123,7 +123,7 @@ class Forked:
         self._reader = reader
 
     def answer(self) -> Any:
-        with open(self._reader, "rb") as file:
+        with os.fdopen(self._reader, "rb") as file:
             data = file.read()
         os.waitpid(self.pid, 0)
         return pickle.loads(data)
@@ -131,8 +131,8 @@ class Forked:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) -> None:
-    """As under `gunicorn --preload`, after the first use, with a worker that runs. Each process has a worker of
-    its own. The parent goes on as if nothing had happened."""
+    """As under `gunicorn --preload`, after the first use, with a worker that runs. Each process has a worker
+    of its own. The parent goes on as if nothing had happened."""
     app = make(store)
     app.sync.start()
     app.sync.enqueue(add(1, 2)).result(timeout=PATIENCE)
@@ -155,8 +155,8 @@ def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) ->
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_writes_on_after_its_parent_has_closed(store: Callable[[], Backend]) -> None:
-    """A SQLite connection that was opened beside inherited ones would hold no lock: the last close of the parent
-    would remove the log into which the child writes."""
+    """A SQLite connection that was opened beside inherited ones would hold no lock: the last close of the
+    parent would remove the log into which the child writes."""
     app = make(store)
     if type(app.backend).__name__ == "MemoryBackend":
         pytest.skip("its items are not shared")
@@ -220,7 +220,7 @@ def test_calls_from_threads_while_the_app_closes_end(store: Callable[[], Backend
                 stored.append(one.id)
             except Stopped:
                 refused.append(one.id)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  it is shown below
                 other.append(error)
 
     threads = [threading.Thread(target=enqueue, daemon=True) for _ in range(3)]

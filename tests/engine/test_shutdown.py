@@ -116,8 +116,8 @@ async def test_stop_gives_back_items_that_have_not_started(make_app: MakeApp) ->
 
 
 async def test_an_item_stays_leased_while_its_thread_runs(make_app: MakeApp) -> None:
-    """§5, §10: Stop does not wait for the thread. No other worker starts the item beside it, however many leases
-    pass. When the thread has ended, another worker runs the item."""
+    """§5, §10: Stop does not wait for the thread. No other worker starts the item beside it, however many
+    leases pass. When the thread has ended, another worker runs the item."""
     release, started = threading.Event(), threading.Event()
     running: list[str] = []
 

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 async def work(options: ChildOptions) -> None:
-    """Run the app's worker until told to stop. Then the process ends, whatever its threads do."""
+    """Run the app's worker until told to stop. Then the process ends, also if a thread still runs."""
     try:
         await _work(options)
     except BaseException:

@@ -61,7 +61,8 @@ class LimitedDoer(BaseDoer):
 
     def of_worker(self, worker: str) -> LimitedDoer:
         """This doer, or a new one with the same limits if this one serves another worker."""
-        taken = self._calls is not None and self._calls.worker != worker
+        calls = self._calls
+        taken = calls is not None and not calls.mark.is_gone and calls.worker != worker
         return LimitedDoer(self.rules, self.inner) if taken else self
 
     # -- what the engine calls -------------------------------------------------------------------------
@@ -111,27 +112,19 @@ class LimitedDoer(BaseDoer):
         return self._queue.lines.closed_lanes()
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
-        if self._calls is not None:
+        if self._calls is not None and not self._calls.mark.is_gone:
             if self._calls.store is permits and self._calls.worker == worker:
                 return
             raise LifecycleError(
                 f"this doer already serves worker {self._calls.worker!r}: make one for each worker"
             )
-        self._mark = LoopMark()
+        self._rounds = self._timer = None  # those of an event loop that is gone
+        self._idle_waiters.clear()
+        self.inner.leave_dead_loop()
         self._calls = PermitCalls(permits, clock, worker, self._report)
         self._queue = PermitQueue(self.rules, name)
         self.inner.bind(permits, clock, worker, name)
         self.inner.on_free(self._room_freed)
-
-    def leave_dead_loop(self) -> None:
-        super().leave_dead_loop()
-        self.inner.leave_dead_loop()
-
-    def forget_tasks(self) -> None:
-        super().forget_tasks()
-        self._calls = self._rounds = self._timer = None
-        self._queue = PermitQueue(self.rules, "app")
-        self._idle_waiters.clear()
 
     async def close(self) -> None:
         """Permits that were not returned yet are freed by the store, with the worker's lease."""
@@ -277,6 +270,7 @@ class PermitCalls:
         self.store = store
         self.clock = clock
         self.worker = worker
+        self.mark = LoopMark()
         self._report = report
         self.retry_at = -inf
         self._wait = ERROR_FIRST

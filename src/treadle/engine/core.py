@@ -105,12 +105,7 @@ class Core:
         if self.loop is loop:
             return
         self.leave_dead_loop()
-        if self._closing is not None:
-            raise Stopped("the app")
-        if self.loop is not None:
-            raise RuntimeError(
-                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
-            )
+        self._check_free()
         if self._opening is None or self._opening_mark is None or self._opening_mark.is_gone:
             self._opening, self._opening_mark = asyncio.Lock(), LoopMark()
         async with self._opening:
@@ -118,14 +113,22 @@ class Core:
                 await retry_unavailable(self._open, self.settings)
                 self.loop, self._mark = loop, LoopMark()
 
+    def _check_free(self) -> None:
+        if self._closing is not None:
+            raise Stopped("the app")
+        if self.loop is not None:
+            raise RuntimeError(
+                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
+            )
+
     @property
     def is_gone(self) -> bool:
         """Whether the event loop that it is connected on is closed, or runs in the parent of this process."""
         return self._mark is not None and self._mark.is_gone
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that it is connected on, if that still exists, in this process. `Stopped` while it is
-        being closed."""
+        """The event loop that it is connected on, if that still exists, in this process. `Stopped` while it
+        is being closed."""
         if self.is_gone:
             return None
         if self._closing is not None:
@@ -234,4 +237,4 @@ class Core:
 def _silence_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """The tasks of the parent's loop never end in a forked process: that is no error to log at its exit."""
     for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        task._log_destroy_pending = False  # type: ignore[attr-defined]

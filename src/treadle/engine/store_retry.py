@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -45,10 +46,10 @@ async def wait_briefly(
     end = time.monotonic() + LONGEST_STOP
     try:
         await asyncio.wait({task}, timeout=STOP_TIMEOUT)
-        left = None
+        left = math.inf
         while remaining is not None and not task.done() and time.monotonic() < end:
             before, left = left, remaining()
-            if before is not None and left >= before:
+            if left >= before:
                 break
             await asyncio.wait({task}, timeout=STOP_TIMEOUT)
     finally:

@@ -232,16 +232,14 @@ def abandon_connection(
     socket = getattr(transport, "_sock", None)
     if socket is not None:
         socket.close()
-        transport._sock = None  # noqa: SLF001  else its destructor warns that it was not closed
+        transport._sock = None  # else its destructor warns that it was not closed
 
 
 def _abandon_task(task: asyncio.Task[None]) -> None:
     """End the coroutine of a task that cannot go on. Destroyed as it is, it would log errors."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-    coroutine = task.get_coro()
-    if coroutine is not None:
-        with contextlib.suppress(RuntimeError):  # what it does at its end may need the loop
-            coroutine.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with contextlib.suppress(RuntimeError):  # what it does at its end may need the loop
+        task.get_coro().close()
 
 
 async def _close(connection: Connection) -> None:

@@ -83,8 +83,8 @@ class SqliteDatabase:
         async with self._opening:
             if self._forked_too_early:
                 raise BackendError(
-                    f"{self._path} was being written while this process was forked: fork while no transaction "
-                    "is open, or open a backend in the new process only"
+                    f"{self._path} was being written while this process was forked: fork while no "
+                    "transaction is open, or open a backend in the new process only"
                 )
             if self._open is None:
                 self._open = await self._opened()
@@ -148,8 +148,8 @@ class SqliteDatabase:
 
     def forked_in_child(self) -> None:
         """Close the connections, here only: the parent's locks and files are its own. SQLite counts the locks
-        of a file for the whole process. A connection that is opened here beside inherited ones would take none,
-        and the parent would remove the log of a file that is in use."""
+        of a file for the whole process. A connection that is opened here beside inherited ones would take
+        none, and the parent would remove the log of a file that is in use."""
         opened, self._open = self._open, None
         paused, self._paused = self._paused, []
         if opened is None:

@@ -61,7 +61,8 @@ class SqliteWakeups:
         self._stop_listening()
 
     def abandon(self) -> None:
-        """Forget the subscribers whose event loops are closed. If one of those read the pipe, another does."""
+        """Forget the subscribers whose event loops are closed. If one of those read the pipe, another one
+        does."""
         self._subscribers = {key: each for key, each in self._subscribers.items() if not each[0].is_gone}
         if not self._subscribers or (self._loop is not None and self._loop.is_closed()):
             self._stop_listening()

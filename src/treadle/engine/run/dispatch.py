@@ -70,8 +70,6 @@ class BoundTypes:
         """The doer of a type. Types that share a doer share its binding."""
         given = type.options["doer"]
         if given not in self._own_doers:
-            if isinstance(given, BaseDoer):
-                given.leave_dead_loop()
             own = given.of_worker(self._worker.id) if isinstance(given, LimitedDoer) else managed(given)
             self._bind(own, type.name)
             self._own_doers[given] = own

@@ -110,7 +110,8 @@ class HeartbeatLoop:
         return self._clock.monotonic() - self.last_beat
 
     def _check_lease(self) -> None:
-        """Without an answered heartbeat for a whole lease, others may own the items by now: stop all attempts.
+        """Without an answered heartbeat for a whole lease, others may own the items by now: stop all
+        attempts.
 
         Heartbeats of the watchdog and of the supervisor count. A process that has just gone on first hears
         from the store: the reply to its next heartbeat says which leases are lost.
@@ -137,7 +138,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
         self._blocked = False
         self.keep_lease = False
-        """The worker has stopped: send every heartbeat, whatever the loop does."""
+        """The worker has stopped: send all heartbeats, also while the loop runs."""
 
     def start(self) -> None:
         self._thread.start()

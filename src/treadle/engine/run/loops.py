@@ -125,8 +125,8 @@ class WorkerLoops:
         await self._tasks.cancel(names)
 
     async def close(self, *, keep_lease: bool = False) -> None:
-        """End all loops, whether or not all were started. keep_lease: the watchdog goes on sending heartbeats,
-        until `end_watchdog`."""
+        """End all loops, whether or not all were started. keep_lease: the watchdog goes on sending
+        heartbeats, until `end_watchdog`."""
         if self._watchdog is not None and keep_lease:
             self._watchdog.keep_lease = True
         else:

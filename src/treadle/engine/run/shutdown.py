@@ -1,7 +1,7 @@
 """Shutdown: let handlers end, then give back what did not end in time.
 
-A thread cannot be stopped. An item whose handler still runs in a thread is not given back: it keeps its lease,
-so that no other worker runs it beside that thread (see `Runtime`).
+A thread cannot be stopped. An item whose handler still runs in a thread is not given back: it keeps its
+lease, so that no other worker runs it beside that thread (see `Runtime`).
 """
 
 from __future__ import annotations
