@@ -1,16 +1,25 @@
-"""A handler that holds the GIL stops the event loop and every thread of its process, the watchdog too."""
+"""A handler that holds the GIL stops the event loop and every thread of its process, the watchdog too.
+
+Heartbeats of other processes count as its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tests.engine.kit import PATIENCE, MakeApp, MakeBackend
-from treadle import Context, work
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, until
+from treadle import Context, Treadle, work
+from treadle.backends.memory import MemoryBackend
+from treadle.testing import Faults, FaultyBackend
 from treadle.testing.wrap import WrappedBackend
+from treadle.worker import copy_worker
 
 T = TypeVar("T")
 LEASE = 0.6
@@ -55,3 +64,31 @@ async def test_a_worker_asks_the_store_before_it_gives_up_its_items(
     async with make_app(grip, backend=backend, lease=LEASE) as app:
         assert await app.enqueue(grip()).result(PATIENCE) == 1
     assert attempts == [1]
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+async def test_a_supervisors_heartbeats_keep_the_attempts(faults: Faults, supervised: bool) -> None:
+    """No heartbeat of the worker is answered for longer than a lease. Without a supervisor it stops its
+    attempts, since another worker may own the items."""
+    started = asyncio.Event()
+    reasons: list[object] = []
+
+    @work(name="patient")
+    async def patient(ctx: Context) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(2.5 * LEASE)
+        finally:
+            reasons.append(ctx.interrupt.reason)
+
+    app = Treadle(FaultyBackend(MemoryBackend(), faults), work=[patient], lease=LEASE, poll_interval=0.05)
+    worker = copy_worker(app.worker, id="w", last_supervisor_beat=time.monotonic if supervised else None)
+    async with worker:
+        held = [faults.hold(verb, times=None) for verb in ("heartbeat_connection", "beat")]
+        await app.enqueue(patient())
+        await asyncio.wait_for(started.wait(), PATIENCE)
+        await until(lambda: reasons)
+        assert reasons[:1] == ([None] if supervised else ["error"])
+        for fault in held:
+            fault.release()
+    await app.close()
