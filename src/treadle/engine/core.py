@@ -169,11 +169,16 @@ class Core:
         elif self._closing is not None:
             await asyncio.shield(self._closing)
         elif self.loop is not None:
-            self._closing, self.loop = self.loop.create_future(), None
+            loop, self.loop = self.loop, None
+            closing = self._closing = loop.create_future()
             try:
                 await self._close()
+                self._mark = None
+            except BaseException:
+                self.loop = loop  # it is not closed yet
+                raise
             finally:
-                closing, self._closing, self._mark = self._closing, None, None
+                self._closing = None
                 closing.set_result(None)
 
     async def _close(self) -> None:
