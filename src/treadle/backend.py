@@ -178,6 +178,14 @@ class Backend(Protocol):
         """Release connections, threads and files. Idempotent. A closed backend can be opened again."""
         ...
 
+    def abandon(self) -> None:
+        """Leave behind, without waiting, what belongs to an event loop that is closed, or to the process that
+        this one was forked from. Items stay. The backend can be opened again, on the loop that runs now.
+
+        Connections of a closed loop are ended. In a forked process nothing is done to connections, files and
+        locks that the parent uses. What belongs to a loop that is alive is left as it is."""
+        ...
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         """Return a connection that sends heartbeats from another thread and event loop while this backend's
         loop is blocked."""
@@ -192,8 +200,9 @@ class Backend(Protocol):
         order.
 
         Each item is stored `blocked`, `scheduled` or `ready` (see the life of an item), or doomed at once if
-        its condition can no longer be met. With `lease_to` naming a live worker, and nothing to wait for, it
-        is stored `running`, attempt 1, and the answer has its lease. A deadline that has passed is accepted.
+        its condition can no longer be met. With `lease_to` naming a live worker, in a queue that is not
+        paused, and with nothing to wait for, it is stored `running`, attempt 1, and the answer has its lease.
+        A deadline that has passed is accepted.
 
         **Keys** are checked first. If an earlier item of the same tenant and type has the key within the
         requested scope (`open`: its group has not ended; `any`: it exists; a number: it was submitted at most

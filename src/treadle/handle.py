@@ -116,8 +116,17 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = False
 
     def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
-        self._used = True
+        self._use()
         return self._submit().__await__()
+
+    def _use(self) -> None:
+        """Note that it is submitted. A second time would be a second item."""
+        if self._used:
+            raise RuntimeError(
+                f"this enqueue of {self._work.id} was awaited before: keep the handle that it returned, or "
+                "enqueue another Work"
+            )
+        self._used = True
 
     async def _submit(self) -> Handle[S_co, G_co]:
         await self._core.connect()
@@ -126,7 +135,7 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def result(self, timeout: Duration | None = None) -> S_co:
         """Submit, and wait for the item's own value."""
-        self._used = True
+        self._use()
         core = self._core
         refuse_in_transaction(core.backend, "enqueue(...).result()")
         await core.connect()
@@ -155,7 +164,7 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def group(self, timeout: Duration | None = None) -> G_co:
         """Submit, and wait for the value of the whole group."""
-        self._used = True
+        self._use()
         core = self._core
         refuse_in_transaction(core.backend, "enqueue(...).group()")
         await core.connect()

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.engine.store_retry import STOP_TIMEOUT
 from treadle.engine.submit.enqueue import submit
-from treadle.errors import InputError
+from treadle.errors import InputError, Stopped
 from treadle.handle import Handle, submitted_handle
 from treadle.item import ItemState
+from treadle.loop_mark import forks
 from treadle.operator import core_of, submits_to
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.timing import Duration
@@ -69,6 +72,9 @@ class SyncClient:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ending = False
+        """The background loop is being ended."""
+        self._forks = forks()
 
     @overload
     def enqueue(self, work: Work[S, G], /, **options: Unpack[EnqueueOptions]) -> SyncHandle[S, G]: ...
@@ -126,37 +132,70 @@ class SyncClient:
         return self._call(self._client.get(ids))
 
     def close(self) -> None:
-        """End the background loop, if there is one. An app on the user's own loop is not closed."""
+        """End the background loop, if there is one. An app on the user's own loop is not closed. Calls of
+        other threads that have not ended raise `Stopped`."""
+        self._leave_parent()
         with self._lock:
             loop, thread = self._loop, self._thread
+            if loop is None or thread is None or self._ending:
+                return
+            self._ending = True
+        try:
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
             self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            self._ending = False
 
     async def _end(self) -> None:
         await self._client.close()
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the app's loop, and wait for it here."""
-        loop = core_of(self._client).loop or self._own_loop()
-        if _running_here(loop):
+        self._leave_parent()
+        try:
+            with self._lock:  # after `_ending` is set, nothing more is started on the loop
+                loop = self._usable_loop()
+                answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except BaseException:
             coroutine.close()
-            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+            raise
+        try:
+            return answer.result()
+        except CancelledError:
+            raise Stopped("the app") from None
 
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="treadle sync", daemon=True
-                )
-                self._thread.start()
-            return self._loop
+    def _usable_loop(self) -> asyncio.AbstractEventLoop:
+        """The app's loop, or one of its own."""
+        if self._ending:
+            raise Stopped("the app")
+        loop = core_of(self._client).live_loop() or self._loop
+        if loop is None:
+            loop = self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run_loop, args=(loop,), name="treadle sync", daemon=True)
+            self._thread.start()
+        if _running_here(loop):
+            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
+        return loop
+
+    def _leave_parent(self) -> None:
+        """In a forked process the thread of the parent does not exist."""
+        if self._forks != forks():
+            self._forks = forks()
+            self._lock = threading.Lock()
+            self._loop, self._thread, self._ending = None, None, False
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run until the loop is stopped. Then end its tasks: callers wait for them."""
+    loop.run_forever()
+    loop.run_until_complete(asyncio.sleep(0))  # what was started last becomes a task
+    if tasks := asyncio.all_tasks(loop):
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_TIMEOUT))
+    loop.close()
 
 
 def _running_here(loop: asyncio.AbstractEventLoop) -> bool:

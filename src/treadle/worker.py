@@ -10,7 +10,7 @@ The stages are in `treadle.engine.run`; its module `runtime` puts them together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ from treadle.errors import NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
+from treadle.loop_mark import forks
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
 
@@ -73,6 +74,8 @@ class Worker:
     ) -> None:
         core = core_of(client)
         self.client = client
+        self._has_own_id = id is not None
+        self._forks = forks()
         self.id = core.settings.generate_id() if id is None else check_name(id, field="id")
         self._core = core
         self._settings = WorkerSettings(
@@ -93,17 +96,23 @@ class Worker:
             processes=processes,
         )
         self._runtime: Runtime | None = None
+        self._last: Runtime | None = None
+        """The runtime that was stopped last."""
         self._changing = asyncio.Lock()
 
     @property
     def running(self) -> bool:
-        return self._runtime is not None
+        return self._runtime is not None and not self._core.is_gone
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
+        self._leave_dead_loop()
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()
+                if self._last is not None and self._last.lingers:
+                    # Handlers still run in threads. Their leases belong to the id of the last start.
+                    self._use_another_id()
                 self._runtime = Runtime(self._core, self._settings)
                 self._core.runtimes.append(self._runtime)
                 try:
@@ -113,12 +122,33 @@ class Worker:
                     self._runtime = None
                     raise
 
+    def _leave_dead_loop(self) -> None:
+        """If it ran on an event loop that is gone, it does not run any more. In a forked process it is
+        another worker than that of the parent."""
+        self._core.leave_dead_loop()
+        if self._runtime is not None and self._runtime not in self._core.runtimes:
+            self._runtime, self._changing = None, asyncio.Lock()
+        if self._forks != forks():
+            self._forks, self._last, self._changing = forks(), None, asyncio.Lock()
+            if not self._has_own_id:
+                self._use_another_id()
+
+    def _use_another_id(self) -> None:
+        self.id = self._core.settings.generate_id()
+        self._settings = msgspec.structs.replace(self._settings, id=self.id)
+
     async def stop(self, drain: Duration | None = None) -> None:
         """Claim nothing more and give handlers `drain` seconds to end. Then give back what they were running,
-        so that another worker can start it at once. Idempotent. Waits for a start that is under way."""
+        so that another worker can start it at once. Idempotent. Waits for a start that is under way.
+
+        A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its
+        permits, until it ends or the process does. What it returns then is not settled: the item runs again.
+        """
+        self._leave_dead_loop()
         async with self._changing:
             runtime, self._runtime = self._runtime, None
             if runtime is not None:
+                self._last = runtime
                 self._core.runtimes.remove(runtime)
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)
@@ -165,10 +195,11 @@ def copy_worker(
     queues: Sequence[str] | None = None,
     tenants: Sequence[str] | None = None,
     doer: Doer | None = None,
+    last_supervisor_beat: Callable[[], float] | None = None,
 ) -> Worker:
     """A worker of the same client with the same settings, except those given: for the command line."""
     copy = Worker(worker.client, id=id)
-    changes: dict[str, Any] = {"id": copy.id}
+    changes: dict[str, Any] = {"id": copy.id, "last_supervisor_beat": last_supervisor_beat}
     if queues is not None:
         changes["queues"] = _names(queues, "queues")
     if tenants is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.chaos.ledger import Ledger
 from treadle import Context, Retry, Treadle
 
-app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=2.0, poll_interval=0.2, drain=2.0)
+LEASE = float(os.environ.get("SHOP_LEASE", "2"))
+app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=LEASE, poll_interval=0.2, drain=2.0)
 ledger = Ledger(Path(os.environ.get("SHOP_LEDGER", os.devnull)))
 
 
@@ -30,18 +31,26 @@ async def block(seconds: float) -> int:
     return os.getpid()
 
 
-@app.work(name="hold_gil")
-async def hold_gil(n: int) -> int:
-    """Hold the GIL in one C call."""
+@app.work(name="hold_gil", retry=Retry(attempts=None, base=0.1))
+def hold_gil(ctx: Context, seconds: float) -> int:
+    """Hold the GIL in one C call: no thread of the process goes on."""
     ledger.write(f"hold_gil {os.getpid()}")
-    re.match(r"(a+)+$", "a" * n + "b")
-    return os.getpid()
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return ctx.attempt
 
 
 @app.work(name="linger", retry=Retry(attempts=None, base=0.1))
 async def linger(ctx: Context, seconds: float) -> int:
     ledger.write(f"linger {os.getpid()} {ctx.attempt}")
     await asyncio.sleep(seconds)
+    return ctx.attempt
+
+
+@app.work(name="sleep", retry=Retry(attempts=None, base=0.1))
+def sleep(ctx: Context, seconds: float) -> int:
+    """Sleep in a thread."""
+    ledger.write(f"sleep {os.getpid()} {ctx.attempt}")
+    time.sleep(seconds)
     return ctx.attempt
 
 

@@ -33,12 +33,19 @@ class Shop:
         self._errors = directory / "errors"
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str, app: str = "tests.cli.shop:app") -> subprocess.Popen[bytes]:
+    def start(
+        self, *options: str, app: str = "tests.cli.shop:app", lease: float = LEASE
+    ) -> subprocess.Popen[bytes]:
         with self._errors.open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "treadle", "worker", app, *options],
                 cwd=PROJECT,
-                env={**os.environ, "SHOP_URL": self.url, "SHOP_LEDGER": str(self.path)},
+                env={
+                    **os.environ,
+                    "SHOP_URL": self.url,
+                    "SHOP_LEDGER": str(self.path),
+                    "SHOP_LEASE": str(lease),
+                },
                 stderr=errors,
                 start_new_session=True,
             )
@@ -64,7 +71,7 @@ class Shop:
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
-        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.crash]
+        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.sleep, shop.crash]
         return Client(self.url, work=types, poll_interval=0.2)
 
     def end(self) -> None:
@@ -129,6 +136,21 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
     assert (state.status, state.attempt) == ("ready", 0)
 
 
+async def test_a_process_ends_before_the_threads_of_its_handlers(make: Shop, client: Client) -> None:
+    """The thread would sleep for a minute. The item is leased until the process has ended, and free then."""
+    handle = await client.enqueue(shop.sleep(60.0))
+    process = make.start()
+    (line,) = await make.written("sleep")
+    child = psutil.Process(int(line.split()[1]))
+    process.terminate()
+    while child.is_running():
+        status = (await handle.state()).status
+        assert status == "running" or not child.is_running()
+        await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(process.wait, 15) == 0
+    assert (await handle.state()).status in ("ready", "scheduled")
+
+
 async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) -> None:
     """It is blocked for three leases while another worker waits. The item runs once, and the blocking
     stack is reported."""
@@ -140,6 +162,16 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
     await asyncio.to_thread(process.wait, 30)
     assert "has been blocked" in make.errors()
     assert "in block" in make.errors()
+
+
+async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: Client) -> None:
+    """Each holds the GIL for 1.5 leases. No thread of its process can send heartbeats, the supervisor does,
+    and another worker waits. Every item runs once."""
+    lease = 0.8
+    handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(5)])
+    make.start("--processes", "2", "--concurrency", "3", lease=lease)
+    assert [await handle.result(timeout=30) for handle in handles] == [1] * 5
+    assert len(await make.written("hold_gil", times=5)) == 5
 
 
 async def test_a_killed_childs_items_run_again_at_once(make: Shop, client: Client) -> None:

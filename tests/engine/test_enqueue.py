@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 import types
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,8 @@ from treadle import (
     Worker,
     work,
 )
+from treadle.engine.submit.enqueue import submit
+from treadle.errors import TreadleError
 from treadle.options import Options
 
 
@@ -300,3 +304,66 @@ async def test_skip_queue_stores_normally_when_it_cannot_run_at_once(make_app: M
         assert (await blocked.state()).status == "blocked"
         late = await app.enqueue(add(3), skip_queue=True, deadline=datetime(2001, 1, 1, tzinfo=UTC))
         assert (await failure(late.result(PATIENCE))).reason == "expired"
+
+
+async def test_skip_queue_respects_what_the_worker_serves(make_app: MakeApp) -> None:
+    """§6, §17: The worker serves another queue or tenant, or the queue is paused: stored normally."""
+    workers: list[str] = []
+
+    @work(name="quick", skip_queue=True)
+    async def quick(ctx: Context) -> None:
+        workers.append(ctx.worker_id)
+
+    only = make_app(quick, worker_id="only", queues=["mine", "paused"], tenants=["acme"])
+    async with only:
+        await only.pause("paused")
+        acme, zoo = only.tenant("acme"), only.tenant("zoo")
+        for handle in (
+            await acme.enqueue(quick(), queue="other"),
+            await zoo.enqueue(quick(), queue="mine"),
+            await acme.enqueue(quick(), queue="paused"),
+        ):
+            state = await handle.state()
+            assert (state.status, state.attempt) == ("ready", 0)
+        await acme.enqueue(quick(), queue="mine").result(PATIENCE)
+        assert workers == ["only"]
+
+
+async def test_skip_queue_without_a_free_thread_stores_normally(make_app: MakeApp) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    @work(name="threaded", skip_queue=True)
+    def threaded() -> None:
+        started.set()
+        go.wait(PATIENCE)
+
+    async with make_app(threaded, threads=1) as app:
+        runtime = app._core.local()
+        assert runtime is not None
+        assert runtime.offers("threaded", "default", "default") == app.worker.id
+        handle = await app.enqueue(threaded())
+        await asyncio.to_thread(started.wait, PATIENCE)
+        assert runtime.offers("threaded", "default", "default") is None
+        go.set()
+        await handle.result(PATIENCE)
+
+
+async def test_an_enqueue_is_awaited_once(make_app: MakeApp) -> None:
+    """A second await would submit a second time, outside of the transaction of the first."""
+    app = make_app(add)
+    call = app.enqueue(add(1))
+    handle = await call
+    for again in (lambda: call, call.result, call.group):
+        with pytest.raises(RuntimeError, match="awaited before"):
+            await again()
+    assert [item.id for item in (await app.list()).items] == [handle.id]
+
+
+async def test_a_submit_leaves_the_options_as_they_were(make_app: MakeApp) -> None:
+    """Among them the transaction."""
+    app = make_app(add)
+    await app.connect()
+    options: dict[str, object] = {"tx": object()}
+    with pytest.raises(TreadleError):
+        await submit(app._core, "default", [add(1)], options)
+    assert "tx" in options

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, Seen, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, MakeBackend, Seen, until
 from treadle import Client, Context, Worker, work
+from treadle.doers import concurrency, unlimited
+from treadle.engine import store_retry
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.testing import Faults
+from treadle.testing.wrap import WrappedBackend
+
+T = TypeVar("T")
 
 
 async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
@@ -107,18 +115,23 @@ async def test_stop_gives_back_items_that_have_not_started(make_app: MakeApp) ->
         assert [(await other.handle(handle.id).state()).attempt for handle in handles] == [1] * 4
 
 
-async def test_stop_releases_the_item_of_a_thread_that_does_not_end(make_app: MakeApp) -> None:
-    """§5, §10: Stop does not wait for the thread. The thread's result is refused."""
+async def test_an_item_stays_leased_while_its_thread_runs(make_app: MakeApp) -> None:
+    """§5, §10: Stop does not wait for the thread. No other worker starts the item beside it, however many
+    leases pass. When the thread has ended, another worker runs the item."""
     release, started = threading.Event(), threading.Event()
+    running: list[str] = []
 
-    @work(name="stuck")
+    @work(name="stuck", retry=AT_ONCE)
     def stuck(ctx: Context) -> str:
+        assert not running
+        running.append(ctx.worker_id)
         started.set()
         if ctx.worker_id == "first":
             release.wait(PATIENCE)
+        running.remove(ctx.worker_id)
         return ctx.worker_id
 
-    first = make_app(stuck, worker_id="first")
+    first = make_app(stuck, worker_id="first", lease=0.4)
     await first.start()
     handle = await first.enqueue(stuck())
     await asyncio.to_thread(started.wait, PATIENCE)
@@ -126,7 +139,66 @@ async def test_stop_releases_the_item_of_a_thread_that_does_not_end(make_app: Ma
         async with asyncio.timeout(PATIENCE):
             await first.stop(drain=0)
         async with make_app(stuck, worker_id="second") as second:
+            with pytest.raises(TimeoutError):
+                await second.handle(handle.id).result(timeout=1.2)
+            assert (await second.handle(handle.id).state()).worker == "first"
+            release.set()
             assert await second.handle(handle.id).result(PATIENCE) == "second"
+    finally:
+        release.set()
+
+
+async def test_a_permit_is_kept_while_its_thread_runs(make_app: MakeApp) -> None:
+    """A fleet-wide limit of one: no other item starts while the thread of the stopped worker runs."""
+    release, started = threading.Event(), threading.Event()
+
+    @work(name="alone", doer=concurrency(1))
+    def alone(ctx: Context, n: int) -> str:
+        started.set()
+        if ctx.worker_id == "first":
+            release.wait(PATIENCE)
+        return ctx.worker_id
+
+    first = make_app(alone, worker_id="first", lease=0.4)
+    await first.start()
+    await first.enqueue(alone(1))
+    await asyncio.to_thread(started.wait, PATIENCE)
+    try:
+        await first.stop(drain=0)
+        async with make_app(alone, worker_id="second") as second:
+            other = await second.enqueue(alone(2))
+            with pytest.raises(TimeoutError):
+                await other.result(timeout=1.0)
+            release.set()
+            assert await other.result(PATIENCE) == "second"
+    finally:
+        release.set()
+
+
+async def test_a_worker_that_starts_again_leaves_its_old_threads_their_leases(make_app: MakeApp) -> None:
+    """It gets another id: a worker that starts under a known id would free the items of that id."""
+    release, started = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    @work(name="stuck", retry=AT_ONCE)
+    def stuck(ctx: Context) -> None:
+        runs.append(ctx.worker_id)
+        started.set()
+        if ctx.worker_id == "first":
+            release.wait(PATIENCE)
+
+    app = make_app(stuck, worker_id="first")
+    await app.start()
+    handle = await app.enqueue(stuck())
+    await asyncio.to_thread(started.wait, PATIENCE)
+    try:
+        await app.stop(drain=0)
+        async with app:
+            await app.enqueue(stuck()).result(PATIENCE)
+            assert (await app.handle(handle.id).state()).worker == "first"
+            release.set()
+            await app.handle(handle.id).result(PATIENCE)
+            assert runs == ["first", app.worker.id, app.worker.id]
     finally:
         release.set()
 
@@ -210,3 +282,53 @@ async def test_run_ends_when_its_until_event_is_set(store: MakeBackend) -> None:
         await running
     assert not worker.running
     await client.close()
+
+
+class SlowSettles(WrappedBackend):
+    """Each settle takes a while, as over a slow link."""
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if verb == "settle":
+            await asyncio.sleep(0.2)
+        return await call()
+
+
+async def test_stop_gives_everything_back_over_a_slow_link(
+    make_app: MakeApp, store: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than the store has for a single step, but the store answers. No attempt is lost."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+
+    @work(name="long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    app = make_app(long, backend=SlowSettles(store()), lease=60, doer=unlimited())
+    async with app:
+        await app.enqueue_many([long() for _ in range(2000)])
+        await until(lambda: len(app.active()) == 2000)
+        await app.stop(drain=0)
+    async with make_app() as other:
+        items = (await other.list(limit=2000)).items
+        assert {(item.status, item.attempt, item.history) for item in items} == {("ready", 0, ())}
+
+
+async def test_stop_does_not_wait_for_a_store_that_does_not_answer(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.2)
+    barrier = Barrier()
+
+    @work(name="long")
+    async def long() -> None:
+        await barrier.wait()
+
+    app = make_faulty(long)
+    await app.start()
+    await app.enqueue(long())
+    await barrier.reached()
+    held = faults.hold("settle", times=None)
+    began = time.monotonic()
+    await app.stop(drain=0)
+    assert time.monotonic() - began < store_retry.LONGEST_STOP / 2
+    held.release()

@@ -42,10 +42,18 @@ class Started:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         os.mkfifo(path)
-        self._reading = asyncio.get_running_loop().run_in_executor(None, path.read_text)
+        # Not in a thread: one that waits for a writer that never comes would keep the loop from closing.
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     async def pid(self) -> int:
-        return int(await asyncio.wait_for(self._reading, 30))
+        loop, written = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._pipe, written.set)
+        try:
+            await asyncio.wait_for(written.wait(), 30)
+            return int(os.read(self._pipe, 100))
+        finally:
+            loop.remove_reader(self._pipe)
+            os.close(self._pipe)
 
 
 def gone(pid: int, within: float = 5.0) -> bool:

@@ -12,6 +12,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -21,6 +23,8 @@ from treadle.cli.load import CannotLoad, load
 from treadle.doers import balanced
 from treadle.worker import Worker, copy_worker
 
+EXIT_GRACE = 2.0
+"""Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
 USAGE_ERROR = 2
 """Exit code for an error that a restart would not fix."""
 
@@ -53,8 +57,29 @@ def main() -> None:
 
 
 async def work(options: ChildOptions) -> None:
-    """Run the app's worker until told to stop."""
-    liveness = asyncio.ensure_future(LoopLiveness(Path(options.liveness)).run())
+    """Run the app's worker until told to stop. Then the process ends, also if a thread still runs."""
+    try:
+        await _work(options)
+    except BaseException:
+        _exit_soon(1)
+        raise
+    _exit_soon(0)
+
+
+def _exit_soon(code: int) -> None:
+    """End the process in `EXIT_GRACE` seconds, if it has not ended by itself. What its threads were running
+    is freed after that, by the supervisor or with the lease."""
+
+    def end() -> None:
+        time.sleep(EXIT_GRACE)
+        os._exit(code)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+async def _work(options: ChildOptions) -> None:
+    liveness = LoopLiveness(Path(options.liveness))
+    writing = asyncio.ensure_future(liveness.run())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -66,6 +91,7 @@ async def work(options: ChildOptions) -> None:
         queues=options.queues,
         tenants=options.tenants,
         doer=None if options.concurrency is None else balanced(options.concurrency),
+        last_supervisor_beat=liveness.last_beat,
     )
     try:
         if options.burst:
@@ -75,9 +101,9 @@ async def work(options: ChildOptions) -> None:
     finally:
         loop.remove_reader(sys.stdin.fileno())
         await app.close()
-        liveness.cancel()
+        writing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await liveness
+            await writing
 
 
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:

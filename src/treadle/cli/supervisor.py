@@ -196,6 +196,7 @@ class Supervisor:
         try:
             await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
             child.last_heartbeat = sent
+            child.liveness.beat_sent(sent)
         except Exception as error:  # noqa: BLE001  the next one is tried
             LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
 

@@ -21,6 +21,7 @@ from treadle.callables import check_not_awaitable, check_plain
 from treadle.clock import Clock
 from treadle.errors import InputError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
+from treadle.loop_mark import LoopMark, keep_for_ever
 
 from .doer import Doer, Task
 
@@ -59,6 +60,7 @@ class BaseDoer(ABC):
         self._on_free: list[OnFree] = []
         self._on_give_back: OnGiveBack | None = None
         self._context = copy_context()
+        self._mark: LoopMark | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
 
@@ -113,7 +115,22 @@ class BaseDoer(ABC):
         must not inherit the context variables of that one.
         """
         self._context = copy_context()
-        self._loop = get_running_loop()
+        self._mark = LoopMark()
+        self._loop = self._mark.loop
+
+    def leave_dead_loop(self) -> None:
+        """If the event loop that it was bound on is gone, forget the tasks that it had."""
+        if self._mark is not None and self._mark.is_gone:
+            if self._mark.is_inherited:
+                keep_for_ever(self._running)
+            self._mark = self._loop = None
+            self.forget_tasks()
+
+    def forget_tasks(self) -> None:
+        """The tasks will never end: their event loop is gone."""
+        self._running = set()
+        self._on_error.clear()
+        self._on_free.clear()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         loop = self._loop or get_running_loop()
@@ -227,6 +244,10 @@ class AdaptedDoer(BaseDoer):
 
     async def idle(self) -> None:
         await self.doer.idle()
+
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._pending.clear()
 
     def cancel_pending(self) -> list[Task]:
         # The doer may still call them later. Then `_run_adapted` does nothing, since they are not pending.

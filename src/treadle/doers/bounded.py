@@ -158,6 +158,12 @@ class BoundedDoer(StartingDoer):
             if not is_over(waiting.task):
                 self._line.push(waiting)
 
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._ready.clear()
+        self._line = type(self._line)()
+        self._active = 0
+
     def _next(self) -> tuple[Task, Ref] | None:
         line = self._line
         if self._ready:

@@ -25,6 +25,7 @@ from math import inf
 from treadle.clock import Clock
 from treadle.errors import LifecycleError, NotStarted
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
+from treadle.loop_mark import LoopMark
 
 from .base import BaseDoer, Hold, OnTaskError, PermitStore, managed
 from .bounded import WaitingTask
@@ -68,7 +69,8 @@ class LimitedDoer(BaseDoer):
 
     def of_worker(self, worker: str) -> LimitedDoer:
         """This doer, or a new one with the same limits if this one serves another worker."""
-        taken = self._calls is not None and self._calls.worker != worker
+        calls = self._calls
+        taken = calls is not None and not calls.mark.is_gone and calls.worker != worker
         return LimitedDoer(self.rules, self.inner) if taken else self
 
     # -- what the engine calls -------------------------------------------------------------------------
@@ -145,12 +147,15 @@ class LimitedDoer(BaseDoer):
         return lines.full_lanes() if lines.keyed else super().avoid()
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
-        if self._calls is not None:
+        if self._calls is not None and not self._calls.mark.is_gone:
             if self._calls.store is permits and self._calls.worker == worker:
                 return
             raise LifecycleError(
                 f"this doer already serves worker {self._calls.worker!r}: make one for each worker"
             )
+        self._rounds = self._timer = None  # those of an event loop that is gone
+        self._idle_waiters.clear()
+        self.inner.leave_dead_loop()
         self._calls = PermitCalls(permits, clock, worker, self._report)
         self._queue = PermitQueue(self.rules, name)
         self.inner.bind(permits, clock, worker, name)
@@ -315,6 +320,7 @@ class PermitCalls:
         self.store = store
         self.clock = clock
         self.worker = worker
+        self.mark = LoopMark()
         self._report = report
         self.retry_at = -inf
         self._wait = ERROR_FIRST

@@ -42,6 +42,10 @@ class UnlimitedDoer(StartingDoer):
         self._waiting.clear()
         return tasks
 
+    def forget_tasks(self) -> None:
+        super().forget_tasks()
+        self._waiting.clear()
+
     def _next(self) -> tuple[Task, Ref] | None:
         return (self._waiting.popleft(), NO_LANE) if self._waiting else None
 

@@ -46,12 +46,13 @@ class Combiner(Generic[R]):
 
     def add(self, request: R) -> None:
         self.waiting.append(request)
-        if self._writer is None:
+        # A task that was cancelled before its first step could not reset `_writer`.
+        if self._writer is None or self._writer.done():
             self._writer = self._tasks.start(self._run(), self._name)
 
     async def flush(self) -> None:
         """Return when everything added so far has been written."""
-        while self._writer is not None:
+        while self._writer is not None and not self._writer.done():
             await asyncio.wait({self._writer})
 
     async def _run(self) -> None:

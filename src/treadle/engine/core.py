@@ -8,8 +8,10 @@ from types import ModuleType
 from typing import Protocol
 
 from treadle.backend import Backend
+from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
+from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
 
 from .hooks import LOGGER, Hooks, Phase
@@ -33,8 +35,9 @@ class LocalRuntime(Protocol):
     def add(self, type: AnyType) -> None:
         """Run this type too, if the worker has a handler for it and serves it."""
 
-    def offers(self, type: str) -> str | None:
-        """The worker's id if it could start an item of this type right now: for `skip_queue`."""
+    def offers(self, type: str, queue: str, tenant: str) -> str | None:
+        """The worker's id if it serves the queue and the tenant, and could start an item of this type right
+        now: for `skip_queue`."""
 
     def take(self, leases: tuple[Lease, ...], sent: float) -> None:
         """Run items that were stored already leased to this worker. `sent`: when that was asked for."""
@@ -52,16 +55,28 @@ class Core:
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
-        self.tasks = Tasks(self._task_died)
-        self.wakeups = WakeUps(backend, hooks, self.tasks, settings.generate_id())
-        self.submitter = Submitter(backend, settings, self.tasks, self.wakeups, self.recover_leases)
-        self.waiters = Waiters(backend, settings, hooks, self.tasks)
+        self._make_loop_parts()
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
+        self._on_unhandled_group: OnUnhandledGroup | None = None
         self.runtimes: list[LocalRuntime] = []
+        self.lingering: set[object] = set()
+        """Runtimes that have stopped, but whose leases are kept through the backend."""
         self._opening: asyncio.Lock | None = None
+        self._opening_mark: LoopMark | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        """The event loop that it is connected on; None before."""
+        """The event loop that it is connected on; None before, and from the beginning of a close."""
+        self._mark: LoopMark | None = None
+        """Where it is connected, until it is closed."""
+        self._closing: asyncio.Future[None] | None = None
+
+    def _make_loop_parts(self) -> None:
+        """Make what belongs to one event loop."""
+        settings, hooks = self.settings, self.hooks
+        self.tasks = Tasks(self._task_died)
+        self.wakeups = WakeUps(self.backend, hooks, self.tasks, settings.generate_id())
+        self.submitter = Submitter(self.backend, settings, self.tasks, self.wakeups, self.recover_leases)
+        self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
         self.wakeups.listen(self._receive)
 
     def _task_died(self, error: BaseException, name: str) -> None:
@@ -85,21 +100,60 @@ class Core:
     # -- connecting ------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Open the backend and subscribe to wake-ups. Idempotent; concurrent callers share one attempt."""
+        """Open the backend and subscribe to wake-ups. Idempotent; concurrent callers share one attempt.
+        `Stopped` while it is being closed. If the event loop that it was connected on is gone, start anew."""
         loop = asyncio.get_running_loop()
         if self.loop is loop:
             return
         check_main_guard()
-        if self.loop is not None and not self.loop.is_closed():
-            raise RuntimeError(
-                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
-            )
-        if self._opening is None or self.loop is not None:
-            self._opening = asyncio.Lock()
+        self.leave_dead_loop()
+        self._check_free()
+        if self._opening is None or self._opening_mark is None or self._opening_mark.is_gone:
+            self._opening, self._opening_mark = asyncio.Lock(), LoopMark()
         async with self._opening:
             if self.loop is not loop:
                 await retry_unavailable(self._open, self.settings)
-                self.loop = loop
+                self.loop, self._mark = loop, LoopMark()
+
+    def _check_free(self) -> None:
+        if self._closing is not None:
+            raise Stopped("the app")
+        if self.loop is not None:
+            raise RuntimeError(
+                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
+            )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the event loop that it is connected on is closed, or runs in the parent of this process."""
+        return self._mark is not None and self._mark.is_gone
+
+    def live_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is connected on, if that still exists, in this process. `Stopped` while it
+        is being closed."""
+        if self.is_gone:
+            return None
+        if self._closing is not None:
+            raise Stopped("the app")
+        return self.loop
+
+    def leave_dead_loop(self) -> None:
+        """If the event loop that it is connected on is closed, or runs in the parent of this process, leave
+        everything behind that belongs to that loop."""
+        mark = self._mark
+        if mark is None or not mark.is_gone:
+            return
+        if mark.is_inherited:
+            _silence_tasks(mark.loop)
+            keep_for_ever((self.tasks, self.wakeups, self.submitter, self.waiters, *self.runtimes))
+            self.lingering.clear()
+        self.loop = self._mark = self._opening = self._closing = None
+        self.runtimes.clear()
+        self.backend.abandon()
+        self._make_loop_parts()
+        self.scheduler.leave_dead_loop()
+        if self._on_unhandled_group is not None:
+            self.watch_groups(self._on_unhandled_group)
 
     async def _open(self) -> None:
         await self.backend.open()
@@ -110,17 +164,37 @@ class Core:
             raise
 
     async def close(self) -> None:
-        """Finish what is being written, then close the backend."""
-        if self.loop is None:
-            return
+        """Finish what is being written, then close the backend. Calls that come meanwhile raise `Stopped`."""
+        if self.is_gone:
+            self.leave_dead_loop()
+            await self.close_backend_if_unused()
+        elif self._closing is not None:
+            await asyncio.shield(self._closing)
+        elif self.loop is not None:
+            loop, self.loop = self.loop, None
+            closing = self._closing = loop.create_future()
+            try:
+                await self._close()
+                self._mark = None
+            except BaseException:
+                self.loop = loop  # it is not closed yet
+                raise
+            finally:
+                self._closing = None
+                closing.set_result(None)
+
+    async def _close(self) -> None:
         await wait_briefly(self.submitter.flush())
         await wait_briefly(self.wakeups.flush())
         self.wakeups.close()
         self.waiters.close()
         await self.tasks.cancel()
-        self.loop = None
         self._opening = None
-        await self.backend.close()
+        await self.close_backend_if_unused()
+
+    async def close_backend_if_unused(self) -> None:
+        if self.loop is None and not self.lingering:
+            await self.backend.close()
 
     # -- wake-ups --------------------------------------------------------------------------------------
 
@@ -134,6 +208,7 @@ class Core:
 
     def watch_groups(self, hook: OnUnhandledGroup) -> None:
         """Call `hook` for groups that end with a value that no process waits for."""
+        self._on_unhandled_group = hook
         self.unwatched_groups = UnwatchedGroups(
             self.backend,
             self.registry,
@@ -164,3 +239,9 @@ class Core:
         runtime = self.local()
         if runtime is not None:
             runtime.recover_leases()
+
+
+def _silence_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """The tasks of the parent's loop never end in a forked process: that is no error to log at its exit."""
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]

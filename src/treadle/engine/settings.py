@@ -84,3 +84,5 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lifespan: Lifespan | None = None
     threads: int = 32
     processes: int | None = None
+    last_supervisor_beat: Callable[[], float] | None = None
+    """When the last heartbeat that another process sent for this worker was sent, by the monotonic clock."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -25,6 +27,8 @@ CALLER_SECONDS = 2.0
 within three seconds, so that the caller waits for about that long."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
+LONGEST_STOP = 20.0
+"""Seconds that it waits in all for a step of many calls, as long as the store answers them."""
 
 
 class CallerPatience:
@@ -50,13 +54,24 @@ async def retry_unavailable(call: Callable[[], Awaitable[T]], settings: Settings
     )
 
 
-async def wait_briefly(coroutine: Coroutine[Any, Any, object]) -> bool:
+async def wait_briefly(
+    coroutine: Coroutine[Any, Any, object], remaining: Callable[[], int] | None = None
+) -> bool:
     """Wait for it, at most `STOP_TIMEOUT` seconds, then cancel it and leave it behind. True if it finished;
     its error is raised. Measured in real time: a shutdown must end even where a test owns the clock.
+
+    remaining: how much there is still to do. While that gets less, the wait goes on, up to `LONGEST_STOP`.
     """
     task = asyncio.ensure_future(coroutine)
+    end = time.monotonic() + LONGEST_STOP
     try:
         await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+        left = math.inf
+        while remaining is not None and not task.done() and time.monotonic() < end:
+            before, left = left, remaining()
+            if left >= before:
+                break
+            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
     finally:
         if not task.done():
             task.cancel()

@@ -99,6 +99,9 @@ class PortsBackend:
     async def close(self) -> None:
         self._wakeups.close()
 
+    def abandon(self) -> None:
+        self._wakeups.abandon()
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         return PortsHeartbeatConnection(self._ports, self._workers)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from treadle.item import Wake
+from treadle.loop_mark import LoopMark
 
 from .async_ports import AsyncPorts
 
@@ -22,7 +23,7 @@ _UNSUBSCRIBING: set[asyncio.Future[object]] = set()
 class PortsWakeups:
     def __init__(self, ports: AsyncPorts) -> None:
         self._ports = ports
-        self._unsubscribes: list[Callable[[], None]] = []
+        self._unsubscribes: dict[PortsSubscription, Callable[[], None]] = {}
 
     async def publish(self, wake: Wake) -> None:
         try:
@@ -39,19 +40,25 @@ class PortsWakeups:
                 subscription.active = False
                 _finish(end())
 
-        self._unsubscribes.append(unsubscribe)
+        self._unsubscribes[subscription] = unsubscribe
         return unsubscribe
 
     def close(self) -> None:
-        for unsubscribe in self._unsubscribes:
+        for unsubscribe in self._unsubscribes.values():
             unsubscribe()
         self._unsubscribes.clear()
+
+    def abandon(self) -> None:
+        """Forget the subscriptions whose event loops are gone. The ports belong to the user."""
+        for subscription in [each for each in self._unsubscribes if each.mark.is_gone]:
+            subscription.active = False
+            del self._unsubscribes[subscription]
 
 
 class PortsSubscription:
     def __init__(self, receive: Callable[[Wake], None]) -> None:
         self._receive = receive
-        self._loop = asyncio.get_running_loop()
+        self.mark = LoopMark()
         self.active = True
 
     def receive(self, message: str) -> None:
@@ -61,8 +68,8 @@ class PortsSubscription:
         except (msgspec.DecodeError, RecursionError):
             log.warning("ignored a message that is not a wake-up: %.200s", message)
             return
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._deliver, wake)
+        if not self.mark.is_gone:
+            self.mark.loop.call_soon_threadsafe(self._deliver, wake)
 
     def _deliver(self, wake: Wake) -> None:
         if not self.active:

@@ -64,6 +64,9 @@ class WrappedBackend(Backend):
     async def close(self) -> None:
         await self.around("close", (), self.inner.close)
 
+    def abandon(self) -> None:
+        self.inner.abandon()
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         return WrappedHeartbeatConnection(self.inner.heartbeat_connection(), self)
 

@@ -65,6 +65,9 @@ class MemoryBackend:
     async def close(self) -> None:
         """Keeps all items: other apps may share the backend."""
 
+    def abandon(self) -> None:
+        self._wakeups.abandon()
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         return workers.MemoryHeartbeatConnection(self.store)
 

@@ -121,10 +121,14 @@ def _stored(store: MemoryTables, row: Row, now: float) -> Submitted:
 
 
 def _lease_at_once(store: MemoryTables, row: Row, now: float) -> Lease | None:
-    """Lease a new row to the worker that it names, if it is ready and the worker is alive."""
+    """Lease a new row to the worker that it names, if it is ready, its queue is not paused, and the worker is
+    alive."""
     worker = store.workers.get(row.item.lease_to or "")
     overdue = row.deadline is not None and row.deadline <= now
     if worker is None or worker.until <= now or row.status != "ready" or overdue:
+        return None
+    queue = row.item.queue
+    if (queue, None) in store.paused or (queue, row.item.tenant) in store.paused:
         return None
     leave_container(row)
     return lease(store, row, worker, now)

@@ -7,15 +7,17 @@ import logging
 from collections.abc import Callable
 
 from treadle.item import Wake
+from treadle.loop_mark import LoopMark
 
 log = logging.getLogger("treadle")
 
 
 class WakeSubscriber:
-    __slots__ = ("_loop", "_receive", "active")
+    __slots__ = ("_loop", "_receive", "active", "mark")
 
     def __init__(self, receive: Callable[[Wake], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.mark = LoopMark()
+        self._loop = self.mark.loop
         self._receive = receive
         self.active = True
 
@@ -52,6 +54,11 @@ class MemoryWakeups:
             self._subscribers.pop(subscriber, None)
 
         return unsubscribe
+
+    def abandon(self) -> None:
+        """Forget the subscribers whose event loops are gone."""
+        for subscriber in [each for each in self._subscribers if each.mark.is_gone]:
+            self._subscribers.pop(subscriber, None)
 
     def publish(self, wake: Wake) -> None:
         for subscriber in list(self._subscribers):

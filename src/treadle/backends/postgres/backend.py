@@ -15,7 +15,7 @@ from treadle.item import Wake
 from treadle.masking import Address
 
 from .claim import PostgresClaim
-from .connection import PostgresCalls, PostgresConnector, PostgresPool
+from .connection import PostgresCalls, PostgresConnector, PostgresPool, abandon_dead_pools
 from .errors import LOST, NothingSent, cause_of, translated
 from .limits import PostgresLimits
 from .long_transactions import LongTransactions
@@ -124,6 +124,7 @@ class PostgresBackend(
         async with self._opening:
             if self._calls.is_open:
                 return
+            abandon_dead_pools()
             pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
@@ -145,6 +146,11 @@ class PostgresBackend(
         async with self._opening:
             await self._listener.close()
             await self._calls.stop()
+
+    def abandon(self) -> None:
+        self._opening = asyncio.Lock()
+        self._listener.abandon()
+        self._calls.abandon()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""

@@ -9,10 +9,11 @@ gets `StoreUnavailable`; the others are repeated only if nothing was sent.
 from __future__ import annotations
 
 import asyncio
-import os
+import atexit
+import contextlib
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -20,6 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import asyncpg
 
 from treadle.errors import InputError, NotStarted, TreadleError
+from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.masking import Address
 from treadle.retry import Retry
 
@@ -144,13 +146,14 @@ class PostgresPool:
         self._ordinary = asyncio.Semaphore(ordinary)
         self._transactions = asyncio.Semaphore(max(1, ordinary // 2))
         self._is_small = ordinary == 1
-        self._closing: set[asyncio.Future[None]] = set()
-        self._pid = os.getpid()
+        self._closing: dict[asyncio.Task[None], Connection] = {}
         self._closed = False
         self._away = away
         self._watch = LinkWatch(connect, self._drop)
         self._failed: tuple[float, BaseException] | None = None
         """When the server could not be reached last, and the error."""
+        self.mark = LoopMark()
+        _pools.add(self)
 
     @asynccontextmanager
     async def connection(self, *, vital: bool = False) -> AsyncGenerator[Connection, None]:
@@ -213,17 +216,17 @@ class PostgresPool:
         fine = error is None or (
             isinstance(error, (asyncpg.PostgresError, ValueError)) and not is_away(error)
         )
-        (self._put_back if fine else self._discard)(connection)
+        if isinstance(error, asyncio.CancelledError):
+            # At once: it may be the loop that is ending, and then no task would get to its end.
+            self._used.discard(connection)
+            connection.terminate()
+        else:
+            (self._put_back if fine else self._discard)(connection)
         self._all.release()
         if not vital:
             self._ordinary.release()
 
     async def _idle_or_new(self, statement: str, asked: float) -> Connection:
-        if os.getpid() != self._pid:
-            # A forked child shares its parent's sockets: it must not write a byte into them, not even to
-            # close the connection.
-            self._idle, self._usual, self._used, self._pid = {}, {}, set(), os.getpid()
-            self._watch = LinkWatch(self._connect, self._drop)
         while self._idle:
             connection = self._usual.get(statement)
             if connection in self._idle:
@@ -258,9 +261,9 @@ class PostgresPool:
     def _discard(self, connection: Connection) -> None:
         """Close it in the background: the driver may be telling the server to stop the statement."""
         self._used.discard(connection)
-        closing = asyncio.ensure_future(_close(connection))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        closing = asyncio.create_task(_close(connection))
+        self._closing[closing] = connection
+        closing.add_done_callback(self._closing.pop)
 
     def begin(self, connection: Connection) -> None:
         """A statement is sent on this connection: watch it until the connection is taken back."""
@@ -279,11 +282,57 @@ class PostgresPool:
         """Close the idle connections, and terminate those in use."""
         self._closed = True
         self._watch.stop()
+        _pools.discard(self)
         idle, self._idle = self._idle, {}
         self._usual.clear()
         await asyncio.gather(*self._closing, *(_close(connection) for connection in idle))
         for connection in list(self._used):
             connection.terminate()
+
+    def abandon(self) -> None:
+        """End the connections: their event loop is closed. A forked process keeps those of its parent."""
+        self._closed = True
+        _pools.discard(self)
+        for connection in (*self._idle, *self._used, *self._closing.values()):
+            abandon_connection(connection, self.mark, self._closing)
+        self._idle, self._usual, self._used, self._closing = {}, {}, set(), {}
+
+
+_pools: Final[set[PostgresPool]] = set()
+"""Those that are open."""
+
+
+@atexit.register
+def abandon_dead_pools() -> None:
+    """End the connections that closed event loops of this process have left open."""
+    for pool in [each for each in _pools if each.mark.is_gone]:
+        pool.abandon()
+
+
+def abandon_connection(
+    connection: Connection, mark: LoopMark, closing: Iterable[asyncio.Task[None]] = ()
+) -> None:
+    """End a connection whose event loop is gone, and the tasks that were closing it. A forked process shares
+    its parent's sockets: it must not write a byte into them, not even to end the connection."""
+    if mark.is_inherited:
+        keep_for_ever((connection, *closing))
+        return
+    for task in (*closing, *getattr(connection, "_cancellations", ())):
+        _abandon_task(task)
+    transport: Any = getattr(connection, "_transport", None)
+    with contextlib.suppress(RuntimeError):  # the driver has told the server, and then needs the loop
+        connection.terminate()
+    socket = getattr(transport, "_sock", None)
+    if socket is not None:
+        socket.close()
+        transport._sock = None  # else its destructor warns that it was not closed
+
+
+def _abandon_task(task: asyncio.Task[None]) -> None:
+    """End the coroutine of a task that cannot go on. Destroyed as it is, it would log errors."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with contextlib.suppress(RuntimeError):  # what it does at its end may need the loop
+        task.get_coro().close()
 
 
 async def _close(connection: Connection) -> None:
@@ -317,6 +366,11 @@ class PostgresCalls:
 
     def start(self, pool: PostgresPool) -> None:
         self._pool = pool
+
+    def abandon(self) -> None:
+        if self._pool is not None and self._pool.mark.is_gone:
+            self._pool.abandon()
+            self._pool = None
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None

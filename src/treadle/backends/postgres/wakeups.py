@@ -18,8 +18,10 @@ import asyncpg
 
 from treadle.errors import InputError
 from treadle.item import Wake
+from treadle.loop_mark import LoopMark
 from treadle.retry import Retry
 
+from .connection import abandon_connection
 from .errors import LOST
 from .schema import Connection
 from .sealing import EVERYTHING, WakeSeal
@@ -70,18 +72,20 @@ class PostgresListener:
         self._connect = connect
         self._channel = channel
         self._seal = seal
-        self._receivers: dict[object, tuple[Callable[[Wake], None], asyncio.AbstractEventLoop]] = {}
+        self._receivers: dict[object, tuple[Callable[[Wake], None], LoopMark]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._mark: LoopMark | None = None
+        """Where the task runs."""
         self._connection: Connection | None = None
         self._tried = asyncio.Event()
 
     async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool) -> Callable[[], None]:
         """If `listen`, the first try to connect is over when this returns."""
         mark = object()
-        self._receivers[mark] = (receive, asyncio.get_running_loop())
+        self._receivers[mark] = (receive, LoopMark())
         if listen:
             if self._task is None:
-                self._tried = asyncio.Event()
+                self._tried, self._mark = asyncio.Event(), LoopMark()
                 self._task = asyncio.create_task(self._run(), name="treadle-listen")
             await self._tried.wait()
 
@@ -102,11 +106,19 @@ class PostgresListener:
         if self._connection is not None:
             self._connection.terminate()
 
+    def abandon(self) -> None:
+        """Forget the receivers whose event loops are gone, and the connection if its loop is."""
+        self._receivers = {key: each for key, each in self._receivers.items() if not each[1].is_gone}
+        if self._mark is not None and self._mark.is_gone:
+            if self._connection is not None:
+                abandon_connection(self._connection, self._mark)
+            self._task = self._mark = self._connection = None
+
     async def _run(self) -> None:
         failures = 0
         while True:
             try:
-                connection = await self._connect()
+                connection = self._connection = await self._connect()
             except (*LOST, asyncpg.PostgresError, InputError):
                 failures += 1
                 log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
@@ -118,8 +130,8 @@ class PostgresListener:
                 except (*LOST, asyncpg.PostgresError):
                     failures = 1
                 finally:
-                    self._connection = None
                     connection.terminate()
+                    self._connection = None
             self._tried.set()
             await asyncio.sleep(BACKOFF.delay(max(1, failures)))
 
@@ -146,11 +158,11 @@ class PostgresListener:
 
     def deliver(self, wake: Wake) -> None:
         here = asyncio.get_running_loop()
-        for receive, loop in list(self._receivers.values()):
-            if loop is here:
+        for receive, mark in list(self._receivers.values()):
+            if mark.loop is here:
                 _receive(receive, wake)
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(_receive, receive, wake)
+            elif not mark.is_gone:
+                mark.loop.call_soon_threadsafe(_receive, receive, wake)
 
 
 def _receive(receive: Callable[[Wake], None], wake: Wake) -> None:

@@ -77,10 +77,9 @@ class FileIdentity:
         return found.st_dev, found.st_ino
 
 
-def connect(path: Path, durability: Durability, *, check_same_thread: bool = True) -> sqlite3.Connection:
+def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     """Open a connection that writes. It does not wait for locks: its user does (see `retry_while_locked`)."""
-    settings = ("use_write_ahead_log", f"durability_{durability}", *_SETTINGS)
-    return _connect(path, settings, check_same_thread=check_same_thread)
+    return _connect(path, ("use_write_ahead_log", f"durability_{durability}", *_SETTINGS))
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
@@ -88,9 +87,10 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     return _connect(path, ["only_read"])
 
 
-def _connect(path: Path, settings: Iterable[str], *, check_same_thread: bool = True) -> sqlite3.Connection:
+def _connect(path: Path, settings: Iterable[str]) -> sqlite3.Connection:
+    # Each is used by one thread at a time. A forked process closes those that it inherits in another one.
     connection = sqlite3.connect(
-        path, timeout=0, isolation_level=None, check_same_thread=check_same_thread, cached_statements=512
+        path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
     )
     try:
         for name in settings:

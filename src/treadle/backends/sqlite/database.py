@@ -7,12 +7,14 @@ import os
 import shutil
 import sqlite3
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from treadle.clock import Clock, SystemClock
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull
+from treadle.loop_mark import keep_for_ever
 
 from .connection import (
     Durability,
@@ -26,14 +28,17 @@ from .process_directory import ProcessDirectory
 from .reader import ReaderThread
 from .schema import apply_schema, check_schema, wanted_version
 from .statements import Tx
+from .threads import DatabaseThread
 from .transactions import SqliteTransactions
 from .wakeups import SqliteWakeups
-from .write_lock import WriteLock
+from .write_lock import WriteLock, forget_waiting
 from .writer import WriterThread
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
+FORK_PATIENCE = 5.0
+"""Seconds that a fork waits for the threads of a database."""
 _CHECK_ROOM_EVERY = 1.0
 # A check of the whole file takes time in proportion to its size: up to this size it is quick.
 _SMALL = 16 * 2**20
@@ -74,14 +79,23 @@ class SqliteDatabase:
         self._reserve = reserve
         self._opening = asyncio.Lock()
         self._open: _OpenDatabase | None = None
+        self._paused: list[DatabaseThread] = []
+        """The threads that wait for the end of a fork."""
+        self._forked_too_early = False
         self._room_until = 0.0
 
     # -- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> None:
         async with self._opening:
+            if self._forked_too_early:
+                raise BackendError(
+                    f"{self._path} was being written while this process was forked: fork while no "
+                    "transaction is open, or open a backend in the new process only"
+                )
             if self._open is None:
                 self._open = await self._opened()
+                _opened_databases.add(self)
 
     async def _opened(self) -> _OpenDatabase:
         path = usable_path(self._path)
@@ -118,6 +132,42 @@ class SqliteDatabase:
             await opened.reader.stop()
             await opened.writer.stop()
             opened.directory.close()
+
+    def abandon(self) -> None:
+        """Its threads belong to no event loop, and go on."""
+        self._opening = asyncio.Lock()
+        if self._open is not None and self._open.pid == os.getpid():
+            self._open.wakeups.abandon()
+            self._open.transactions.abandon()
+
+    # -- forks -----------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait until no thread is inside SQLite: a forked process could not go on in its place."""
+        if self._open is not None:
+            self._paused = [
+                thread for thread in (self._open.writer, self._open.reader) if thread.pause(FORK_PATIENCE)
+            ]
+
+    def forked_in_parent(self) -> None:
+        paused, self._paused = self._paused, []
+        for thread in paused:
+            thread.resume()
+
+    def forked_in_child(self) -> None:
+        """Close the connections, here only: the parent's locks and files are its own. SQLite counts the locks
+        of a file for the whole process. A connection that is opened here beside inherited ones would take
+        none, and the parent would remove the log of a file that is in use."""
+        opened, self._open = self._open, None
+        paused, self._paused = self._paused, []
+        if opened is None:
+            return
+        keep_for_ever(opened)
+        if len(paused) < 2 or opened.transactions.busy:
+            self._forked_too_early = True
+            return
+        for thread in paused:
+            thread.close_inherited()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = retry_while_locked(lambda: connect(path, self._durability), path, self._patience)
@@ -174,3 +224,29 @@ class SqliteDatabase:
                 f"{self._open.path} was opened before this process was forked: open a backend of its own here"
             )
         return self._open
+
+
+_opened_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for database in list(_opened_databases):
+        database.before_fork()
+
+
+def _forked_in_parent() -> None:
+    for database in list(_opened_databases):
+        database.forked_in_parent()
+
+
+def _forked_in_child() -> None:
+    forget_waiting()
+    for database in list(_opened_databases):
+        database.forked_in_child()
+    _opened_databases.clear()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_forked_in_parent, after_in_child=_forked_in_child
+    )

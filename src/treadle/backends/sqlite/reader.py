@@ -52,12 +52,16 @@ class ReaderThread(DatabaseThread):
                 call = NUDGE
             if call is None:
                 return
-            if isinstance(call, DatabaseCall):
-                self._answer(call)
-            elif self._user_submits.changed() and self._on_user_submit is not None:
-                self._on_user_submit()
+            with self._between_calls:
+                if isinstance(call, DatabaseCall):
+                    self._answer(call)
+                elif self._user_submits.changed() and self._on_user_submit is not None:
+                    self._on_user_submit()
 
     def _close(self) -> None:
+        self._connection.close()
+
+    def close_inherited(self) -> None:
         self._connection.close()
 
     def _answer(self, call: DatabaseCall) -> None:

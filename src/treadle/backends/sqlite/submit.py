@@ -21,7 +21,7 @@ from .dependencies import (
     find_prerequisites,
     store_dependencies,
 )
-from .statements import NULL, Tx, array, blob, statements
+from .statements import NULL, Row, Tx, array, blob, statements
 from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 
 _SQL = statements("submit")
@@ -168,6 +168,7 @@ class _ItemStorage:
         self._placed = placed
         leased = any(item.lease_to is not None for item, _ in placed)
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
+        self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
         leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
         self._next = tx.numbers(no=len(placed), seq=len(placed), token=leases)
         self._token = self._next.token
@@ -239,6 +240,8 @@ class _ItemStorage:
         if waits is not None:
             status, verdict = _status_of_dependent(waits, status)
         worker = self._workers.get(item.lease_to or "") if status == READY else None
+        if worker is not None and self._paused.intersection(((item.queue, ""), (item.queue, item.tenant))):
+            worker = None
         lease = None
         if worker is not None and not (deadline is not None and deadline <= now):
             status = RUNNING

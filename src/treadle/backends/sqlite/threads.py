@@ -79,6 +79,8 @@ class DatabaseThread(ABC):
         self._queue: SimpleQueue[DatabaseCall | str | None] = SimpleQueue()
         """None: the end."""
         self._stopping: DatabaseCall | None = None
+        self._between_calls = threading.Lock()
+        """Held while a call is executed."""
 
     def start(self) -> asyncio.Future[None]:
         """Start the thread. The future tells when its connection is open, or why it cannot be."""
@@ -105,6 +107,13 @@ class DatabaseThread(ABC):
         self._queue.put(None)
         return self._stopping.future
 
+    def pause(self, patience: float) -> bool:
+        """Let no call begin, and wait until none is being executed. False: that took too long."""
+        return self._between_calls.acquire(timeout=patience)
+
+    def resume(self) -> None:
+        self._between_calls.release()
+
     def _run(self, opening: DatabaseCall) -> None:
         try:
             self._open()
@@ -130,6 +139,11 @@ class DatabaseThread(ABC):
 
     @abstractmethod
     def _close(self) -> None: ...
+
+    @abstractmethod
+    def close_inherited(self) -> None:
+        """Close the connection in a forked process, where this thread does not exist. It was paused."""
+        ...
 
 
 def _nothing() -> None:

@@ -24,6 +24,7 @@ from treadle.item import (
     Submission,
     Submitted,
 )
+from treadle.loop_mark import LoopMark
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated
@@ -106,6 +107,10 @@ class TransactionThread:
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 
+    def start(self, action: Callable[[], object]) -> None:
+        """Run an action that no caller waits for."""
+        self._executor.submit(action)
+
     def close(self) -> None:
         # An action that still waits for the write lock gets it later and releases it at once.
         self._executor.shutdown(wait=False)
@@ -130,21 +135,26 @@ class SqliteTransactions:
         self._identity = FileIdentity(path)
         self._thread = TransactionThread(path)
         self._one_at_a_time = asyncio.Lock()
+        self._mark: LoopMark | None = None
+        """Where the last transaction was begun."""
+        self._open: sqlite3.Connection | None = None
+        """The connection of the transaction that is open."""
         self._heartbeats: dict[str, Heartbeat] | None = None
         """Those that came while a transaction is open, by worker; None: no transaction is open."""
 
     @asynccontextmanager
     async def begin(self) -> AsyncGenerator[SqliteTransaction]:
         async with self._one_at_a_time:
-            connection = await self._thread.run(self._begin, _discard)
+            self._mark = LoopMark()
+            connection = self._open = await self._thread.run(self._begin, _discard)
             self._heartbeats = {}
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
             except BaseException:
-                self._heartbeats = None
+                self._heartbeats = self._open = None
                 await self._thread.run(lambda: _discard(connection))
                 raise
-            heartbeats, self._heartbeats = self._heartbeats, None
+            heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
 
     def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
@@ -155,12 +165,26 @@ class SqliteTransactions:
         self._heartbeats[beat.worker] = beat
         return HeartbeatReply()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a transaction is open, or about to be."""
+        return self._one_at_a_time.locked()
+
+    def abandon(self) -> None:
+        """Roll back what a closed event loop has left open."""
+        if self._mark is None or not self._mark.is_gone:
+            return
+        connection, self._open, self._mark = self._open, None, None
+        self._one_at_a_time, self._heartbeats = asyncio.Lock(), None
+        if connection is not None:
+            self._thread.start(lambda: _discard(connection))
+
     def close(self) -> None:
         self._thread.close()
         self._lock.close()
 
     def _begin(self) -> sqlite3.Connection:
-        connection = connect(self._path, self._durability, check_same_thread=False)
+        connection = connect(self._path, self._durability)
         try:
             self._lock.begin(connection, self._patience)
             # The user must not end the transaction: its settlements would be lost, or not fenced.

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.item import Wake
+from treadle.loop_mark import LoopMark
 
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread
@@ -33,9 +34,10 @@ class SqliteWakeups:
     def __init__(self, directory: ProcessDirectory, reader: ReaderThread) -> None:
         self._directory = directory
         self._reader = reader
-        self._subscribers: dict[object, tuple[asyncio.AbstractEventLoop, Receive]] = {}
+        self._subscribers: dict[object, tuple[LoopMark, Receive]] = {}
         self._pipe: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Where the pipe is read."""
         self._rest = b""
 
     def publish(self, wake: Wake) -> None:
@@ -49,7 +51,7 @@ class SqliteWakeups:
 
     def subscribe(self, receive: Receive) -> Callable[[], None]:
         key = object()
-        self._subscribers[key] = asyncio.get_running_loop(), receive
+        self._subscribers[key] = LoopMark(), receive
         if len(self._subscribers) == 1:
             self._listen()
         return lambda: self._unsubscribe(key)
@@ -58,15 +60,24 @@ class SqliteWakeups:
         self._subscribers.clear()
         self._stop_listening()
 
+    def abandon(self) -> None:
+        """Forget the subscribers whose event loops are closed. If one of those read the pipe, another one
+        does."""
+        self._subscribers = {key: each for key, each in self._subscribers.items() if not each[0].is_gone}
+        if not self._subscribers or (self._loop is not None and self._loop.is_closed()):
+            self._stop_listening()
+        if self._subscribers and self._pipe is None:
+            self._listen()
+
     def _unsubscribe(self, key: object) -> None:
         if self._subscribers.pop(key, None) is not None and not self._subscribers:
             self._stop_listening()
 
     def _deliver(self, wake: Wake) -> None:
         """Call every subscriber on its own loop. For any thread."""
-        for loop, receive in list(self._subscribers.values()):
+        for mark, receive in list(self._subscribers.values()):
             try:
-                loop.call_soon_threadsafe(_call, receive, wake)
+                mark.loop.call_soon_threadsafe(_call, receive, wake)
             except RuntimeError:
                 # Its loop is closed.
                 continue

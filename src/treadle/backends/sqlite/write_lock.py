@@ -28,6 +28,11 @@ _waiting: Counter[str] = Counter()
 _waiting_guard = Lock()
 
 
+def forget_waiting() -> None:
+    """In a forked process no thread waits."""
+    _waiting.clear()
+
+
 class WriteLock:
     """One writer's access to the write lock of a file."""
 

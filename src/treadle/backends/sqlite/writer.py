@@ -57,13 +57,17 @@ class WriterThread(DatabaseThread):
 
     def _serve(self) -> None:
         while isinstance(call := self._queue.get(), DatabaseCall):
-            self._commit([call, *self._waiting(MOST_CALLS)])
-            if self._queue.empty():
-                self._rest()
+            with self._between_calls:
+                self._commit([call, *self._waiting(MOST_CALLS)])
+                if self._queue.empty():
+                    self._rest()
 
     def _close(self) -> None:
         self._disconnect()
         self._lock.close()
+
+    def close_inherited(self) -> None:
+        self._disconnect()
 
     def _waiting(self, most: int) -> list[DatabaseCall]:
         """The calls that wait now, urgent ones first. The end of the queue stays in it."""

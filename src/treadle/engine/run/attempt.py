@@ -14,7 +14,6 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from treadle.context import Context, ContextServices, created_results, set_interrupt
@@ -30,6 +29,7 @@ from treadle.work_type import arguments_of
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
+from .handler_threads import HandlerThreads
 from .held import LOST, UNREAD, HeldLease, Stop
 from .settle import Settler
 
@@ -69,6 +69,8 @@ class AttemptRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.executors = Executors(worker.threads, worker.processes)
         self.timers = Timers(self._clock)
+        self.stopped = False
+        """The worker has stopped. No task waits for a thread that still runs."""
 
     # -- one attempt -----------------------------------------------------------------------------------
 
@@ -233,13 +235,15 @@ class AttemptRunner:
     async def _call_in_thread(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
         call = functools.partial(contextvars.copy_context().run, held.bound.fn, *args, **kwargs)
-        future = self.executors.start_thread(functools.partial(_caught, call))
+        held.thread = self.executors.threads.start(functools.partial(_caught, call))
+        future = asyncio.wrap_future(held.thread)
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
             if held.stop is not None and not held.over:
                 self._settle_stopped(held)
-            await _wait_for_thread(future)
+            if not self.stopped:
+                await _wait_for_thread(future)
             raise
         if error is not None:
             raise error
@@ -331,22 +335,9 @@ class Executors:
     """The threads and processes in which sync handlers run, started when first needed."""
 
     def __init__(self, threads: int, processes: int | None) -> None:
-        self._threads = threads
-        self._threads_used = 0
-        self._executor: ThreadPoolExecutor | None = None
+        self.threads = HandlerThreads(threads)
         self._process_count = processes
         self._processes: ProcessPool | None = None
-
-    def start_thread(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="treadle")
-        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
-        self._threads_used += 1
-        future.add_done_callback(self._thread_ended)
-        return future
-
-    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
-        self._threads_used -= 1
 
     def processes(self) -> ProcessPool:
         if self._processes is None:
@@ -357,12 +348,10 @@ class Executors:
 
     def room(self, run_in: str) -> int:
         """How many more handlers can start now in a `thread`, or in a `process`."""
-        return self.processes().room() if run_in == "process" else max(0, self._threads - self._threads_used)
+        return self.processes().room() if run_in == "process" else self.threads.room()
 
     async def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            self._executor = None
+        self.threads.close()
         if self._processes is not None:
             await self._processes.close()
             self._processes = None

@@ -93,6 +93,7 @@ class BoundTypes:
         core = self._core
         if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
             raise UnsupportedError("limits", type(core.backend).__name__)
+        doer.leave_dead_loop()
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
         doer.on_give_back(self._on_give_back)
@@ -183,7 +184,7 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        return bound.doer.available() > 0 and self._isolation.room() > 0
+        return self._room(bound, self._doer.available()) > 0 and self._isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from typing import cast
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
+from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 
@@ -28,12 +29,13 @@ from .held import HeldLeases, Stop
 
 class HeartbeatLoop:
     def __init__(
-        self, core: Core, worker: str, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
+        self, core: Core, worker: WorkerSettings, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
     ) -> None:
         self._backend = core.backend
         self._clock = core.settings.clock
         self._hooks = core.hooks
-        self._worker = worker
+        self._worker = worker.id
+        self._last_supervisor_beat = worker.last_supervisor_beat or (lambda: -math.inf)
         self._lease = core.settings.lease
         self._heartbeat = core.settings.heartbeat
         self._held = held
@@ -43,6 +45,8 @@ class HeartbeatLoop:
         """When the last heartbeat that was answered was sent, by the monotonic clock."""
         self.last_watchdog_beat = -math.inf
         """The same for the heartbeats of the watchdog."""
+        self._woke = self._resumed = -math.inf
+        """When this loop last woke up, and when it last woke up late."""
 
     async def begin(self) -> None:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
@@ -54,8 +58,10 @@ class HeartbeatLoop:
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
+        self._woke = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._heartbeat)
+            self._wake()
             try:
                 await self._beat_and_check()
             except Exception as error:  # noqa: BLE001  without heartbeats the worker would lose everything
@@ -68,10 +74,19 @@ class HeartbeatLoop:
         try:
             while not beating.done():
                 await asyncio.wait({beating}, timeout=self._heartbeat)
-                self._check_lease()
+                self._wake()
+                if not beating.done():
+                    self._check_lease()
         finally:
             beating.cancel()
         beating.result()
+
+    def _wake(self) -> None:
+        """Note whether this loop wakes up late: then the process was suspended, or its event loop blocked."""
+        now = self._clock.monotonic()
+        if now - self._woke > 2 * self._heartbeat:
+            self._resumed = now
+        self._woke = now
 
     async def beat(self) -> bool:
         """Send a heartbeat. Returns whether the worker was new to the store."""
@@ -95,8 +110,15 @@ class HeartbeatLoop:
         return self._clock.monotonic() - self.last_beat
 
     def _check_lease(self) -> None:
-        """Without a heartbeat for a whole lease, others may own the items by now: stop all attempts."""
-        if min(self.silence(), self._clock.monotonic() - self.last_watchdog_beat) > self._lease:
+        """Without an answered heartbeat for a whole lease, others may own the items by now: stop all
+        attempts.
+
+        Heartbeats of the watchdog and of the supervisor count. A process that has just gone on first hears
+        from the store: the reply to its next heartbeat says which leases are lost.
+        """
+        now = self._clock.monotonic()
+        last = max(self.last_beat, self.last_watchdog_beat, self._last_supervisor_beat())
+        if now - last > self._lease and now - self._resumed > self._heartbeat:
             for held in self._held.all():
                 self._interrupt(held, "error")
 
@@ -110,21 +132,25 @@ class Watchdog:
         self._connect = core.backend.heartbeat_connection
         self._message = Heartbeat(worker=worker, lease=core.settings.lease)
         self._heartbeat = core.settings.heartbeat
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
         self._blocked = False
+        self.keep_lease = False
+        """The worker has stopped: send all heartbeats, also while the loop runs."""
 
     def start(self) -> None:
         self._thread.start()
 
     async def stop(self) -> None:
-        self._over.set()
+        self.over.set()
         await asyncio.to_thread(self._thread.join, store_retry.STOP_TIMEOUT)
 
     def _run(self) -> None:
-        while not self._over.wait(self._heartbeat / 2):
+        while not self.over.wait(self._heartbeat / 2):
+            if self._is_alone():
+                return
             if not self._is_late():
                 self._blocked = False
                 continue
@@ -133,11 +159,15 @@ class Watchdog:
 
     def _is_late(self) -> bool:
         loop = self._loop_heartbeat
-        return loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5
+        return self.keep_lease or (loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5)
+
+    def _is_alone(self) -> bool:
+        """Whether the event loop is closed: the worker is gone with it, and sends no heartbeats any more."""
+        return self._loop.is_closed() and not self.keep_lease
 
     def _report_blocked(self) -> None:
         """Log, once per blockage, what blocks the event loop."""
-        if not self._blocked and not self._loop_answers():
+        if not self._blocked and not self.keep_lease and not self._loop_answers():
             self._blocked = True
             frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
@@ -163,7 +193,7 @@ class Watchdog:
             connection = self._connect()
             try:
                 await connection.open()
-                while self._is_late() and not self._over.is_set():
+                while self._is_late() and not self.over.is_set() and not self._is_alone():
                     sent = time.monotonic()
                     await connection.beat(self._message)
                     self._loop_heartbeat.last_watchdog_beat = sent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -72,6 +73,8 @@ class HeldLease(msgspec.Struct, eq=False):
     timers: tuple[Timer, ...] = ()
     """Its timeout and its deadline, cancelled when the lease is dropped."""
     task: asyncio.Task[Any] | None = None
+    thread: Future[Any] | None = None
+    """The call of its handler in a thread."""
     ctx: Context | None = None
     stop: Stop | None = None
     over: bool = False
@@ -81,6 +84,12 @@ class HeldLease(msgspec.Struct, eq=False):
     """For an item of a batch: the batch."""
     members: Sequence[HeldLease] = ()
     """For a batch: its items. The batch itself is never settled."""
+
+    @property
+    def runs_in_thread(self) -> bool:
+        """Whether a thread is running its handler now."""
+        thread = (self.carrier or self).thread
+        return thread is not None and thread.running()
 
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""

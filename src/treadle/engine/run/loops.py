@@ -131,13 +131,25 @@ class WorkerLoops:
     async def end(self, *names: str) -> None:
         await self._tasks.cancel(names)
 
-    async def close(self) -> None:
-        """End all loops, whether or not all were started."""
-        if self._watchdog is not None:
-            await self._watchdog.stop()
+    async def close(self, *, keep_lease: bool = False) -> None:
+        """End all loops, whether or not all were started. keep_lease: the watchdog goes on sending
+        heartbeats, until `end_watchdog`."""
+        if self._watchdog is not None and keep_lease:
+            self._watchdog.keep_lease = True
+        else:
+            await self.end_watchdog()
         if self._unlisten is not None:
             self._unlisten()
         await self._tasks.cancel()
+
+    async def end_watchdog(self) -> None:
+        if self._watchdog is not None:
+            await self._watchdog.stop()
+
+    def forget_watchdog(self) -> None:
+        """As `end_watchdog`, where there is no event loop any more."""
+        if self._watchdog is not None:
+            self._watchdog.over.set()
 
     def _died(self, error: BaseException, name: str) -> None:
         self._core.hooks.report(error, "claim", f"the worker's {name} loop ended")

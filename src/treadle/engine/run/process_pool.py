@@ -376,6 +376,10 @@ def _resolve(future: Future[Any], result: Any) -> None:
 _alive: Final[weakref.WeakSet[_PoolChild]] = weakref.WeakSet()
 
 
+if hasattr(os, "register_at_fork"):  # the processes belong to the parent
+    os.register_at_fork(after_in_child=_alive.clear)
+
+
 @atexit.register
 def _kill_all() -> None:
     # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from treadle.doers import Task
@@ -30,6 +32,9 @@ class Runtime:
         self._core = core
         self._worker = worker
         self._lifespan = AsyncExitStack()
+        self.lingers = False
+        """It has stopped, but handlers still run in threads: it keeps the worker's lease."""
+        self._ending: asyncio.Future[None] | None = None
         failures = FailureDecider(core)
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
@@ -42,7 +47,7 @@ class Runtime:
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, self._wake_claimer
         )
-        heartbeat = HeartbeatLoop(core, worker.id, held, self._types, self.runner)
+        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
@@ -84,7 +89,8 @@ class Runtime:
 
     async def stop(self, drain: float) -> None:
         """Wait up to `drain` seconds for handlers to end. Even if the stop is cut short, what this worker was
-        running is given back, or freed in the store."""
+        running is given back, or freed in the store. Items whose handlers still run in threads keep their
+        leases and permits until the last of these threads ends."""
         hooks, now, worker = self._core.hooks, self._core.settings.clock.now, self._worker.id
         hooks.emit(WorkerStopping(worker, now()))
         try:
@@ -94,13 +100,48 @@ class Runtime:
         hooks.emit(WorkerStopped(worker, now()))
 
     async def _close(self) -> None:
-        """End everything that was started."""
+        """End everything that was started, except threads that run a handler."""
         async with self._lifespan:
-            await self.loops.close()
-            await self._remove_worker()
+            self.lingers = self.runner.executors.threads.busy
+            await self.loops.close(keep_lease=self.lingers)
+            if not self.lingers:
+                await self._remove_worker()
             for doer in self._types.doers():
                 await doer.close()
             await self.runner.executors.close()
+            if self.lingers:
+                self._linger()
+
+    # -- threads that are left behind ------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        """Keep the worker's lease until the handlers that still run in threads have ended."""
+        LOGGER.warning(
+            "worker %s has stopped, but handlers of it still run in threads: their items stay leased until "
+            "they have ended, or the process has",
+            self._worker.id,
+        )
+        self._core.lingering.add(self)
+        wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, self._threads_ended)
+        self.runner.executors.threads.when_idle(functools.partial(self._call_on_loop, wake))
+
+    def _call_on_loop(self, wake: Callable[[], object]) -> None:
+        try:
+            wake()
+        except RuntimeError:  # the loop is closed: the lease lapses
+            self.lingers = False
+            self.loops.forget_watchdog()
+            self._core.lingering.discard(self)
+
+    def _threads_ended(self) -> None:
+        self._ending = asyncio.ensure_future(self._end_lingering())
+
+    async def _end_lingering(self) -> None:
+        await self.loops.end_watchdog()
+        await self._remove_worker()
+        self.lingers = False
+        self._core.lingering.discard(self)
+        await self._core.close_backend_if_unused()
 
     async def _remove_worker(self) -> None:
         failed = "could not remove the worker from the store; its lease will lapse"
@@ -137,6 +178,10 @@ class Runtime:
                     return
             await asyncio.sleep(0)
 
-    def offers(self, type: str) -> str | None:
-        can_start = not self.claimer.recovering and self._dispatcher.could_start(type)
-        return self._worker.id if can_start else None
+    def offers(self, type: str, queue: str, tenant: str) -> str | None:
+        worker = self._worker
+        serves = (worker.queues is None or queue in worker.queues) and (
+            worker.tenants is None or tenant in worker.tenants
+        )
+        can_start = serves and not self.claimer.recovering and self._dispatcher.could_start(type)
+        return worker.id if can_start else None

@@ -1,4 +1,8 @@
-"""Shutdown: let handlers end, then give back what did not end in time."""
+"""Shutdown: let handlers end, then give back what did not end in time.
+
+A thread cannot be stopped. An item whose handler still runs in a thread is not given back: it keeps its
+lease, so that no other worker runs it beside that thread (see `Runtime`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from treadle.engine.store_retry import wait_briefly
 
 from .attempt import CANCEL_GRACE, AttemptRunner
 from .dispatch import Dispatcher
-from .held import HeldLeases
+from .held import HeldLease, HeldLeases
 from .loops import NEW_WORK, WorkerLoops
 
 
@@ -53,6 +57,7 @@ class Shutdown:
         unfinished = self._held.unfinished()
         for held in unfinished:
             self._runner.interrupt(held, "stopping")  # not done yet if the wait was cut short
+        unfinished = self._leave_threads(unfinished)
         running = {task for held in unfinished if (task := (held.carrier or held).task) is not None}
         for task in running:
             task.cancel()
@@ -60,4 +65,14 @@ class Shutdown:
             await asyncio.wait(running, timeout=CANCEL_GRACE)
         for held in unfinished:
             self._dispatcher.give_back_one(held)
-        await wait_briefly(self._dispatcher.settler.flush())
+        # Over a slow link it takes many round trips. Heartbeats go on meanwhile.
+        await wait_briefly(self._dispatcher.settler.flush(), lambda: len(self._held.tokens()))
+
+    def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
+        """Leave the items behind whose handlers run in threads. Returns the others."""
+        self._runner.stopped = True
+        self._runner.executors.threads.cancel_waiting()
+        left = [held for held in unfinished if held.runs_in_thread]
+        for held in left:
+            held.over = True  # what the thread returns is not settled
+        return [held for held in unfinished if not held.over]

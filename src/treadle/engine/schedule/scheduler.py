@@ -55,7 +55,7 @@ class Scheduler:
         self._sync = ScheduleSync(backend, settings, hooks, self._store_clock)
         self._entries = self._sync.entries
         self._firer = OccurrenceFirer(backend, settings, hooks, items, self._store_clock, on_fired)
-        self._tasks = Tasks(lambda error, name: hooks.report(error, "schedule", f"the {name} task ended"))
+        self._tasks = Tasks(self._task_died)
         self._workers: set[str] = set()
         self._wake, self._became_idle = asyncio.Event(), asyncio.Event()
         self._expected: float | None = None
@@ -102,6 +102,16 @@ class Scheduler:
         if not self._workers:
             await self._tasks.cancel()
             self._became_idle.set()
+
+    def leave_dead_loop(self) -> None:
+        """The event loop that it ran on is gone. The schedules stay."""
+        self._workers.clear()
+        self._tasks = Tasks(self._task_died)
+        for entry in self._entries.values():
+            entry.firing = False
+
+    def _task_died(self, error: BaseException, name: str) -> None:
+        self._hooks.report(error, "schedule", f"the {name} task ended")
 
     # -- what users do ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ type in its code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -53,6 +53,8 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """It is the compensation of a dead item: it adds nothing to the group's value."""
 
 
+LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
+"""For `skip_queue`: gives the worker that starts an item of a type, a queue and a tenant at once."""
 PLAIN = ItemOptions()
 NO_NEED: tuple[int, Counting] = (0, "success")
 _decoder = msgspec.json.Decoder(ItemOptions)
@@ -85,7 +87,7 @@ class ItemBuilder:
         *,
         tenant: str,
         parent: Lease | None = None,
-        lease_to: Callable[[str], str | None] | None = None,
+        lease_to: LeaseTo | None = None,
     ) -> Item:
         """Build the item of a Work. options: checked already. lease_to: gives a worker for `skip_queue`."""
         type = self._registry.type_of(work)
@@ -113,12 +115,14 @@ class ItemBuilder:
         options: Mapping[str, Any],
         tenant: str,
         parent: Lease | None,
-        lease_to: Callable[[str], str | None] | None,
+        lease_to: LeaseTo | None,
     ) -> Item:
         base = self.base(type)
         resolved = resolve(computed_options(type, work.input), options, base=base)
         required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
-        worker = lease_to(work.type) if lease_to and resolved.skip_queue and _starts_now(resolved) else None
+        worker = None
+        if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
+            worker = lease_to(work.type, resolved.queue, tenant)
         after, must_exist = _split_after(resolved.after) if resolved.after else ((), ())
         # Positional, in the order of the fields: keyword arguments take four times as long.
         return Item(

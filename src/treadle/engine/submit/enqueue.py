@@ -19,7 +19,9 @@ def submit(
     core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked."""
-    tx = options.pop("tx", None)
+    tx = options.get("tx")
+    if tx is not None:
+        options = {name: value for name, value in options.items() if name != "tx"}
     open_transaction = current_transaction(core.backend)
     if open_transaction is not None and tx is open_transaction.transaction.connection:
         tx = None

@@ -119,7 +119,7 @@ class WakeUps:
 
     async def flush(self) -> None:
         """Return when everything so far has been published."""
-        if self._publisher is not None:
+        if self._publisher is not None and not self._publisher.done():
             await asyncio.wait({self._publisher})
 
     async def _run(self) -> None:

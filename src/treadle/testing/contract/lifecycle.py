@@ -46,6 +46,19 @@ class LifecycleCases:
         await (await subject.another()).publish(Wake(ready=True))
         await recorder.wait_until(lambda: bool(recorder.wakes))
 
+    async def test_abandoning_leaves_what_is_in_use(self, subject: Subject) -> None:
+        """It concerns closed event loops and parents of forked processes. Here are none: all goes on."""
+        backend = subject.backend
+        recorder = WakeRecorder()
+        await backend.subscribe(recorder)
+        await submit(backend, item("a"))
+        backend.abandon()
+        await backend.open()
+        await submit(backend, item("b"))
+        assert sorted(await claim_ids(backend)) == ["a", "b"]
+        await (await subject.another()).publish(Wake(ready=True))
+        await recorder.wait_until(lambda: bool(recorder.wakes))
+
     async def test_capabilities_are_known_words(self, backend: Backend) -> None:
         """A case names the capabilities that it needs and is skipped without them."""
         assert backend.capabilities <= CAPABILITIES | {"transactions"}

@@ -244,6 +244,28 @@ class LeaseAtSubmitCases:
         ]
         assert (await state(backend, "later")).attempt == 0
 
+    @needs("operating")
+    async def test_an_item_of_a_paused_queue_is_not_stored_leased(self, backend: Backend) -> None:
+        """The queue is paused for all tenants, or for its own. Elsewhere it is leased."""
+        await beat(backend, "w1")
+        await backend.pause("all")
+        await backend.pause("own", tenant="x")
+        for number, (queue, tenant, expected) in enumerate(
+            (
+                ("all", "x", "ready"),
+                ("own", "x", "ready"),
+                ("own", "y", "running"),
+                ("other", "x", "running"),
+            )
+        ):
+            new = item(f"i{number}", queue=queue, tenant=tenant, lease_to="w1")
+            answer = await submit_one(backend, new)
+            assert (answer.status, answer.lease is not None) == (expected, expected == "running")
+        assert await claim_ids(backend) == []
+        await backend.pause("all", False)
+        assert await claim_ids(backend) == ["i0"]
+        await consistent(backend)
+
     async def test_an_existing_item_is_not_leased_by_its_key(self, backend: Backend) -> None:
         """The existing item is returned as it is."""
         await beat(backend, "w1")

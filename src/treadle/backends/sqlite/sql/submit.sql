@@ -29,5 +29,8 @@ WHERE k.key = ? AND k.tenant = ? AND k.type = ?
 -- :name set_key_holder
 INSERT OR REPLACE INTO treadle_key (key, tenant, type, no) VALUES (?, ?, ?, ?)
 
+-- :name paused
+SELECT queue, tenant FROM treadle_pause
+
 -- :name live_workers
 SELECT id, no FROM treadle_worker WHERE removed = 0 AND lease_until > ?
