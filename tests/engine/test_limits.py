@@ -53,29 +53,28 @@ async def test_a_limit_per_lane_does_not_hold_back_other_types_of_the_lane(make_
 async def test_two_limits_beside_each_other_reach_their_rates(
     make_timed: MakeApp, clock: ManualClock
 ) -> None:
-    """Neither waits for the windows of the other."""
+    """Neither waits for the other, whose permits come in between."""
     starts = {"one": 0, "two": 0}
 
     @work(name="one", doer=rate_limited(2, 1))
     async def one(n: int) -> None:
         starts["one"] += 1
 
-    @work(name="two", doer=rate_limited(3, 1))
+    @work(name="two", doer=rate_limited(2, 1))
     async def two(n: int) -> None:
         starts["two"] += 1
 
     async with make_timed(one, two, poll_interval=60) as app:
         await app.enqueue_many([one(n) for n in range(50)])
+        await until(lambda: starts["one"] == 2)
+        await clock.advance(0.25)
         await app.enqueue_many([two(n) for n in range(50)])
-        await until(lambda: starts == {"one": 2, "two": 3})
-        for second in range(1, 5):
-            for _ in range(20):
-                await clock.advance(0.05)
-                await asyncio.sleep(0.001)
-            await until(lambda: starts["one"] >= 2 + 2 * second - 1 and starts["two"] >= 3 + 3 * second - 1)  # noqa: B023
-        assert starts["one"] <= 10
-        assert starts["two"] <= 15
-        await app.stop(drain=0)
+        await until(lambda: starts["two"] == 2)
+        for n in range(3, 8):
+            await clock.advance(0.25)
+            await until(lambda: starts["one"] == n)  # noqa: B023
+            await clock.advance(0.25)
+            await until(lambda: starts["two"] == n)  # noqa: B023
 
 
 async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(make_app: MakeApp) -> None:
@@ -107,10 +106,11 @@ async def test_a_drain_waits_for_a_limit(make_timed: MakeApp, clock: ManualClock
         await app.enqueue_many([limited(n) for n in range(3)])
         await until(lambda: ran)
         draining = asyncio.ensure_future(drain(app))
-        for _ in range(2):
-            await asyncio.sleep(0.1)
+        for n in (2, 3):
+            await asyncio.sleep(0.05)
             assert not draining.done()
             await clock.advance(HOUR)
+            await until(lambda: len(ran) == n)  # noqa: B023
         async with asyncio.timeout(PATIENCE):
             await draining
     assert ran == [0, 1, 2]

@@ -8,7 +8,7 @@ start every 20 ms would lose the time of a claim after each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
@@ -152,18 +152,14 @@ class LimitLines:
         self.closed_tasks = 0
         return cleared
 
-    def take_out(self, line: LimitLine, chosen: Callable[[WaitingTask], bool]) -> list[WaitingTask]:
-        """Remove and return the chosen tasks of a line, in order."""
-        out = sorted(waiting for waiting in line.waiting if chosen(waiting))
-        if out:
-            line.waiting = sorted(waiting for waiting in line.waiting if not chosen(waiting))
-            if line.closed_until is not None:
-                self.closed_tasks -= len(out)
-            self._file(line)
+    def take_out(self, line: LimitLine, keep: int) -> list[WaitingTask]:
+        """Remove and return the tasks of a closed line, in order, except the first ones."""
+        line.waiting.sort()
+        out = line.waiting[keep:]
+        del line.waiting[keep:]
+        self.closed_tasks -= len(out)
+        self._file(line)
         return out
-
-    def all(self) -> list[LimitLine]:
-        return list(self._lines.values())
 
     # -- permits that tasks hold -----------------------------------------------------------------------
 

@@ -64,8 +64,9 @@ class LimitedDoer(BaseDoer):
         self._shared_until = -inf
         """Until when a limit that all lines share is reached, if they have limits of their own too."""
         self._rounds: asyncio.Task[None] | None = None
-        self._timer: tuple[float, asyncio.Task[None]] | None = None
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._timer = WakeTimer(self._start_rounds)
+        self._changed = asyncio.Event()
+        """Tasks were started or forgotten, or the rounds have ended."""
 
     def of_worker(self, worker: str) -> LimitedDoer:
         """This doer, or a new one with the same limits if this one serves another worker."""
@@ -103,9 +104,8 @@ class LimitedDoer(BaseDoer):
     async def idle(self) -> None:
         await self.inner.idle()
         while self._queue.waiting or self._rounds is not None:
-            waiter: asyncio.Future[None] = get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
+            self._changed.clear()
+            await self._changed.wait()
             await self.inner.idle()
 
     def cancel_pending(self) -> list[Task]:
@@ -115,7 +115,7 @@ class LimitedDoer(BaseDoer):
                 task.queue.ended(task.line)
                 task = task.task
             tasks.append(task)
-        self._wake_idle_waiters()
+        self._changed.set()
         self._start_rounds()
         return tasks
 
@@ -130,14 +130,14 @@ class LimitedDoer(BaseDoer):
 
         self._queue.remove(is_over)
         self.inner.remove(is_over_inside)
-        self._wake_idle_waiters()
+        self._changed.set()
         self._room_freed()
 
     def hold(self, which: Hold) -> None:
         self._queue.hold = which
         if which == "none" and self._on_give_back is not None:
             self._on_give_back([waiting.task for waiting in self._queue.clear()])
-            self._wake_idle_waiters()
+            self._changed.set()
         elif which == "all":
             self._queue.lines.reopen_empty()
             self._shared_until = -inf
@@ -158,17 +158,19 @@ class LimitedDoer(BaseDoer):
         self.inner.leave_dead_loop()
         self._calls = PermitCalls(permits, clock, worker, self._report)
         self._queue = PermitQueue(self.rules, name)
+        self._shared_until = -inf
+        self._changed = asyncio.Event()  # an event belongs to one loop
         self.inner.bind(permits, clock, worker, name)
         self.inner.on_free(self._room_freed)
 
     async def close(self) -> None:
         """Permits that were not returned yet are freed by the store, with the worker's lease."""
         self._calls = None
-        mine = [task for task in (self._rounds, self._timer and self._timer[1]) if task is not None]
+        mine = [task for task in (self._rounds, self._timer.task) if task is not None]
+        self._timer.cancel()
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
-        self._timer = None
         await self.inner.close()
         await super().close()
 
@@ -189,7 +191,7 @@ class LimitedDoer(BaseDoer):
             self._set_timer(calls)
         finally:
             self._rounds = None
-            self._wake_idle_waiters()
+            self._changed.set()
 
     async def _run_round(self, calls: PermitCalls) -> bool:
         """Whether it did something, so that another round may be needed."""
@@ -197,7 +199,8 @@ class LimitedDoer(BaseDoer):
         returned = calls.allowed and await calls.return_permits(queue)
         if not calls.allowed:
             return False
-        queue.lines.reopen_due(clock.monotonic())
+        if queue.lines.reopen_due(clock.monotonic()) and self.available():
+            self._call_on_free()
         batches = queue.choose(self.inner.available())
         if not batches:
             return returned
@@ -268,27 +271,33 @@ class LimitedDoer(BaseDoer):
         at = max(min(times), calls.retry_at)
         if len(self._queue.lines.closed) > MANY_CLOSED:
             at = max(at, calls.clock.monotonic() + REOPEN_INTERVAL)
-        if self._timer is not None:
-            if self._timer[0] <= at:
-                return
-            self._timer[1].cancel()
-        self._timer = (at, get_running_loop().create_task(self._wake_at(at, calls.clock)))
+        self._timer.set(at, calls.clock)
 
-    async def _wake_at(self, at: float, clock: Clock) -> None:
+
+class WakeTimer:
+    """Calls `wake` at the earliest of the times that were set."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._at = inf
+        self.task: asyncio.Task[None] | None = None
+
+    def set(self, at: float, clock: Clock) -> None:
+        if at < self._at:
+            self.cancel()
+            self._at = at
+            self.task = get_running_loop().create_task(self._sleep(at, clock))
+
+    def cancel(self) -> None:
+        self._at = inf
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    async def _sleep(self, at: float, clock: Clock) -> None:
         await clock.sleep(at - clock.monotonic())
-        self._timer = None
-        if self._queue.lines.reopen_due(clock.monotonic()) and self.available():
-            self._call_on_free()
-        self._start_rounds()
-
-    def _wake_idle_waiters(self) -> None:
-        waiters, self._idle_waiters = self._idle_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def __repr__(self) -> str:
-        return f"<LimitedDoer of {len(self.rules)} limits, {self._queue.waiting} waiting>"
+        self._at, self.task = inf, None
+        self._wake()
 
 
 class PermittedTask:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from math import inf
 
 from treadle.item import Limit, PermitReply, PermitRequest, Ref
@@ -140,18 +140,16 @@ class PermitQueue:
         soon = line.closed_until <= now + WAIT_LAST or line.closed_until == inf
         most = MOST_HELD - (self.lines.closed_tasks - len(line.waiting))
         keep = max(0, min(line.ahead, most)) if soon and self.hold == "soon" else 0
-        kept = set(nsmallest(keep, line.waiting))
-        return self._take_out(line, lambda waiting: waiting not in kept)
+        out = self.lines.take_out(line, keep)
+        self.waiting -= len(out)
+        return out
 
     def remove(self, is_over: Callable[[Task], bool]) -> None:
         """Forget waiting tasks that are over."""
-        for line in self.lines.all():
-            self._take_out(line, lambda waiting: is_over(waiting.task))
-
-    def _take_out(self, line: LimitLine, chosen: Callable[[WaitingTask], bool]) -> list[WaitingTask]:
-        out = self.lines.take_out(line, chosen)
-        self.waiting -= len(out)
-        return out
+        for waiting in self.lines.clear():
+            self.waiting -= 1
+            if not is_over(waiting.task):
+                self.push(waiting)
 
     def put_back(self, batches: Sequence[PermitBatch], until: float) -> None:
         """No permits were asked for after all: close the lines for a while."""

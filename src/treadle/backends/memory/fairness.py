@@ -362,8 +362,7 @@ class FairOrder:
                 level = below
 
     def _avoid(self, parked: ParkedItems, avoided: Iterable[AvoidedLane]) -> None:
-        """Leave out lanes of a type. (Among the other ready items, those of the type are parked one by
-        one.)"""
+        """Leave out lanes of a type. (Those of its items that are not parked yet are parked when met.)"""
         for tenants in parked.queues.nodes.values():
             assert isinstance(tenants, FairLevel)
             for tenant, lane in avoided:
