@@ -27,7 +27,8 @@ from .attempt import AttemptRunner
 from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, undecodable
 from .held import BoundType, HeldLease, HeldLeases
-from .settle import PendingSettlement, Settler
+from .pending import PendingSettlement
+from .settle import Settler
 
 PORTION = 500
 """The most that one claim asks for."""
