@@ -213,8 +213,9 @@ class Backend(Protocol):
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
         twice (`duplicate_id`), for items that would wait for each other, directly or through stored items
-        (`cycle`), and for an id in `must_exist` that is neither stored nor in the submission (`not_found`). With `wait` False, a submission that would have to wait for a transaction that a user has
-        left open is refused as `locked`, so that the others do not wait with it.
+        (`cycle`), and for an id in `must_exist` that is neither stored nor in the submission (`not_found`).
+        With `wait` False, a submission that would have to wait for a transaction that a user has left open is
+        refused as `locked`, so that the others do not wait with it.
 
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the
         items exist if and only if that transaction commits, and a refusal raises the error itself. This needs

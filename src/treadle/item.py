@@ -109,8 +109,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     workflow: str | None = None
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
-    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet, except those in
-    `must_exist`."""
+    """The ids that it waits for: of the same tenant, without repeats. They need not exist yet, except those
+    in `must_exist`."""
     need: int = 0
     """How many of `after` must end, in a way that counts, before it is released."""
     counting: Counting = "success"

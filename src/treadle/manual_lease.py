@@ -30,7 +30,8 @@ from treadle.engine.run.decide import (
 )
 from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
-from treadle.engine.run.settle import PendingSettlement, SettlementBuilder, Settler
+from treadle.engine.run.pending import PendingSettlement
+from treadle.engine.run.settle import SettlementBuilder, Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost, PayloadError
 from treadle.item import Demand, Heartbeat, Lease, Outcome

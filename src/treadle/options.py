@@ -305,8 +305,8 @@ def _after(value: Any, name: str) -> tuple[str, ...]:
 
 
 class SubmittedId(str):
-    """The id of an item that was submitted before: the id of a handle. A Work, or an id alone, may be submitted
-    later."""
+    """The id of an item that was submitted before: the id of a handle. A Work, or an id alone, may be
+    submitted later."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """How two answers are compared.
 
 What a backend may choose is left out: tokens, its own numbers, cursors, the position of the rotation, which
-of several failed members a group names, and the order of effects of one step.
+of several failed members a group names, the types that a claim left, and the order of effects of one step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.item import Ended, GroupState, Lease
 
-HIDDEN = frozenset(("token", "ref", "fairness", "cursor"))
+HIDDEN = frozenset(("token", "ref", "fairness", "cursor", "left"))
 
 
 def plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ _current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction",
 
 
 class OpenTransaction:
-    """One request at a time goes through it, in whatever task of the handler it is made."""
+    """One request at a time goes through it, from any task of the handler."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

@@ -48,9 +48,9 @@ def plan_submission(
     exists: Callable[[Ref], bool],
     tenant: str | None = None,
 ) -> SubmitPlan | Rejected:
-    """Resolve keys, refuse duplicate ids and what must exist and does not, and rename: an item that waits for one that is not stored waits for
-    the one that answers instead. `dependency_cycle` is the last check. `tenant`: the items' true tenant, if
-    it is not the one they name.
+    """Resolve keys, refuse duplicate ids and ids that must exist and do not, and rename: an item that waits
+    for one that is not stored waits for the one that answers instead. `dependency_cycle` is the last check.
+    `tenant`: the items' true tenant, if it is not the one they name.
     """
     plan = SubmitPlan()
     renamed: dict[Ref, str] = {}

@@ -15,7 +15,8 @@ from treadle.retry import retry_call
 
 from .decide import Die, GiveBack, RunAgain, Succeed
 from .held import HeldLease, HeldLeases
-from .settle import BACKOFF, PendingSettlement
+from .pending import PendingSettlement
+from .settle import BACKOFF
 
 
 class AfterCommit:

@@ -16,7 +16,8 @@ from treadle.errors import InputError, TreadleError
 from treadle.item import ItemState, Lease
 
 from .held import HeldLease, HeldLeases
-from .settle import PendingSettlement, Settler
+from .pending import PendingSettlement
+from .settle import Settler
 
 
 class EngineServices:

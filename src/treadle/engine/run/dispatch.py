@@ -29,7 +29,8 @@ from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
-from .settle import PendingSettlement, Settler
+from .pending import PendingSettlement
+from .settle import Settler
 
 PORTION = 500
 """The most that one claim asks for."""
