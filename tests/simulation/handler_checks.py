@@ -22,11 +22,14 @@ from tests.simulation.loop import Process
 from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED
 from tests.simulation.reference import LOSSES_APART, ReferenceItem, ReferenceStore, must
 from treadle import Treadle
+from treadle.engine.run.held import HeldLease
 from treadle.events import Started
 from treadle.item import Item, Lease, PermitReply, PermitRequest, Ref, Settlement
 
 PROMPT = 1.0
 """Seconds in which a plain item starts. A poll takes longer."""
+USUAL_LIMIT = 200
+"""What counts as the limit of a worker without one."""
 TOLD = 3.0
 """Seconds after which a worker knows that an item has ended: a heartbeat and a round trip."""
 
@@ -51,16 +54,10 @@ class SimWorker(NamedTuple):
             and (self.tenants is None or item.tenant in self.tenants)
         )
 
-    def in_flight(self) -> int:
-        """How many handlers run in it. A batch is one."""
+    def running(self) -> list[HeldLease]:
+        """The attempts in it whose handlers run."""
         runtime = self.app.worker._runtime
-        running = [] if runtime is None else [held for held in runtime.held.unfinished() if held.started]
-        return len({id(held.carrier or held) for held in running})
-
-    def running(self) -> list[Ref]:
-        runtime = self.app.worker._runtime
-        unfinished = [] if runtime is None else runtime.held.unfinished()
-        return [(held.lease.tenant, held.lease.id) for held in unfinished if held.started]
+        return [] if runtime is None else [held for held in runtime.held.unfinished() if held.started]
 
 
 class Run(NamedTuple):
@@ -184,14 +181,15 @@ class HandlerChecks:
             return
         token = expected.token
         must(not token or expected.begun, f"{expected} runs, and the store does not know that it has begun")
-        if worker.most is None:
-            return
-        beside = worker.in_flight()
-        for ref in worker.running():
-            other = self._reference.items.get(ref)
-            losses = 0 if other is None else other.losses
-            most = max(1, worker.most >> losses)
-            must(beside <= most, f"{other} was lost {losses} times and runs beside {beside} of {most}")
+        running = worker.running()
+        beside = len({id(held.carrier or held) for held in running})
+        for lease in [held.lease for held in running]:
+            losses = getattr(lease, "losses", 0)
+            most = max(1, (worker.most or USUAL_LIMIT) >> losses)
+            must(
+                not losses or beside <= most,
+                f"{lease.id} ({lease.type}) was lost {losses} times and runs beside {beside} of {most}",
+            )
             self._cover("a lost item ran again") if losses else None
 
     def leased(self, expected: ReferenceItem, lease: Lease, worker: str) -> None:
