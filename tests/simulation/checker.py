@@ -75,7 +75,9 @@ class Checker(OperatorChecks):
             status = "waiting" if row.status in ("scheduled", "ready") else row.status
             wanted = "running" if expected.token and not expected.doom else expected.status
             kept = expected.losses and wanted == "waiting" and (LOSSES_APART or expected.losses == 1)
-            must(not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line")
+            must(
+                not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line"
+            )
             must(
                 (status, row.attempt, row.token, row.verdict)
                 == (wanted, expected.attempt, expected.token, expected.doom),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.simulation.loop import Process
 from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED

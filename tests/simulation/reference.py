@@ -296,12 +296,12 @@ class ReferenceStore:
             self.doom(expected, "expired")
 
     def _delay_after_loss(self, expected: ReferenceItem, now: float) -> None:
-        """The delay doubles with each loss. Up to half of it is random, so that items lost together spread."""
+        """The delay doubles with each loss. Up to half of it is random: items lost together spread."""
         longest = min(2.0 ** (expected.losses - 2), LONGEST_LOSS_DELAY)
         due = self._drawn_due(expected.ref)
         must(
             now + longest / 2 <= due + 1e-6 and due <= now + longest + 1e-6,
-            f"{expected} was lost {expected.losses} times in a row and waits {due - now:g} s, not {longest:g}",
+            f"{expected} was lost {expected.losses} times in a row: waits {due - now:g} s, not {longest:g}",
         )
         expected.due_at = due
 
