@@ -99,8 +99,8 @@ model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=
 proof: $(READY)  ## what `make test` has of the simulator, the model and the mutants, alone
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
 
-soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30
-	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30 RATE=5000 ON=postgres
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --rate $(or $(RATE),5000) --on $(or $(ON),postgres) $(ARGS)
 
 reliability: $(READY)  ## put what the long runs came to into docs/reliability.md
 	$(BIN)/python -m tests.support.records

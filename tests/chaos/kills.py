@@ -1,4 +1,4 @@
-"""`make kills`: what a kill -9 costs: how many handlers run to their end twice, how soon lost items run again.
+"""`make kills`: what a kill -9 costs: how many handlers finish twice, and how soon lost items run again.
 
 Workers run with all defaults under `treadle worker --processes 2`, on a queue that never empties. At each
 kill one child dies, or with `--tree` the supervisor and both children: then only the lease frees their items.
@@ -95,8 +95,7 @@ class KillRun:
                 while len(self.report.kills) < self._kills:
                     await self._kill_after(self._pause)
                 feeding.cancel()
-                while any(count.status in OPEN for count in await client.counts()):
-                    await asyncio.sleep(0.2)
+                await self._finish(client)
             finally:
                 feeding.cancel()
                 self._workers.kill_all()
@@ -128,6 +127,12 @@ class KillRun:
                 os.kill(pid, signal.SIGKILL)
         moment = time.monotonic()
         self.report.kills += [(pid, moment) for pid in killed]
+
+    async def _finish(self, client: Client) -> None:
+        while True:
+            if not any(count.status in OPEN for count in await client.counts()):
+                return
+            await asyncio.sleep(0.2)
 
     async def _count(self, client: Client) -> None:
         report, ledger = self.report, self._workers.ledger

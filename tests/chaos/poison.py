@@ -1,4 +1,4 @@
-"""A poison run, under `treadle worker`: one item kills each process that runs it, beside many innocent ones."""
+"""A poison run under `treadle worker`: one item kills each process that runs it, beside innocent ones."""
 
 from __future__ import annotations
 
