@@ -70,6 +70,8 @@ SOMETIMES = (
     "a heartbeat reported a loss: completed",
     "lease lost twice",
     "a limited start that had to be prompt",
+    "a lost item ran again",
+    "an attempt began after its claim",
     "a process ended while its thread ran",
     "dead expired",
     "a running item was cancelled",

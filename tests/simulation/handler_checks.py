@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.simulation.loop import Process
 from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED
-from tests.simulation.reference import LOSSES_APART, ReferenceItem, ReferenceStore, must
+from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
 from treadle.engine.run.held import HeldLease
 from treadle.events import Started
@@ -177,20 +177,17 @@ class HandlerChecks:
         must(now - since <= most, f"{expected} began {now - since:g} s after it was ready, not {most:g}")
 
     def _check_isolation(self, worker: SimWorker, expected: ReferenceItem) -> None:
-        if not LOSSES_APART:
-            return
         token = expected.token
         must(not token or expected.begun, f"{expected} runs, and the store does not know that it has begun")
         running = worker.running()
         beside = len({id(held.carrier or held) for held in running})
         for lease in [held.lease for held in running]:
-            losses = getattr(lease, "losses", 0)
-            most = max(1, (worker.most or USUAL_LIMIT) >> losses)
+            most = max(1, (worker.most or USUAL_LIMIT) >> lease.losses)
             must(
-                not losses or beside <= most,
-                f"{lease.id} ({lease.type}) was lost {losses} times and runs beside {beside} of {most}",
+                not lease.losses or beside <= most,
+                f"{lease.id} ({lease.type}) was lost {lease.losses} times and runs beside {beside} of {most}",
             )
-            self._cover("a lost item ran again") if losses else None
+            self._cover("a lost item ran again") if lease.losses else None
 
     def leased(self, expected: ReferenceItem, lease: Lease, worker: str) -> None:
         """No second worker gets an item while the thread of the first lives (R4)."""

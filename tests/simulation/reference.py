@@ -10,12 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from treadle.item import Contribution, Item, Lease, Ref, Status
+from treadle.item import Contribution, Item, Ref, Status
 
 TERMINAL = ("success", "dead", "cancelled")
-LOSSES_APART = "begun" in Lease.__struct_fields__
-"""Whether the store counts losses apart from failures, and only of attempts that have begun."""
-LONGEST_LOSS_DELAY = 30.0 if LOSSES_APART else 60.0
+LONGEST_LOSS_DELAY = 30.0
 
 
 class Violation(AssertionError):
@@ -287,9 +285,6 @@ class ReferenceStore:
         expected.losses += expected.begun
         expected.status = "waiting"
         expected.ready_at = None
-        if not LOSSES_APART and expected.attempt >= (expected.item.attempts or expected.attempt + 1):
-            self.doom(expected, "lease_lost")
-            return
         if expected.begun and expected.losses > 1:
             self._delay_after_loss(expected, now)
         if expected.overdue:

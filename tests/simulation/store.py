@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation.checker import Checker
@@ -18,6 +18,7 @@ from treadle.item import (
     HeartbeatReply,
     ItemState,
     Lease,
+    Loss,
     PermitReply,
     PermitRequest,
     Ref,
@@ -53,6 +54,11 @@ class CheckedStore(MemoryBackend):
         self._check_step("beat", beat, answer)
         return answer
 
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        answer = await super().begin(leases)
+        self._check_step("begin", leases, answer)
+        return answer
+
     async def remove_worker(self, worker: str) -> int:
         answer = await super().remove_worker(worker)
         self._check_step("remove_worker", worker, answer)
@@ -61,11 +67,6 @@ class CheckedStore(MemoryBackend):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         answer = await super().settle(settlements)
         self._check_step("settle", settlements, answer)
-        return answer
-
-    async def begin(self, leases: Sequence[Lease]) -> Any:
-        answer = await super().begin(leases)  # type: ignore[misc]  # pyright: ignore
-        self._check_step("begin", leases, answer)
         return answer
 
     async def take_permits(

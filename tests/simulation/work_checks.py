@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from tests.simulation.handler_checks import HandlerChecks
 from tests.simulation.reference import (
-    LOSSES_APART,
     ReferenceEffects,
     ReferenceItem,
     ReferenceStore,
@@ -144,7 +143,7 @@ class WorkChecks:
         run = Counter[str]()
         for lease in claim.leases:
             self._check_eligible(lease, demand, now)
-            self._check_lease(lease, demand.worker, getattr(demand, "buffered", frozenset()))
+            self._check_lease(lease, demand.worker, demand.buffered)
             run[lease.type] += lease.verdict is None
         must(run.total() <= demand.limit, f"{run.total()} of {demand.limit}")
         if demand.types is not None:
@@ -175,7 +174,7 @@ class WorkChecks:
         self.reference.lease(expected, lease.token, worker)
         self.handlers.leased(expected, lease, worker)
         if lease.verdict is None:
-            expected.begun = not (LOSSES_APART and (expected.losses or lease.type in buffered))
+            expected.begun = not expected.losses and lease.type not in buffered
             expected.attempt += expected.begun
             self.cover("second attempt") if expected.attempt > 1 else None
         else:
@@ -191,12 +190,11 @@ class WorkChecks:
 
     def _check_counters(self, expected: ReferenceItem, lease: Lease) -> None:
         budget = expected.item.attempts
-        spent = expected.failures + 1 if LOSSES_APART else expected.attempt
-        must(budget is None or lease.verdict or spent <= budget, f"{expected}: {spent} of {budget} attempts")
-        if LOSSES_APART:
-            found = (lease.failures, lease.losses, lease.begun)
-            wanted = (expected.failures, expected.losses, expected.begun or lease.verdict is not None)
-            must(found == wanted, f"{expected}: failures, losses, begun are {found}, not {wanted}")
+        spent = budget is not None and expected.failures >= budget
+        must(lease.verdict or not spent, f"{expected}: {expected.failures} failures of {budget}")
+        found = (lease.failures, lease.losses, lease.begun)
+        wanted = (expected.failures, expected.losses, expected.begun or lease.verdict is not None)
+        must(found == wanted, f"{expected}: failures, losses, begun are {found}, not {wanted}")
 
     def begin(self, now: float, leases: Sequence[Lease], lost: Mapping[int, Any]) -> None:
         """Attempts that waited in their worker begin now, except those of stale tokens."""
@@ -362,8 +360,6 @@ class WorkChecks:
         """An item dies of failures or of losses only when that budget is spent."""
         if settlement.reason == "expired" and settlement.lease.verdict is None:
             self._check_deadline(now, expected)
-        if not LOSSES_APART:
-            return
         expected.failures += expected.doom is None and expected.begun
         budget = expected.item.attempts
         if settlement.reason == "exhausted":
@@ -399,7 +395,7 @@ class WorkChecks:
         if settlement.kind != "retry":
             expected.attempt -= expected.begun
         expected.failures += settlement.kind == "retry"
-        expected.losses = expected.losses if LOSSES_APART and settlement.kind == "release" else 0
+        expected.losses = expected.losses if settlement.kind == "release" else 0
         expected.status = "waiting"
         expected.ready_at = None
         if settlement.kind != "release" or settlement.delay or settlement.run_at is not None:
