@@ -2,6 +2,7 @@
 
 store     bugs of a backend, planted in the memory backend
 engine    bugs of the engine
+combined  bugs that show only where features meet
 hunt      looks for a bug: with seeds of the simulator, then with the contract suite
 planted   a pytest plugin that plants a bug, for the contract suite
 __main__  `make mutants`: all bugs, and a table of what found each one after how many seeds

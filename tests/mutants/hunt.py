@@ -7,11 +7,12 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from tests.mutants import engine, store
+from tests.mutants import combined, engine, store
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
 __all__ = ["MUTANTS", "Find", "hunt"]
+assert combined
 assert engine
 assert store
 

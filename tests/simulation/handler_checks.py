@@ -6,7 +6,8 @@
        one begins as soon as its own limit allows |
 | R4 | an item is not given away while its thread lives |
 | R5 | a concurrency limit is never exceeded, and no limited item begins without a permit |
-| R6 | an item that was lost runs beside ever fewer others, and begins only after the store knows of it |
+| R6 | an item that was lost runs beside ever fewer others, and begins only after the store knows of it; one
+       that had not begun counts no loss |
 
 R1 and R3 to R5 need strict timing: without it a lease may be lost while its handler runs.
 """
@@ -134,6 +135,7 @@ class HandlerChecks:
         if expected is None or worker.process.dead:
             return
         now = self._now()
+        expected.started_token = expected.token
         self._check_served(worker, expected)
         self._check_permit(expected)
         self._check_isolation(worker, expected)
@@ -188,6 +190,17 @@ class HandlerChecks:
                 f"{lease.id} ({lease.type}) was lost {lease.losses} times and runs beside {beside} of {most}",
             )
             self._cover("a lost item ran again") if lease.losses else None
+
+    def removed(self, worker: str) -> None:
+        """The items of this worker are freed. What waited in it, and had not begun, counts no loss (R6)."""
+        known = self.workers.get(worker)
+        if known is None or not known.process.dead or not self.strict_timing:
+            return
+        for token, expected in self._reference.held.get(worker, {}).items():
+            waited = expected.item.type in BATCHES or expected.item.type in LIMITED
+            if expected.begun and waited and expected.doom is None and expected.started_token != token:
+                late = known.process.died_at - expected.begun_at
+                must(late <= 0.5, f"{expected} counts a loss, and its handler had not begun for {late:g} s")
 
     def leased(self, expected: ReferenceItem, lease: Lease, worker: str) -> None:
         """No second worker gets an item while the thread of the first lives (R4)."""

@@ -34,6 +34,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.died_at = 0.0
+        """When it died, by the store's clock."""
         self.paused_until = 0.0
         self.was_paused = False
         self.stopping = False

@@ -66,7 +66,10 @@ class ReferenceItem:
         self.failures = 0
         self.losses = 0
         self.begun = True
-        """Whether the store was told that its current attempt has begun."""
+        """Whether the store counts its current attempt as begun."""
+        self.begun_at = 0.0
+        self.started_token = 0
+        """The token of the last lease whose handler has really begun."""
         self.place = 0
         """Its place in line when it was leased last."""
         self.ready_at: float | None = now if not self.item.delay and self.item.run_at is None else None

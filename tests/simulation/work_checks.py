@@ -132,6 +132,7 @@ class WorkChecks:
     def claim(self, now: float, demand: Demand, claim: Claim) -> None:
         reference = self.reference
         for worker in [worker for worker, until in reference.workers.items() if until <= now]:
+            self.handlers.removed(worker)
             if reference.remove_worker(worker, now):
                 self.cover("a worker lease lapsed")
         must(claim.alive == (demand.worker in reference.workers), f"{demand.worker} alive: {claim.alive}")
@@ -175,6 +176,7 @@ class WorkChecks:
         self.handlers.leased(expected, lease, worker)
         if lease.verdict is None:
             expected.begun = not expected.losses and lease.type not in buffered
+            expected.begun_at = self._store_now()
             expected.attempt += expected.begun
             self.cover("second attempt") if expected.attempt > 1 else None
         else:
@@ -204,7 +206,7 @@ class WorkChecks:
             kept = owned or (expected is not None and lease.token in expected.settled)
             must((lease.token in lost) != kept, f"begin of {expected}: {lease.token} kept: {kept}; {lost}")
             if expected is not None and owned and not expected.begun:
-                expected.begun = True
+                expected.begun, expected.begun_at = True, now
                 expected.attempt += 1
                 self.cover("an attempt began after its claim")
 
@@ -245,6 +247,7 @@ class WorkChecks:
         if held and worker in self.stopping_workers and not self.handlers.killed(worker):
             raise Violation(f"{worker} stopped and did not give back {self.reference.held[worker]}")
         must(freed == held, f"{freed} freed of {held}")
+        self.handlers.removed(worker)
         self.reference.remove_worker(worker, now)
 
     def unknown_leases(self, now: float, worker: str, known: Sequence[int], leases: Sequence[Lease]) -> None:
