@@ -167,12 +167,15 @@ class FleetActions(Fleet):
         if self.checker.strict_timing:
             self.checker.stopping_workers.add(app.worker.id)
             self.checker.cover("a shutdown under strict timing")
-        stopping = self._run_in(process, app.stop(drain=rng.choice((0, 1, 3))))
+        began, idle = self.loop.now, not self.handlers.workers[app.worker.id].may_run
+        stopping = self._run_in(process, app.stop(drain=rng.choice((0, 1, 3, 8))))
         while not stopping.done() and not process.dead:
             await asyncio.wait({stopping}, timeout=1.0)
         if not process.dead:
             stopping.result()
             process.stopped = True
+            took = self.loop.now - began
+            must(not (idle and self.checker.strict_timing) or took < 4, f"{process} stopped after {took:g} s")
             await self._exit(process)
         await self._start_worker()
 

@@ -60,6 +60,13 @@ class SimWorker(NamedTuple):
         runtime = self.app.worker._runtime
         return [] if runtime is None else [held for held in runtime.held.unfinished() if held.started]
 
+    @property
+    def may_run(self) -> bool:
+        """Whether a handler runs in it, or would run before it stops. What a limit holds back does not."""
+        runtime = self.app.worker._runtime
+        unfinished = [] if runtime is None else runtime.held.unfinished()
+        return any(held.started or held.bound.name not in LIMITED for held in unfinished)
+
 
 class Run(NamedTuple):
     """A handler that runs. until: when its thread ends."""
