@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.soak.load import TYPES, Load, Starts, value
+from tests.soak.load import TICK, TYPES, Load, Starts, value
 from tests.soak.series import Series, svg
 from tests.soak.stores import MeasuredStore, measured_store
 from tests.support.records import RECORDS, record
@@ -136,10 +136,10 @@ def main() -> None:
 
 def report(soak: Soak, given: argparse.Namespace, seconds: float) -> bool:
     """Print, store and draw the series. Whether none of them grows."""
-    started = soak.starts.count
+    started, held_back = soak.starts.count, f"{soak.load.held_back * TICK:.0f} s"
     title = (
         f"{started:,} items on {given.on} in {given.minutes:g} minutes, {started / seconds:,.0f} per second "
-        f"({given.rate:,.0f} wanted), kept for {given.keep:g} s"
+        f"({given.rate:,.0f} wanted, held back for {held_back}), kept for {given.keep:g} s"
     )
     table = Table("quantity", "least", "median", "most", "second half", title=title)
     for series in soak.measured:
@@ -165,6 +165,7 @@ def report(soak: Soak, given: argparse.Namespace, seconds: float) -> bool:
         f"make soak MINUTES={given.minutes:g} RATE={given.rate:g} ON={given.on}",
         items=started,
         rate=round(started / seconds),
+        held_back=held_back,
         grows=", ".join(grown) or "nothing",
     )
     return not grown

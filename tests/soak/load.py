@@ -16,6 +16,8 @@ TICK = 0.05
 """Seconds between two portions of the load."""
 MOST_BEHIND = 20_000
 """With so many items submitted and not started, the load waits: the soak measures growth, not overload."""
+MOST_AT_ONCE = 10
+"""Portions that are being submitted at once, at most."""
 TENANTS = 20
 
 
@@ -66,6 +68,7 @@ class Load:
         self._behind = behind
         self._rng = random.Random(1)
         self._waits: list[float] = []
+        self._submitting = 0
         self.submitted = 0
         self.held_back = 0
         """Portions that were left out, because too much waited."""
@@ -75,16 +78,18 @@ class Load:
 
     async def _submit_always(self) -> None:
         at = time.monotonic()
-        while True:
-            at = max(at + TICK, time.monotonic() - 1.0)
-            await asyncio.sleep(at - time.monotonic())
-            if self._behind() > MOST_BEHIND:
-                self.held_back += 1
-            else:
-                await self._submit(round(self._rate * TICK))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                at = max(at + TICK, time.monotonic() - 1.0)
+                await asyncio.sleep(at - time.monotonic())
+                if self._behind() > MOST_BEHIND or self._submitting >= MOST_AT_ONCE:
+                    self.held_back += 1
+                else:
+                    group.create_task(self._submit(round(self._rate * TICK)))
 
     async def _submit(self, count: int) -> None:
         """Submit that many items, those included that families will queue."""
+        self._submitting += 1
         app = self._app.tenant(f"t{self._rng.randrange(TENANTS)}")
         share = max(1, count // 20)
         await asyncio.gather(
@@ -96,6 +101,7 @@ class Load:
             app.enqueue(family(max(1, 2 * share - 2))),
             app.enqueue_many([plain(n) for n in range(max(1, count - 12 * share))]),
         )
+        self._submitting -= 1
         self.submitted += count
 
     async def _submit_dependents(self, app: Treadle, share: int) -> None:
