@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos mutants model pgbouncer proof soak reliability
+.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model pgbouncer proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,8 +79,12 @@ clean:  ## remove caches and build output (the environment stays)
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
-chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count everything: KILLS=200 ITEMS=20000
-	TREADLE_KILLS=$(or $(KILLS),200) TREADLE_ITEMS=$(or $(ITEMS),20000) $(BIN)/pytest tests/chaos --timeout 1800 -s
+chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count everything: KILLS=300 ITEMS=30000 INNOCENTS=1000
+	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \
+	$(BIN)/pytest tests/chaos --timeout 1800 -s
+
+kills: $(READY)  ## what a kill -9 costs: handlers that finish twice, time to recover: KILLS=12 ARGS="--sync --tree --on sqlite"
+	$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),12) $(ARGS)
 
 hammer: $(READY)  ## 8 processes at the same groups and gates of PostgreSQL; no deadlock, counters recounted: SECONDS=30
 	$(BIN)/python -m tests.backends.hammer --seconds $(or $(SECONDS),30)
@@ -98,8 +102,8 @@ model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=
 proof: $(READY)  ## what `make test` has of the simulator, the model and the mutants, alone
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
 
-soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30
-	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30 RATE=5000 ON=postgres
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --rate $(or $(RATE),5000) --on $(or $(ON),postgres) $(ARGS)
 
 reliability: $(READY)  ## put what the long runs came to into docs/reliability.md
 	$(BIN)/python -m tests.support.records

@@ -75,7 +75,7 @@ def recovery(seconds: list[float]) -> str:
 
 async def fill_report(report: ChaosReport, client: Client, store: DurableStore, ledger: Ledger) -> None:
     """Compare the store, the ledger of the processes, and the user's own table."""
-    states = {state.id: state async for state in _everything(client)}
+    states = {state.id: state async for state in everything(client)}
     report.items = len(states)
     for kind, id in ledger.lines(*WEIGHTS):
         report.acknowledged += 1
@@ -96,7 +96,8 @@ async def fill_report(report: ChaosReport, client: Client, store: DurableStore, 
     report.miscounted = await store.recount()
 
 
-async def _everything(client: Client) -> AsyncIterator[ItemState]:
+async def everything(client: Client) -> AsyncIterator[ItemState]:
+    """All items in the store."""
     cursor = None
     while True:
         page = await client.backend.list(Filter(), limit=1000, cursor=cursor)

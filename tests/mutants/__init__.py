@@ -2,6 +2,9 @@
 
 store     bugs of a backend, planted in the memory backend
 engine    bugs of the engine
+combined  bugs that show only where features meet: losses, isolation, begun attempts
+waiting   bugs of items that wait in their worker, for a permit or for a batch
+threads   bugs of sync handlers, and of items that skip the queue
 hunt      looks for a bug: with seeds of the simulator, then with the contract suite
 planted   a pytest plugin that plants a bug, for the contract suite
 __main__  `make mutants`: all bugs, and a table of what found each one after how many seeds

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from tests.mutants import engine, store
+from tests.mutants import combined, engine, store, threads, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
 __all__ = ["MUTANTS", "Find", "hunt"]
+assert combined
 assert engine
 assert store
+assert threads
+assert waiting
 
 
 class Find(NamedTuple):

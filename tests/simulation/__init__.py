@@ -8,6 +8,7 @@ store            the memory backend, which passes every call and its answer to t
 reference        what the store must contain, computed from the contract alone
 checker          runs the checks after every step of the store; the list of invariants
 work_checks      the checks of submit, claim, heartbeat and settle
+handler_checks   the rules for what really runs: handlers, threads, limits, lost items
 operator_checks  the checks of operator verbs, keys, schedules and reads
 fleet            the store, the client and the worker processes of one simulation
 actions          what each action of the plan does to the fleet

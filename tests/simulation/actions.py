@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.simulation.fleet import LEASE, Fleet
 from tests.simulation.loop import Process
 from tests.simulation.plan import TENANTS
-from tests.simulation.program import LIMITED, MAKERS, crash, some_options
+from tests.simulation.program import BATCHES, LIMITED, MAKERS, crash, some_options
 from tests.simulation.reference import must
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
 from treadle.errors import CycleError, InputError
@@ -113,6 +113,9 @@ class FleetActions(Fleet):
             return
         ref = rng.choice(list(self._acknowledged))
         verb = rng.choice(("cancel", "requeue", "requeue", "trigger", "complete"))
+        waiting = [ref for ref, type in self._acknowledged.items() if type in BATCHES or type in LIMITED]
+        if waiting and rng.random() < 0.3:
+            ref, verb = waiting[-1], "cancel"  # perhaps while it waits in its worker
         bound = client if rng.random() < 0.3 else client.tenant(rng.choice(TENANTS))
         arguments = (ref[1], 7) if verb == "complete" else (ref[1],)
         try:
@@ -167,12 +170,15 @@ class FleetActions(Fleet):
         if self.checker.strict_timing:
             self.checker.stopping_workers.add(app.worker.id)
             self.checker.cover("a shutdown under strict timing")
-        stopping = self._run_in(process, app.stop(drain=rng.choice((0, 1, 3))))
+        began, idle = self.loop.now, not self.handlers.workers[app.worker.id].may_run
+        stopping = self._run_in(process, app.stop(drain=rng.choice((0, 1, 3, 8))))
         while not stopping.done() and not process.dead:
             await asyncio.wait({stopping}, timeout=1.0)
         if not process.dead:
             stopping.result()
             process.stopped = True
+            took = self.loop.now - began
+            must(not (idle and self.checker.strict_timing) or took < 4, f"{process} stopped after {took:g} s")
             await self._exit(process)
         await self._start_worker()
 

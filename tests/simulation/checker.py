@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.simulation.handler_checks import SimWorker
 from tests.simulation.operator_checks import OperatorChecks
-from tests.simulation.reference import LOSSES_APART, Violation, must
+from tests.simulation.reference import Violation, must
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
 
@@ -74,7 +74,7 @@ class Checker(OperatorChecks):
             assert expected is not None
             status = "waiting" if row.status in ("scheduled", "ready") else row.status
             wanted = "running" if expected.token and not expected.doom else expected.status
-            kept = expected.losses and wanted == "waiting" and (LOSSES_APART or expected.losses == 1)
+            kept = expected.losses and wanted == "waiting"
             must(
                 not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line"
             )

@@ -50,6 +50,12 @@ OFTEN = (
     "wake-up dropped",
     "wake-up repeated",
     "waited to the end",
+    "a permit was denied",
+    "a concurrency limit was reached",
+    "a thread began",
+    "a process was killed by its item",
+    "a plain start that had to be prompt",
+    "dead lease_lost",
 )
 """In every 500 seeds."""
 
@@ -63,8 +69,10 @@ SOMETIMES = (
     "a heartbeat reported a loss: cancelled",
     "a heartbeat reported a loss: completed",
     "lease lost twice",
-    "verdict lease_lost",
-    "dead lease_lost",
+    "a limited start that had to be prompt",
+    "a lost item ran again",
+    "an attempt began after its claim",
+    "a process ended while its thread ran",
     "dead expired",
     "a running item was cancelled",
     "a running item was completed",

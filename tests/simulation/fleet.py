@@ -106,7 +106,7 @@ class Fleet:
         types = self.plan.kinds[process.kind]
         tenants = ["acme"] if restricted and draw() < 0.2 else None
         queues = ["default", "bulk"] if restricted and draw() < 0.15 else None
-        most = self.rng.choice((None, 200) if self.plan.roomy else (None, 3))
+        most = self.rng.choice((None, 200) if self.plan.roomy else (None, 3, 8))
         doer = unlimited() if most is None else balanced(most)
         threads = self.rng.choice((2, 32))
         app.worker = Worker(app, types=types, queues=queues, tenants=tenants, doer=doer, threads=threads)
@@ -136,14 +136,14 @@ class Fleet:
         process = PROCESS.get()
         if process is not None and not process.dead:
             self.checker.cover("a process was killed by its item")
-            process.dead = True
+            process.dead, process.died_at = True, self.store_clock.now()
             context = contextvars.copy_context()
             context.run(PROCESS.set, None)
             self._replacing.append(self.loop.create_task(self._replace(process), context=context))
 
     async def _replace(self, process: Process) -> None:
         """Kill a process and start another one of its kind."""
-        process.dead = True
+        process.dead, process.died_at = True, self.store_clock.now()
         self.kills += 1
         self.checker.note(f"{process} killed")
         await asyncio.sleep(0.1)

@@ -6,7 +6,8 @@
        one begins as soon as its own limit allows |
 | R4 | an item is not given away while its thread lives |
 | R5 | a concurrency limit is never exceeded, and no limited item begins without a permit |
-| R6 | an item that was lost runs beside ever fewer others, and begins only after the store knows of it |
+| R6 | an item that was lost runs beside ever fewer others, and begins only after the store knows of it; one
+       that had not begun counts no loss |
 
 R1 and R3 to R5 need strict timing: without it a lease may be lost while its handler runs.
 """
@@ -20,13 +21,16 @@ from typing import NamedTuple
 
 from tests.simulation.loop import Process
 from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED
-from tests.simulation.reference import LOSSES_APART, ReferenceItem, ReferenceStore, must
+from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
+from treadle.engine.run.held import HeldLease
 from treadle.events import Started
 from treadle.item import Item, Lease, PermitReply, PermitRequest, Ref, Settlement
 
 PROMPT = 1.0
 """Seconds in which a plain item starts. A poll takes longer."""
+USUAL_LIMIT = 200
+"""What counts as the limit of a worker without one."""
 TOLD = 3.0
 """Seconds after which a worker knows that an item has ended: a heartbeat and a round trip."""
 
@@ -51,16 +55,17 @@ class SimWorker(NamedTuple):
             and (self.tenants is None or item.tenant in self.tenants)
         )
 
-    def in_flight(self) -> int:
-        """How many handlers run in it. A batch is one."""
+    def running(self) -> list[HeldLease]:
+        """The attempts in it whose handlers run."""
         runtime = self.app.worker._runtime
-        running = [] if runtime is None else [held for held in runtime.held.unfinished() if held.started]
-        return len({id(held.carrier or held) for held in running})
+        return [] if runtime is None else [held for held in runtime.held.unfinished() if held.started]
 
-    def running(self) -> list[Ref]:
+    @property
+    def may_run(self) -> bool:
+        """Whether a handler runs in it, or would run before it stops. What a limit holds back does not."""
         runtime = self.app.worker._runtime
         unfinished = [] if runtime is None else runtime.held.unfinished()
-        return [(held.lease.tenant, held.lease.id) for held in unfinished if held.started]
+        return any(held.started or held.bound.name not in LIMITED for held in unfinished)
 
 
 class Run(NamedTuple):
@@ -137,6 +142,7 @@ class HandlerChecks:
         if expected is None or worker.process.dead:
             return
         now = self._now()
+        expected.started_token = expected.token
         self._check_served(worker, expected)
         self._check_permit(expected)
         self._check_isolation(worker, expected)
@@ -180,19 +186,28 @@ class HandlerChecks:
         must(now - since <= most, f"{expected} began {now - since:g} s after it was ready, not {most:g}")
 
     def _check_isolation(self, worker: SimWorker, expected: ReferenceItem) -> None:
-        if not LOSSES_APART:
-            return
         token = expected.token
         must(not token or expected.begun, f"{expected} runs, and the store does not know that it has begun")
-        if worker.most is None:
+        running = worker.running()
+        beside = len({id(held.carrier or held) for held in running})
+        for lease in [held.lease for held in running]:
+            most = max(1, (worker.most or USUAL_LIMIT) >> lease.losses)
+            must(
+                not lease.losses or beside <= most,
+                f"{lease.id} ({lease.type}) was lost {lease.losses} times and runs beside {beside} of {most}",
+            )
+            self._cover("a lost item ran again") if lease.losses else None
+
+    def removed(self, worker: str) -> None:
+        """The items of this worker are freed. What waited in it, and had not begun, counts no loss (R6)."""
+        known = self.workers.get(worker)
+        if known is None or not known.process.dead or not self.strict_timing:
             return
-        beside = worker.in_flight()
-        for ref in worker.running():
-            other = self._reference.items.get(ref)
-            losses = 0 if other is None else other.losses
-            most = max(1, worker.most >> losses)
-            must(beside <= most, f"{other} was lost {losses} times and runs beside {beside} of {most}")
-            self._cover("a lost item ran again") if losses else None
+        for token, expected in self._reference.held.get(worker, {}).items():
+            waited = expected.item.type in BATCHES or expected.item.type in LIMITED
+            if expected.begun and waited and expected.doom is None and expected.started_token != token:
+                late = known.process.died_at - expected.begun_at
+                must(late <= 0.5, f"{expected} counts a loss, and its handler had not begun for {late:g} s")
 
     def leased(self, expected: ReferenceItem, lease: Lease, worker: str) -> None:
         """No second worker gets an item while the thread of the first lives (R4)."""

@@ -10,13 +10,19 @@ stop it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from heapq import heappop, heappush
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 STEPS = 400_000
 """More than any seed needs. A loop with more steps is stuck."""
@@ -28,6 +34,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.died_at = 0.0
+        """When it died, by the store's clock."""
         self.paused_until = 0.0
         self.was_paused = False
         self.stopping = False
@@ -128,12 +136,15 @@ class SimLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run `func` in a simulated thread. It sets `blocked` to the seconds that it takes."""
         future = self.create_future()
-        self.blocked = 0.0
-        result = func(*args)
-        self.call_later(self.blocked, _resolve, future, result)
+        self.run_in_thread(future, functools.partial(func, *args))
         return future
+
+    def run_in_thread(self, future: Any, call: Callable[[], Any]) -> None:
+        """Run a call in a simulated thread. The call sets `blocked` to the seconds that it takes."""
+        self.blocked = 0.0
+        result = call()
+        self.call_later(self.blocked, _resolve, future, result)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are skipped when they are due."""
@@ -186,9 +197,33 @@ class SimLoop(asyncio.SelectorEventLoop):
         return True
 
 
-def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+def _resolve(future: Any, result: Any) -> None:
     if not future.done():
         future.set_result(result)
+
+
+_HANDLER_THREADS = "treadle.engine.run.handler_threads"
+
+
+@contextmanager
+def simulated_threads() -> Iterator[None]:
+    """Sync handlers run in threads of the event loop, not in real ones."""
+    if find_spec(_HANDLER_THREADS) is None:
+        yield
+        return
+    with patch.object(import_module(_HANDLER_THREADS).HandlerThreads, "start", _start_thread):
+        yield
+
+
+def _start_thread(self: Any, call: Callable[[], Any]) -> Future[Any]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    future: Future[Any] = Future()
+    self._unfinished.add(future)
+    future.add_done_callback(self._ended)
+    future.set_running_or_notify_cancel()
+    loop.run_in_thread(future, call)
+    return future
 
 
 class SimClock:

@@ -159,12 +159,7 @@ def threaded(ctx: Context, n: int) -> int:
     return n
 
 
-CRASHING = {"attempts": 3, "base": 0.1}
-if "max_losses" in Retry.__dataclass_fields__:
-    CRASHING["max_losses"] = 3
-
-
-@work(name="crash", retry=Retry(**CRASHING))  # type: ignore[arg-type]
+@work(name="crash", retry=Retry(max_losses=3))
 async def crash(after: float) -> None:
     """Poison: it kills its process, each time."""
     await asyncio.sleep(after)

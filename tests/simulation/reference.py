@@ -10,12 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from treadle.item import Contribution, Item, Lease, Ref, Status
+from treadle.item import Contribution, Item, Ref, Status
 
 TERMINAL = ("success", "dead", "cancelled")
-LOSSES_APART = "begun" in Lease.__struct_fields__
-"""Whether the store counts losses apart from failures, and only of attempts that have begun."""
-LONGEST_LOSS_DELAY = 30.0 if LOSSES_APART else 60.0
+LONGEST_LOSS_DELAY = 30.0
 
 
 class Violation(AssertionError):
@@ -68,7 +66,10 @@ class ReferenceItem:
         self.failures = 0
         self.losses = 0
         self.begun = True
-        """Whether the store was told that its current attempt has begun."""
+        """Whether the store counts its current attempt as begun."""
+        self.begun_at = 0.0
+        self.started_token = 0
+        """The token of the last lease whose handler has really begun."""
         self.place = 0
         """Its place in line when it was leased last."""
         self.ready_at: float | None = now if not self.item.delay and self.item.run_at is None else None
@@ -287,21 +288,18 @@ class ReferenceStore:
         expected.losses += expected.begun
         expected.status = "waiting"
         expected.ready_at = None
-        if not LOSSES_APART and expected.attempt >= (expected.item.attempts or expected.attempt + 1):
-            self.doom(expected, "lease_lost")
-            return
         if expected.begun and expected.losses > 1:
             self._delay_after_loss(expected, now)
         if expected.overdue:
             self.doom(expected, "expired")
 
     def _delay_after_loss(self, expected: ReferenceItem, now: float) -> None:
-        """The delay doubles with each loss. Up to half of it is random, so that items lost together spread."""
+        """The delay doubles with each loss. Up to half of it is random: items lost together spread."""
         longest = min(2.0 ** (expected.losses - 2), LONGEST_LOSS_DELAY)
         due = self._drawn_due(expected.ref)
         must(
             now + longest / 2 <= due + 1e-6 and due <= now + longest + 1e-6,
-            f"{expected} was lost {expected.losses} times in a row and waits {due - now:g} s, not {longest:g}",
+            f"{expected} was lost {expected.losses} times in a row: waits {due - now:g} s, not {longest:g}",
         )
         expected.due_at = due
 

@@ -11,6 +11,7 @@ import random
 from tests.simulation.actions import FleetActions
 from tests.simulation.checker import Checker
 from tests.simulation.fleet import LEASE
+from tests.simulation.loop import simulated_threads
 from tests.simulation.network import FAULTS
 from tests.simulation.plan import Action
 from tests.simulation.program import RNG, WORLD
@@ -34,7 +35,8 @@ class Simulation(FleetActions):
         self.loop.violation = lambda: self.checker.violation
         gc.disable()  # saves a sixth of the time; a simulation is small
         try:
-            context.run(self.loop.run_until_complete, self._run())
+            with simulated_threads():
+                context.run(self.loop.run_until_complete, self._run())
             return self.checker
         finally:
             self.loop.violation = lambda: None

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from tests.simulation.handler_checks import HandlerChecks
 from tests.simulation.reference import (
-    LOSSES_APART,
     ReferenceEffects,
     ReferenceItem,
     ReferenceStore,
@@ -133,6 +132,7 @@ class WorkChecks:
     def claim(self, now: float, demand: Demand, claim: Claim) -> None:
         reference = self.reference
         for worker in [worker for worker, until in reference.workers.items() if until <= now]:
+            self.handlers.removed(worker)
             if reference.remove_worker(worker, now):
                 self.cover("a worker lease lapsed")
         must(claim.alive == (demand.worker in reference.workers), f"{demand.worker} alive: {claim.alive}")
@@ -144,7 +144,7 @@ class WorkChecks:
         run = Counter[str]()
         for lease in claim.leases:
             self._check_eligible(lease, demand, now)
-            self._check_lease(lease, demand.worker, getattr(demand, "buffered", frozenset()))
+            self._check_lease(lease, demand.worker, demand.buffered)
             run[lease.type] += lease.verdict is None
         must(run.total() <= demand.limit, f"{run.total()} of {demand.limit}")
         if demand.types is not None:
@@ -175,7 +175,8 @@ class WorkChecks:
         self.reference.lease(expected, lease.token, worker)
         self.handlers.leased(expected, lease, worker)
         if lease.verdict is None:
-            expected.begun = not (LOSSES_APART and (expected.losses or lease.type in buffered))
+            expected.begun = not expected.losses and lease.type not in buffered
+            expected.begun_at = self._store_now()
             expected.attempt += expected.begun
             self.cover("second attempt") if expected.attempt > 1 else None
         else:
@@ -191,12 +192,11 @@ class WorkChecks:
 
     def _check_counters(self, expected: ReferenceItem, lease: Lease) -> None:
         budget = expected.item.attempts
-        spent = expected.failures + 1 if LOSSES_APART else expected.attempt
-        must(budget is None or lease.verdict or spent <= budget, f"{expected}: {spent} of {budget} attempts")
-        if LOSSES_APART:
-            found = (lease.failures, lease.losses, lease.begun)
-            wanted = (expected.failures, expected.losses, expected.begun or lease.verdict is not None)
-            must(found == wanted, f"{expected}: failures, losses, begun are {found}, not {wanted}")
+        spent = budget is not None and expected.failures >= budget
+        must(lease.verdict or not spent, f"{expected}: {expected.failures} failures of {budget}")
+        found = (lease.failures, lease.losses, lease.begun)
+        wanted = (expected.failures, expected.losses, expected.begun or lease.verdict is not None)
+        must(found == wanted, f"{expected}: failures, losses, begun are {found}, not {wanted}")
 
     def begin(self, now: float, leases: Sequence[Lease], lost: Mapping[int, Any]) -> None:
         """Attempts that waited in their worker begin now, except those of stale tokens."""
@@ -206,7 +206,7 @@ class WorkChecks:
             kept = owned or (expected is not None and lease.token in expected.settled)
             must((lease.token in lost) != kept, f"begin of {expected}: {lease.token} kept: {kept}; {lost}")
             if expected is not None and owned and not expected.begun:
-                expected.begun = True
+                expected.begun, expected.begun_at = True, now
                 expected.attempt += 1
                 self.cover("an attempt began after its claim")
 
@@ -247,6 +247,7 @@ class WorkChecks:
         if held and worker in self.stopping_workers and not self.handlers.killed(worker):
             raise Violation(f"{worker} stopped and did not give back {self.reference.held[worker]}")
         must(freed == held, f"{freed} freed of {held}")
+        self.handlers.removed(worker)
         self.reference.remove_worker(worker, now)
 
     def unknown_leases(self, now: float, worker: str, known: Sequence[int], leases: Sequence[Lease]) -> None:
@@ -362,8 +363,6 @@ class WorkChecks:
         """An item dies of failures or of losses only when that budget is spent."""
         if settlement.reason == "expired" and settlement.lease.verdict is None:
             self._check_deadline(now, expected)
-        if not LOSSES_APART:
-            return
         expected.failures += expected.doom is None and expected.begun
         budget = expected.item.attempts
         if settlement.reason == "exhausted":
@@ -399,7 +398,7 @@ class WorkChecks:
         if settlement.kind != "retry":
             expected.attempt -= expected.begun
         expected.failures += settlement.kind == "retry"
-        expected.losses = expected.losses if LOSSES_APART and settlement.kind == "release" else 0
+        expected.losses = expected.losses if settlement.kind == "release" else 0
         expected.status = "waiting"
         expected.ready_at = None
         if settlement.kind != "release" or settlement.delay or settlement.run_at is not None:

@@ -1,204 +1,174 @@
-"""`make soak MINUTES=30`: a mixed load for a long time, with regular samples of what must not grow.
+"""`make soak MINUTES=30 RATE=5000 ON=postgres`: a mixed load for long, and samples of what must not grow.
 
-It runs on SQLite, in one process, with everything on: retries, dependencies, groups, batches, schedules,
-events, metrics. Ended items are pruned after a minute. Exits with 1 if a series grows.
+One process submits and works, with everything on: retries, dependencies, groups, batches, limits, schedules,
+events, metrics, many tenants. Ended items are pruned after `--keep` seconds. Every 5 s it samples memory,
+files, connections, the write-ahead log and the tables. It writes them as JSON and as a chart, and exits with
+1 if a series still grows in the second half of the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
-import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.support.records import record
-from treadle import Context, Result, Retry, Treadle, WorkFailed, work
-from treadle.events import Event, Started
+from tests.soak.load import TICK, TYPES, Load, Starts, value
+from tests.soak.series import Series, svg
+from tests.soak.stores import MeasuredStore, measured_store
+from tests.support.records import RECORDS, record
+from treadle import Treadle
 
-KEEP = 60.0
-"""Seconds that ended items are kept. After that, as many are pruned as are added."""
-BARS = "▁▂▃▄▅▆▇█"
-
-
-@work(name="value", retry=Retry(attempts=5, base=0.01))
-async def value(n: int) -> int:
-    if random.random() < 0.05:
-        raise RuntimeError("one in twenty fails")
-    return n
-
-
-@work.batch(name="batched", size=20, max_wait=0.05)
-async def batched(numbers: list[int]) -> list[int]:
-    return numbers
-
-
-@work(name="gathered")
-async def gathered(ctx: Context) -> int:
-    return sum(await ctx.results(ctx.dependencies))
-
-
-@work(name="family")
-async def family(ctx: Context, size: int) -> Result[None, int]:
-    return ctx.queue([value(n) for n in range(size)]).next(gathered())
-
-
-class Latencies:
-    """How long items took since the last sample, and how many have started."""
-
-    def __init__(self) -> None:
-        self._waits: list[float] = []
-        self.count = 0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Started):
-            self.count += 1
-
-    def add(self, seconds: float) -> None:
-        self._waits.append(seconds)
-
-    def p99(self) -> float:
-        waits, self._waits = sorted(self._waits), []
-        return waits[int(0.99 * (len(waits) - 1))] * 1000 if waits else 0.0
-
-
-class Series:
-    """The samples of one quantity."""
-
-    def __init__(self, name: str, unit: str, slack: float) -> None:
-        self.name = name
-        self.unit = unit
-        self._slack = slack
-        """A rise of at most this much is not growth."""
-        self.values: list[float] = []
-
-    @property
-    def steady(self) -> Sequence[float]:
-        """The samples without the first third, in which everything fills up."""
-        return self.values[len(self.values) // 3 :]
-
-    @property
-    def growth(self) -> float:
-        """The rise of a line fitted to the steady samples, from start to end."""
-        values = self.steady
-        if len(values) < 6:
-            return 0.0
-        return statistics.linear_regression(range(len(values)), values).slope * (len(values) - 1)
-
-    @property
-    def grows(self) -> bool:
-        return self.growth > self._slack + 0.1 * statistics.median(self.steady or [0.0])
-
-    def chart(self, width: int = 48) -> str:
-        picked = [self.values[len(self.values) * n // width] for n in range(min(width, len(self.values)))]
-        low, high = min(picked), max(picked)
-        return "".join(BARS[int((each - low) / ((high - low) or 1) * (len(BARS) - 1))] for each in picked)
+NICE = 5
+"""It yields to other processes of the machine."""
 
 
 class Soak:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rng = random.Random(1)
-        self.latencies = Latencies()
-        self.series = [
-            Series("memory", "MB", 8.0),
-            Series("tasks", "", 10.0),
-            Series("open files", "", 5.0),
-            Series("write-ahead log", "MB", 4.0),
-            Series("an item, p99", "ms", 50.0),
-        ]
+    """keep: seconds that ended items are kept. every: seconds between two samples."""
 
-    async def run(self, seconds: float, every: float) -> None:
-        app = Treadle(
-            f"sqlite:///{self._path}",
-            work=[value, batched, gathered, family],
-            on_event=self.latencies,
-            keep=KEEP,
-        )
+    def __init__(self, store: MeasuredStore, *, rate: float, keep: float, every: float) -> None:
+        self._store = store
+        self._rate = rate
+        self._keep = keep
+        self._every = every
+        self.starts = Starts()
+        self._waiting = 0
+        self._last = (0, time.monotonic(), time.process_time())
+        """At the last sample: starts, the time, and the processor time."""
+        kept = rate * every
+        self.series = {
+            series.name: series
+            for series in (
+                Series("memory", "MB", 8.0),
+                Series("tasks", "", 50.0),
+                Series("open files", "", 5.0),
+                Series("connections", "", 2.0),
+                Series("write-ahead log", "MB", 64.0),
+                Series("tables", "MB", 16.0),
+                Series("database", "MB", 16.0),
+                Series("items in the store", "", kept),
+                Series("dead rows", "", kept),
+                Series("items that wait", "", kept),
+                Series("an item, p99", "ms", 250.0),
+                Series("items started", "per second", may_grow=True),
+                Series("processor", "% of a core", may_grow=True),
+            )
+        }
+
+    async def run(self, seconds: float) -> None:
+        app = Treadle(self._store.url, work=TYPES, on_event=self.starts, keep=self._keep)
         app.schedule("tick", every=1.0, run=lambda: value(0))
         bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        async with app, asyncio.TaskGroup() as group:
-            load = [group.create_task(self._load(app)) for _ in range(4)]
-            with bar:
-                task = bar.add_task("soaking", total=seconds)
-                end = time.monotonic() + seconds
-                while time.monotonic() < end:
-                    await asyncio.sleep(every)
-                    self._sample()
-                    bar.update(task, advance=every, description=f"{self.latencies.count:,} items")
-            for each in load:
-                each.cancel()
+        async with app:
+            self.load = Load(app, self._rate, lambda: self._waiting)
+            loading = asyncio.ensure_future(self.load.run())
+            try:
+                with bar:
+                    task = bar.add_task("soaking", total=seconds)
+                    until = time.monotonic() + seconds
+                    while time.monotonic() < until and not loading.done():
+                        await asyncio.sleep(self._every)
+                        await self._sample(app)
+                        bar.update(task, advance=self._every, description=f"{self.starts.count:,} items")
+                if loading.done():
+                    loading.result()
+            finally:
+                loading.cancel()
 
-    async def _load(self, app: Treadle) -> None:
-        while True:
-            began = time.perf_counter()
-            with suppress(WorkFailed):
-                await self._submit_some(app)
-            self.latencies.add(time.perf_counter() - began)
-            await asyncio.sleep(0.01)
+    async def _sample(self, app: Treadle) -> None:
+        counts = await app.counts()
+        self._waiting = sum(each.count for each in counts if each.status == "ready")
+        process = psutil.Process()
+        sample = {
+            "memory": process.memory_info().rss / 2**20,
+            "tasks": len(asyncio.all_tasks()),
+            "open files": process.num_fds(),
+            "items that wait": self._waiting,
+            "an item, p99": self.load.p99(),
+            **self._rates(),
+            **await self._store.sizes(),
+        }
+        for name, each in sample.items():
+            self.series[name].values.append(float(each))
 
-    async def _submit_some(self, app: Treadle) -> None:
-        kind = self._rng.random()
-        if kind < 0.2:
-            await app.enqueue(family(self._rng.randrange(1, 20))).group()
-        elif kind < 0.4:
-            handles = await app.enqueue_many([batched(n) for n in range(10)])
-            await asyncio.gather(*(handle.result() for handle in handles))
-        elif kind < 0.5:
-            first = await app.enqueue(value(1), delay=0.05)
-            await app.enqueue(value(2), after=first).result()
-        else:
-            await app.tenant(f"t{self._rng.randrange(20)}").enqueue(value(1)).result()
+    def _rates(self) -> dict[str, float]:
+        """What was done per second since the last sample."""
+        now, used = time.monotonic(), time.process_time()
+        starts, at, processor = self._last
+        self._last = (self.starts.count, now, used)
+        passed = max(now - at, 0.001)
+        return {
+            "items started": (self.starts.count - starts) / passed,
+            "processor": 100 * (used - processor) / passed,
+        }
 
-    def _sample(self) -> None:
-        wal = Path(f"{self._path}-wal")
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        found = (
-            pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
-            len(asyncio.all_tasks()),
-            len(list(Path("/proc/self/fd").iterdir())),
-            wal.stat().st_size / 2**20 if wal.exists() else 0.0,
-            self.latencies.p99(),
-        )
-        for series, each in zip(self.series, found, strict=True):
-            series.values.append(each)
+    @property
+    def measured(self) -> list[Series]:
+        return [series for series in self.series.values() if series.values]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=5000.0, help="items per second")
+    parser.add_argument("--on", choices=["sqlite", "postgres"], default="postgres")
+    parser.add_argument("--keep", type=float, default=60.0, help="seconds that ended items are kept")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples")
+    parser.add_argument("--out", type=Path, default=RECORDS, help="the directory for the JSON and the chart")
     given = parser.parse_args()
+    os.nice(NICE)
     seconds = given.minutes * 60
-    with tempfile.TemporaryDirectory() as directory:
-        soak = Soak(Path(directory) / "soak.db")
-        asyncio.run(soak.run(seconds, max(0.5, seconds / 240)))
-    table = Table(
-        "quantity", "over time", "least", "median", "most", "rise", title=f"{soak.latencies.count:,} items"
+    with tempfile.TemporaryDirectory() as directory, measured_store(given.on, Path(directory)) as store:
+        soak = Soak(store, rate=given.rate, keep=given.keep, every=given.every)
+        asyncio.run(soak.run(seconds))
+    sys.exit(not report(soak, given, seconds))
+
+
+def report(soak: Soak, given: argparse.Namespace, seconds: float) -> bool:
+    """Print, store and draw the series. Whether none of them grows."""
+    started, held_back = soak.starts.count, f"{soak.load.held_back * TICK:.0f} s"
+    title = (
+        f"{started:,} items on {given.on} in {given.minutes:g} minutes, {started / seconds:,.0f} per second "
+        f"({given.rate:,.0f} wanted, held back for {held_back}), kept for {given.keep:g} s"
     )
-    for series in soak.series:
+    table = Table("quantity", "least", "median", "most", "second half", title=title)
+    for series in soak.measured:
         low, middle, high = min(series.values), statistics.median(series.values), max(series.values)
-        slope = f"[red]{series.growth:+.1f}" if series.grows else f"{series.growth:+.1f}"
-        name = f"{series.name}, {series.unit}".rstrip(", ")
-        table.add_row(name, series.chart(), f"{low:.1f}", f"{middle:.1f}", f"{high:.1f}", slope)
-    Console().print(table)
-    grown = [series.name for series in soak.series if series.grows]
+        rise = f"[red]{series.growth:+,.1f}" if series.grows else f"{series.growth:+,.1f}"
+        table.add_row(
+            f"{series.name}, {series.unit}".rstrip(", "),
+            f"{low:,.1f}",
+            f"{middle:,.1f}",
+            f"{high:,.1f}",
+            rise,
+        )
+    Console(width=120).print(table)
+    grown = [series.name for series in soak.measured if series.grows]
+    given.out.mkdir(parents=True, exist_ok=True)
+    written = given.out / f"soak-{given.on}"
+    samples = {"title": title, "every": given.every, "series": [series.row() for series in soak.measured]}
+    written.with_suffix(".samples.json").write_text(json.dumps(samples, indent=1))
+    written.with_suffix(".svg").write_text(svg(title, soak.measured, seconds))
+    Console(width=120).print(f"grows: {', '.join(grown) or 'nothing'}; chart: {written.with_suffix('.svg')}")
     record(
-        "soak",
-        f"make soak MINUTES={given.minutes:g}",
-        items=soak.latencies.count,
+        f"soak on {given.on}",
+        f"make soak MINUTES={given.minutes:g} RATE={given.rate:g} ON={given.on}",
+        items=started,
+        rate=round(started / seconds),
+        held_back=held_back,
         grows=", ".join(grown) or "nothing",
     )
-    sys.exit(any(series.grows for series in soak.series))
+    return not grown
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""Bugs of sync handlers, whose threads cannot be stopped, and of items that skip the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.kit import Patch, mutant
+from treadle.engine.run import attempt
+from treadle.engine.run.held import HeldLease
+from treadle.engine.run.runtime import Runtime
+
+
+@mutant("a stopping worker gives back an item whose thread still runs")
+def thread_given_back(patch: Patch) -> None:
+    patch(HeldLease, "runs_in_thread", property(lambda self: False))
+
+
+@mutant("a worker frees its leases and permits although a thread of it still runs")
+def freed_while_thread_runs(patch: Patch) -> None:
+    patch(attempt.HandlerThreads, "busy", property(lambda self: False))
+
+
+@mutant("an item skips the queue to a worker that does not serve its queue or tenant")
+def skips_to_any_worker(patch: Patch) -> None:
+    real = Runtime.offers
+
+    def offers(self: Any, type: str, queue: str, tenant: str) -> Any:
+        settings = self._worker
+        return real(self, type, (settings.queues or (queue,))[0], (settings.tenants or (tenant,))[0])
+
+    patch(Runtime, "offers", offers)
