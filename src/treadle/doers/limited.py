@@ -153,8 +153,7 @@ class LimitedDoer(BaseDoer):
             raise LifecycleError(
                 f"this doer already serves worker {self._calls.worker!r}: make one for each worker"
             )
-        self._rounds = self._timer = None  # those of an event loop that is gone
-        self._idle_waiters.clear()
+        self._rounds, self._timer = None, WakeTimer(self._start_rounds)  # not those of a loop that is gone
         self.inner.leave_dead_loop()
         self._calls = PermitCalls(permits, clock, worker, self._report)
         self._queue = PermitQueue(self.rules, name)

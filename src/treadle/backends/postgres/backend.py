@@ -15,11 +15,12 @@ from treadle.item import Wake
 from treadle.masking import Address
 
 from .claim import PostgresClaim
-from .connection import PostgresCalls, PostgresConnector, PostgresPool, abandon_dead_pools
+from .connection import PostgresCalls
 from .errors import LOST, NothingSent, cause_of, translated
 from .limits import PostgresLimits
 from .long_transactions import LongTransactions
 from .operate import PostgresOperate
+from .pool import PostgresConnector, PostgresPool, abandon_dead_pools
 from .read import PostgresRead
 from .schedules import PostgresSchedules
 from .schema import PostgresSchema

@@ -21,8 +21,8 @@ from treadle.item import Wake
 from treadle.loop_mark import LoopMark
 from treadle.retry import Retry
 
-from .connection import abandon_connection
 from .errors import LOST
+from .pool import abandon_connection
 from .schema import Connection
 from .sealing import EVERYTHING, WakeSeal
 from .statements import statement

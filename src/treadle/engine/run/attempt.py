@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from treadle.codec import Codec
 from treadle.context import Context, ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
@@ -108,7 +109,7 @@ class AttemptRunner:
     async def accepted(self, held: HeldLease) -> bool:
         """Decode a large input and ask the `accept` hook. False: the attempt is settled already."""
         try:
-            refusal = await self._read_input(held) or await self._ask_accept(held)
+            refusal = await _read_input(held, self._codec) or await self._ask_accept(held)
         except asyncio.CancelledError:
             if held.stop is None:
                 raise
@@ -118,16 +119,6 @@ class AttemptRunner:
             held.over = True
             self._settler.decided(held, refusal)
         return not held.over
-
-    async def _read_input(self, held: HeldLease) -> Decision | None:
-        """Decode the input in a thread, if that was left to the attempt."""
-        if held.input is UNREAD:
-            read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
-            value, error = await asyncio.to_thread(_caught, read)
-            if error is not None:
-                return undecodable(error)
-            held.input = value
-        return None
 
     async def _ask_accept(self, held: HeldLease) -> Decision | None:
         if self._accept is None:
@@ -371,6 +362,17 @@ def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return call(), None
     except BaseException as error:  # noqa: BLE001
         return None, error
+
+
+async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
+    """Decode the input in a thread, if that was left to the attempt."""
+    if held.input is UNREAD:
+        read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
+        value, error = await asyncio.to_thread(_caught, read)
+        if error is not None:
+            return undecodable(error)
+        held.input = value
+    return None
 
 
 def _overrides(stop: Stop, error: BaseException | None) -> bool:

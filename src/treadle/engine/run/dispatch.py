@@ -209,20 +209,13 @@ class Dispatcher:
         """The leases to run here. Those that were lost too often end; those that would run beside too many
         others are given back."""
         for lease in [lease for lease in leases if lease.losses]:
-            if self._is_lost_too_often(lease):
+            if _is_lost_too_often(lease, self._bound[lease.type]):
                 self._settle_unrun(unbegun(lease), judged(lease, "lease_lost"))
                 leases.remove(lease)
         taken, refused = self._isolation.admit(leases)
         for lease in refused:
             self._settle_unrun(lease, GiveBack())
         return taken
-
-    def _is_lost_too_often(self, lease: Lease) -> bool:
-        try:
-            retry = retry_of(read_stored(lease.options), self._bound[lease.type].retry)
-        except msgspec.MsgspecError:
-            return False  # `_take` ends it: its options cannot be read
-        return lost_too_often(lease, retry)
 
     def _settle_without_handler(self, lease: Lease) -> None:
         if lease.verdict is not None:
@@ -304,18 +297,14 @@ class Dispatcher:
 
     def give_back(self) -> None:
         """Give back what has not started: collected for batches, or waiting in a doer."""
-        self.give_back_isolated()
         for held in self._batches.clear():
             self.give_back_one(held)
         self.give_back_waiting()
 
-    def give_back_isolated(self) -> None:
-        """Give back the lost item that waits for the others to end."""
+    def give_back_waiting(self) -> None:
+        """Give back what waits in a doer, and the lost item that waits for the others to end."""
         if (held := self._isolation.clear()) is not None:
             self.give_back_one(held)
-
-    def give_back_waiting(self) -> None:
-        """Give back what waits in a doer."""
         for doer in self._types.doers():
             self.give_back_tasks(doer.cancel_pending())
 
@@ -328,6 +317,14 @@ class Dispatcher:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay, limited))
+
+
+def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
+    try:
+        retry = retry_of(read_stored(lease.options), bound.retry)
+    except msgspec.MsgspecError:
+        return False  # its options cannot be read: it ends for that reason
+    return lost_too_often(lease, retry)
 
 
 def _is_over(task: Task) -> bool:

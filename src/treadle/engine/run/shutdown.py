@@ -37,7 +37,6 @@ class Shutdown:
     async def _wind_down(self, drain: float) -> None:
         await self._loops.end_schedules()
         await self._loops.end(*NEW_WORK)
-        self._dispatcher.give_back_isolated()
         self._dispatcher.give_back_waiting()  # it would not be started any more
         self._dispatcher.hold("none")
         self._dispatcher.flush()
