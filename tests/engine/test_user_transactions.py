@@ -1,9 +1,12 @@
-"""A user's transaction on PostgreSQL that stays open: only what depends on it waits."""
+"""A user's own transaction: only what depends on it waits, and a refusal leaves it as it was."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -11,7 +14,7 @@ import pytest
 
 from tests.backends.postgres_store import connected
 from tests.engine.kit import PATIENCE, Barrier
-from treadle import Context, Result, Treadle, work
+from treadle import Context, NotFound, Result, Treadle, work
 
 AT_ONCE = 3.0
 """Seconds. What does not depend on the transaction takes less, also on a busy machine."""
@@ -122,3 +125,33 @@ async def test_a_serialization_failure_is_for_the_user(prepared_url: str, isolat
         async with connection.transaction(isolation=isolation):
             again = await app.enqueue(step(2), key="taken", tx=connection)
         assert (again.id, again.existing) == (first.id, True)
+
+
+async def test_after_a_handle_of_what_is_gone_leaves_the_transaction(prepared_url: str) -> None:
+    """`NotFound`, and what was done before in the transaction commits."""
+    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+        gone = await app.enqueue(step(1))
+        await gone.result(PATIENCE)
+        await app.delete(gone)
+        async with connection.transaction():
+            first = await app.enqueue(step(2), tx=connection)
+            with pytest.raises(NotFound, match=gone.id):
+                await app.enqueue(step(3), after=[first, gone], tx=connection)
+            second = await app.enqueue(step(4), after=first, tx=connection)
+        assert await second.result(PATIENCE) == 4
+
+
+async def test_after_a_handle_of_what_is_gone_leaves_the_transaction_on_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    async with Treadle(f"sqlite:///{path}", work=[step]) as app:
+        gone = await app.enqueue(step(1))
+        await gone.result(PATIENCE)
+        await app.delete(gone)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            first = await app.enqueue(step(2), tx=connection)
+            with pytest.raises(NotFound, match=gone.id):
+                await app.enqueue(step(3), after=[first, gone], tx=connection)
+            second = await app.enqueue(step(4), after=first, tx=connection)
+            connection.execute("COMMIT")
+        assert await second.result(PATIENCE) == 4
