@@ -30,7 +30,7 @@ def test_the_simulator_finds_the_bug(name: str) -> None:
 
 
 def test_every_mutant_can_be_planted() -> None:
-    assert len(MUTANTS) >= 75
+    assert len(MUTANTS) >= 70
     for mutant in MUTANTS.values():
         with mutant.planted():
             pass

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.doers.limited import LimitedDoer
 from treadle.engine.run.attempt import AttemptRunner
 from treadle.engine.run.dispatch import Dispatcher
 
@@ -31,18 +30,6 @@ def limit_keeps_at_stop(patch: Patch) -> None:
     patch(Dispatcher, "give_back_waiting", lambda self: None)
 
 
-@mutant("a stopping worker waits for items that a limit holds back")
-def limit_delays_stop(patch: Patch) -> None:
-    real = Dispatcher.give_back_waiting
-
-    def give_back_waiting(self: Any) -> None:
-        if not self.stopping:
-            real(self)
-
-    patch(Dispatcher, "give_back_waiting", give_back_waiting)
-    patch(LimitedDoer, "hold", lambda self, which: None)
-
-
 @mutant("an item that waits in its worker is not told of its deadline")
 def deadline_ignored_while_waiting(patch: Patch) -> None:
     real = AttemptRunner.watch_deadline
@@ -53,14 +40,3 @@ def deadline_ignored_while_waiting(patch: Patch) -> None:
 
     patch(AttemptRunner, "watch_deadline", watch_deadline)
     patch(AttemptRunner, "may_begin", lambda self, held: not held.over)
-
-
-@mutant("a cancelled item that waits in its worker still runs")
-def cancelled_while_waiting_runs(patch: Patch) -> None:
-    real = AttemptRunner.interrupt
-
-    def interrupt(self: Any, held: Any, reason: Any) -> None:
-        if held.started or reason not in ("cancelled", "completed"):
-            real(self, held, reason)
-
-    patch(AttemptRunner, "interrupt", interrupt)

@@ -15,7 +15,7 @@ R1 and R3 to R5 need strict timing: without it a lease may be lost while its han
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -125,7 +125,7 @@ class HandlerChecks:
         return [run for run in self._threads.values() if run.process is process and run.alive(now)]
 
     @contextmanager
-    def running(self, ref: Ref, process: Process) -> Iterator[None]:
+    def running(self, ref: Ref, process: Process) -> Generator[None]:
         """A handler of a type with a concurrency limit runs in this block (R5)."""
         entry = (self._limit_key(ref), process)
         self._running.append(entry)

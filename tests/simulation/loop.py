@@ -13,7 +13,7 @@ import asyncio
 import functools
 import random
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -206,7 +206,7 @@ _HANDLER_THREADS = "treadle.engine.run.handler_threads"
 
 
 @contextmanager
-def simulated_threads() -> Iterator[None]:
+def simulated_threads() -> Generator[None]:
     """Sync handlers run in threads of the event loop, not in real ones."""
     if find_spec(_HANDLER_THREADS) is None:
         yield

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from treadle import Context, Result, Retry, Treadle, WaitTimeout, WorkFailed, work
+from treadle import Client, Context, Result, Retry, Treadle, WaitTimeout, WorkFailed, work
 from treadle.doers import concurrency
 from treadle.events import Event, Started
 
@@ -104,7 +104,7 @@ class Load:
         self._submitting -= 1
         self.submitted += count
 
-    async def _submit_dependents(self, app: Treadle, share: int) -> None:
+    async def _submit_dependents(self, app: Client, share: int) -> None:
         first = plain(1)
         await app.enqueue(first)
         await app.enqueue_many([value(n) for n in range(2 * share - 1)], after=[first])

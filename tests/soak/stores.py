@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,7 +81,7 @@ class MeasuredPostgres:
 
 
 @contextmanager
-def measured_store(on: str, directory: Path) -> Iterator[MeasuredStore]:
+def measured_store(on: str, directory: Path) -> Generator[MeasuredStore]:
     """A new store: a file, or a server that only this soak uses."""
     if on == "sqlite":
         yield MeasuredSqlite(directory / "soak.db")
