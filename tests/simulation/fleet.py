@@ -98,6 +98,8 @@ class Fleet:
         self._workers.append((process, app))
         self._starting[process] = self._run_in(process, _start(app))
         await asyncio.wait({self._starting[process]}, timeout=30)
+        if self._starting[process].done():
+            self._starting[process].result()  # an error ends the simulation
         self.handlers.workers[app.worker.id] = worker._replace(born=self.store_clock.now())
         self.checker.note(f"{process} ({app.worker.id}) started")
 

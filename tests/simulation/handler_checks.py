@@ -142,7 +142,8 @@ class HandlerChecks:
         if expected is None or worker.process.dead:
             return
         now = self._now()
-        expected.started_token = expected.token
+        if any(held.lease.token == expected.token for held in worker.running()):
+            expected.started_token = expected.token  # not that of a lease that was lost meanwhile
         self._check_served(worker, expected)
         self._check_permit(expected)
         self._check_isolation(worker, expected)
@@ -186,8 +187,8 @@ class HandlerChecks:
         must(now - since <= most, f"{expected} began {now - since:g} s after it was ready, not {most:g}")
 
     def _check_isolation(self, worker: SimWorker, expected: ReferenceItem) -> None:
-        token = expected.token
-        must(not token or expected.begun, f"{expected} runs, and the store does not know that it has begun")
+        current = expected.token and expected.token == expected.started_token
+        must(not current or expected.begun, f"{expected} runs, and the store does not know that it has begun")
         running = worker.running()
         beside = len({id(held.carrier or held) for held in running})
         for lease in [held.lease for held in running]:
