@@ -50,7 +50,7 @@ class PostgresRead(PostgresVerbs):
         if not ids:
             return []
         rows = await self._calls.rows(_sql("group"), list(ids), tenant)
-        found = {row["id"]: _group_of(row) for row in rows}
+        found = {group.id: group for group in map(_group_of, rows)}
         return [found.get(id) for id in ids]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
@@ -101,7 +101,7 @@ def _ref_columns(refs: Sequence[Ref]) -> tuple[str | None, str | None]:
 # -- rows as states ----------------------------------------------------------------------------------------
 
 
-def state_of(row: Record) -> ItemState:
+def state_of(row: Record | Sequence[Any]) -> ItemState:
     """The item in a row with the columns of `treadle.item_state`. By position: by name, the driver would take
     twice as long."""
     (
@@ -155,18 +155,19 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
 
 
 def _group_of(row: Record) -> GroupState:
-    failed: Record | None = row["failed_member"]
+    """The group in a row with the columns of `treadle.group_state`, and then those of a failed member."""
+    _, id, tenant, type, open, value, contributed, final, version, ended, failed, *member = row
     return GroupState(
-        id=row["id"],
-        tenant=row["tenant"],
-        type=row["type"],
-        open=row["open"],
-        value=row["value"],
-        contributed=row["contributed"],
-        final=row["final"],
-        version=row["version"],
-        ended_at=row["ended"],
-        failed=None if failed is None else state_of(failed),
+        id=id,
+        tenant=tenant,
+        type=type,
+        open=open,
+        value=value,
+        contributed=contributed,
+        final=final,
+        version=version,
+        ended_at=ended,
+        failed=None if failed is None else state_of(member),
     )
 
 
