@@ -91,7 +91,7 @@ class LimitLines:
         """None: it has changed."""
         self._reopening: list[tuple[float, int, LimitLine]] = []
         self._seq = count()
-        self._closed_by: dict[Limit, set[LimitLine]] = {}
+        self._closed_by: dict[Limit, dict[LimitLine, None]] = {}
         self.held: dict[Limit, int] = {}
         """Permits that running tasks of this process hold."""
         self.closed_tasks = 0
@@ -199,7 +199,7 @@ class LimitLines:
             heappush(self._reopening, (until, next(self._seq), line))
         for limit in line.concurrency:
             if until_returned:
-                self._closed_by.setdefault(limit, set()).add(line)
+                self._closed_by.setdefault(limit, {})[line] = None
             else:
                 self._not_closed_by(limit, line)
         self._file(line)
@@ -237,7 +237,7 @@ class LimitLines:
     def _not_closed_by(self, limit: Limit, line: LimitLine) -> None:
         closed = self._closed_by.get(limit)
         if closed is not None:
-            closed.discard(line)
+            closed.pop(line, None)
             if not closed:
                 del self._closed_by[limit]
 

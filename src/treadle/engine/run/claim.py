@@ -28,6 +28,8 @@ IDLE_AFTER = 3
 IDLE_FACTOR = 4.0
 """The poll interval is multiplied by this. In four intervals an idle worker then makes one claim and two
 heartbeats: less than one call per interval."""
+LATEST_CLAIM = 64
+"""A claim may arrive so many lease durations after it was sent: leases of it are asked for until then."""
 JITTER = 0.2
 """Polls come earlier by up to this share, so that no worker is always the first to ask."""
 
@@ -61,6 +63,8 @@ class Claimer:
         """The store may have leased items to this worker that it does not know of."""
         self._ask_again: float | None = None
         """When to ask for unknown leases once more: the call whose answer was lost may arrive late."""
+        self._ask_wait = 0.0
+        """How long after the last question. It doubles, up to `LATEST_CLAIM` lease durations."""
         self.recovering = False
         """Unknown leases are being asked for. Nothing may be leased to this worker meanwhile."""
         self.behind = False
@@ -119,8 +123,8 @@ class Claimer:
         self._wake.set()
 
     async def ask_unknown_leases(self) -> None:
-        """Ask for leases that this worker does not know of: after a lost answer, and again one lease duration
-        later."""
+        """Ask for leases that this worker does not know of: after a lost answer, one lease duration later,
+        and again at growing intervals."""
         lost = self._answer_lost
         if not lost and self._ask_again is None:
             return
@@ -137,7 +141,8 @@ class Claimer:
             self.recovering = False
         self._dispatcher.take(tuple(leases), sent)
         self._answer_lost = False
-        self._ask_again = sent + self._lease if lost else None
+        self._ask_wait = self._lease if lost else 2 * self._ask_wait
+        self._ask_again = sent + self._ask_wait if self._ask_wait <= LATEST_CLAIM * self._lease else None
 
     async def _claim(self) -> float:
         demand = self._dispatcher.demand(self._fairness)

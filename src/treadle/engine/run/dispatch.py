@@ -111,8 +111,9 @@ class BoundTypes:
         """All types that this worker settles: a dependency needs no handler."""
         return (*self.by_name, DEPENDENCY.name)
 
-    def doers(self) -> set[BaseDoer]:
-        return {self._worker.doer, *(bound.doer for bound in self.by_name.values())}
+    def doers(self) -> list[BaseDoer]:
+        """Each once, always in the same order."""
+        return list(dict.fromkeys([self._worker.doer, *(bound.doer for bound in self.by_name.values())]))
 
 
 class Dispatcher:

@@ -168,7 +168,7 @@ def _ready_wake(lines: set[Line] | None) -> Wake:
         queues.clear()
     if len(types) > MOST_NAMES:
         types.clear()
-    return Wake(ready=True, types=tuple(types), queues=tuple(queues))
+    return Wake(ready=True, types=tuple(sorted(types)), queues=tuple(sorted(queues)))
 
 
 def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:
