@@ -89,19 +89,20 @@ class Batches:
             self._start(bound, items[0], functools.partial(self._run, bound, items))
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
+        # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
+        # cancelled or expired item loses its part of the outcome.
+        carrier = HeldLease(collected[0].lease, bound, {}, PLAIN, collected[0].sent)
+        carrier.task = asyncio.current_task()
+        for held in collected:
+            held.carrier = carrier
         accepted = [held for held in _unfinished(collected) if await self._runner.accepted(held)]
         ready = [held for held in accepted if self._runner.may_begin(held)]
         items = await self._runner.begin_in_store(ready)
         if not items:
             return
-        # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
-        # cancelled or expired item loses its part of the outcome.
-        carrier = HeldLease(items[0].lease, bound, {}, PLAIN, items[0].sent)
-        carrier.task = asyncio.current_task()
         carrier.members = items
         for held in items:
             self._runner.begin(held)
-            held.carrier = carrier
         inputs = [next(iter(held.input.values())) for held in items]
         value, error = await outcome(self._runner.call(carrier, (inputs,), {}))
         carrier.over = True
