@@ -259,13 +259,17 @@ class AttemptRunner:
         held.timers = (*held.timers, timer)
 
     def interrupt(self, held: HeldLease, reason: Stop) -> None:
-        """Stop an attempt. The first reason stays, except that any other reason replaces `stopping`."""
-        if held.over or held.stop not in (None, "stopping"):
+        """Stop an attempt. The first reason stays, except that any other reason replaces `stopping` and
+        `error`.
+
+        `error` means that the lease may have lapsed. A thread cannot be stopped, and its item must not be
+        given to others while it runs: it goes on, and its outcome is refused if the lease is lost."""
+        if held.over or held.stop not in (None, "stopping", "error") or held.stop == reason:
             return
         held.stop = reason
         if held.ctx is not None and reason != "timeout":
             set_interrupt(held.ctx.interrupt, reason)
-        if reason == "stopping":
+        if reason == "stopping" or (reason == "error" and held.runs_in_thread):
             return
         if self._grace and held.started and reason != "timeout":
             self.timers.after(self._grace, functools.partial(self.cancel, held))
