@@ -182,8 +182,8 @@ i as (
       after)
     select no, 0, 0, 0, 3, 0, 'x' || no, 'default', 'work', 'default', 'l', '', array['other' || no] from n
 )
-insert into treadle.open_item (no, seq, due, ready_since, status, priority, budget, queue, tenant, lane, type)
-  select no, no, 0, 0, 2, 0, 3, 'default', 'default', 'l', 'work' from n
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, queue, tenant, lane, type)
+  select no, no, 0, 0, 2, 0, 'default', 'default', 'l', 'work' from n
 """
 OVERDUE = """
 with n as (select nextval('treadle.number') as no, k from generate_series(1, $1::int) k),

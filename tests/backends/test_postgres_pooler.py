@@ -92,10 +92,9 @@ async def test_prepared_statements_fail(prepared_url: str) -> None:
 
 async def test_without_prepare_false_the_error_says_what_to_set(prepared_url: str) -> None:
     """It is no refusal: settlements are repeated."""
-    async with Pooler(prepared_url) as pooler, opened(pooler.url, notify=False) as backend:
-        await backend.now()
-        with pytest.raises(StoreUnavailable, match="prepare=False"):
-            await backend.now()
+    async with Pooler(prepared_url) as pooler:
+        with pytest.raises(StoreUnavailable, match="needs prepare=False"):
+            await PostgresBackend(pooler.url, notify=False).open()
 
 
 async def test_calls_use_every_server_connection(prepared_url: str) -> None:

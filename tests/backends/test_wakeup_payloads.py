@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.backends.postgres.wakeups import EVERYTHING, PostgresListener
+from treadle.backends.postgres.sealing import PLAIN, WakeSeal
+from treadle.backends.postgres.wakeups import PostgresListener
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
 from treadle.engine.run.dispatch import met_dependency
 from treadle.errors import DecodeError
@@ -31,15 +32,19 @@ def hostile(request: pytest.FixtureRequest) -> str:
     return text
 
 
-async def test_a_hostile_notification_costs_one_look(hostile: str) -> None:
-    """The listener does not know what was meant, so it looks at everything once."""
+async def test_a_hostile_notification_is_ignored(hostile: str) -> None:
+    """The listener goes on, and delivers what was sealed with the key of the schema."""
     received: list[Wake] = []
-    listener = PostgresListener(_no_connection, "treadle")
+    seal = WakeSeal()
+    seal.use("key")
+    listener = PostgresListener(_no_connection, "treadle", seal)
     await listener.subscribe(received.append, listen=False)
     notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
     notify(None, 1, "treadle", hostile)
-    notify(None, 1, "treadle", '{"ready":true}')
-    assert received == [EVERYTHING, Wake(ready=True)]
+    assert received == []
+    notify(None, 1, "treadle", PLAIN)
+    notify(None, 1, "treadle", seal.sealed(Wake(items=(("t", "a"),))))
+    assert received == [Wake(ready=True), Wake(items=(("t", "a"),))]
 
 
 async def _no_connection() -> None:  # type: ignore[misc]

@@ -54,7 +54,7 @@ def sleep(ctx: Context, seconds: float) -> int:
     return ctx.attempt
 
 
-@app.work(name="crash", retry=Retry(attempts=2, base=0.1))
+@app.work(name="crash", retry=Retry(max_losses=1))
 async def crash() -> None:
     ledger.write(f"crash {os.getpid()}")
     os.kill(os.getpid(), signal.SIGSEGV)

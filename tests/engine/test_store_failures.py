@@ -6,6 +6,7 @@ The numbers A1 to A24 are the failure cases that the design must pass.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -193,18 +194,18 @@ async def test_a6_an_item_whose_workers_die_too_often_ends_dead(
 
     client = make_app(killer)
     handle = await client.enqueue(killer())
-    for _ in range(2):
-        cut = Faults()
-        doomed = make_app(killer, backend=FaultyBackend(store(), cut))
-        await doomed.start()
-        await barrier.reached()
-        barrier.started.clear()
-        with cut.outage():  # the worker dies: it sends nothing more
-            await client.backend.remove_worker(doomed.worker.id)
-            await doomed.stop(drain=0)
     seen = Seen()
-    async with make_app(killer, on_event=seen):
-        dead = await seen.until(Dead, handle.id)
+    with contextlib.ExitStack() as outages:
+        for _ in range(2):
+            cut = Faults()
+            doomed = make_app(killer, backend=FaultyBackend(store(), cut))
+            await doomed.start()
+            await barrier.reached()
+            barrier.started.clear()
+            outages.enter_context(cut.outage())  # the worker dies: it sends nothing more
+            await client.backend.remove_worker(doomed.worker.id)
+        async with make_app(killer, on_event=seen):
+            dead = await seen.until(Dead, handle.id)
     assert (dead.reason, started) == ("lease_lost", [1, 2])
     error = await failure(handle.result(PATIENCE))
     assert (error.reason, error.attempts) == ("lease_lost", 2)

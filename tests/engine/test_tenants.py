@@ -119,11 +119,14 @@ async def test_two_tenants_can_use_the_same_id(make_app: MakeApp) -> None:
 
 
 async def test_after_finds_only_items_of_the_same_tenant(make_app: MakeApp) -> None:
-    """DESIGN §5.8: An item of another tenant does not exist."""
+    """DESIGN §5.8: An item of another tenant does not exist. Its handle is refused, and its id waits for an
+    item that may still come."""
     async with make_app(value) as app:
         first = await app.tenant("acme").enqueue(value(1))
         await first.result(PATIENCE)
-        waiting = await app.tenant("other").enqueue(value(2), after=first)
+        with pytest.raises(NotFound):
+            await app.tenant("other").enqueue(value(2), after=first)
+        waiting = await app.tenant("other").enqueue(value(2), after=first.id)
         state = await waiting.state()
         assert (state.status, state.waiting_for) == ("blocked", (first.id,))
 

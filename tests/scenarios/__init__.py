@@ -121,7 +121,9 @@ SCENARIOS: dict[int, Scenario] = {
         "errors are kept, bounded", "test_the_last_ten_failed_attempts_are_kept", "test_any_error_can_be_kept"
     ),
     25: _scenario(
-        "an item that kills its workers", "test_a6_an_item_whose_workers_die_ends_when_its_attempts_are_spent"
+        "an item that kills its workers",
+        "test_a6_an_item_whose_workers_die_too_often_ends_dead",
+        "test_an_item_that_crashes_its_process_too_often_is_dead",
     ),
     # Flows
     26: _scenario(

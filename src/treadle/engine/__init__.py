@@ -17,17 +17,21 @@
 | | main_guard | refuse to run a program once more in the process of a handler |
 | | combine | many requests in one write: while one batch is written, the next collects |
 | | timers | one heap of deadlines |
+| | open_transaction | the transaction of a handler, and the requests that are a part of it |
 | | store_retry | how long to wait for a store that does not answer |
 | submit | enqueue | build items, submit them, announce those that were stored |
 | | build_item | a Work and its options become an Item |
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |
 | | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
+| | isolation, begin | lost items run beside ever fewer others; tell the store that handlers begin |
 | | held | the leases that the worker holds, and its bound work types |
 | | attempt, context_services | call a handler, stop it when it must end; what its context can do |
+| | handler_threads | where sync handlers run |
 | | process_pool, process_child | handlers in processes: the parent's side, the child's side |
 | | decide | the outcome of an attempt becomes a decision |
-| | settle | decisions become settlements, written in batches |
+| | settle, pending | decisions become settlements, written in batches; one that is not written yet |
+| | refused | whether a refusal is due to the outcome or to the store |
 | | after_commit | what happens once a settlement is in the store |
 | | heartbeat | keep the worker's lease; learn which leases are lost |
 | | loops, shutdown | start and end the background loops; drain and give back |

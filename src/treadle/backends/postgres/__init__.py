@@ -2,12 +2,15 @@
 
 backend.py            PostgresBackend, made of the verbs in
   submit.py claim.py settle.py read.py operate.py workers.py limits.py schedules.py transactions.py
-connection.py         connections, their pool, calls with retries
+connection.py         calls with retries
+pool.py               connections, and a bounded pool of them
+link.py               a network that drops everything
 statements.py         the SQL that is sent: sql/statements/*.sql
 schema.py             the SQL in the database: migrations/*.sql (tables), sql/functions/*.sql
 item_columns.py columns.py codes.py    items and their words as parameters
 fairness.py           what the last claim served
 wakeups.py            NOTIFY and LISTEN
+sealing.py            wake-ups as payloads that other roles can neither read nor make
 user_transaction.py   statements on the user's own connection, with any driver
 long_transactions.py  transactions that keep vacuum from cleaning up
 errors.py             the driver's errors as treadle's

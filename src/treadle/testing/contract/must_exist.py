@@ -29,6 +29,7 @@ class MustExistCases:
         ]
 
     async def test_an_id_of_another_tenant_does_not_exist(self, backend: Backend) -> None:
+        """An item that waits for one of another tenant is refused, and says nothing about that tenant."""
         await submit(backend, item("there", tenant="other"))
         refused = await submit_refused(backend, dependent("there", id="a", must_exist=("there",)))
         assert refused == Rejected("not_found", ("there",))
