@@ -203,9 +203,10 @@ class FleetActions(Fleet):
 
     async def _check_no_tasks_left(self, process: Process) -> None:
         """A stopped process must leave no tasks. A call that was on its way has 60 s to end."""
-        if left := self._left_by(process):
-            await asyncio.wait(left, timeout=60)
-        must(process.dead or not (left := self._left_by(process)), f"{process} left {left[:3]} behind")
+        until = self.loop.now + 60
+        while not process.dead and (left := self._left_by(process)):
+            must(self.loop.now < until, f"{process} left {left[:3]} behind")
+            await asyncio.wait(left, timeout=1)
 
     def _left_by(self, process: Process) -> list[asyncio.Task[Any]]:
         return [task for task in self.loop.left_by(process) if task not in self._waiting]
