@@ -265,6 +265,23 @@ async def test_children_end_with_their_supervisor(make: Shop, client: Client) ->
     assert not alive
 
 
+async def test_a_child_that_ran_is_replaced_soon_however_often_it_dies(tmp_path: Path) -> None:
+    """Deaths of children whose event loops ran delay the next one by a second at most: an item may have
+    killed them, and others wait."""
+    url = f"sqlite:///{tmp_path}/work.db"
+    here = Shop(url, tmp_path)
+    try:
+        process = here.start()
+        async with Client(url, work=[shop.greet]) as client:
+            for n in range(8):
+                # The next result comes from a new child. After seven deaths it used to wait for 6 to 10 s.
+                assert await client.enqueue(shop.greet(str(n))).result(timeout=5 if n else 30)
+                for child in _children(process.pid):
+                    child.kill()
+    finally:
+        here.end()
+
+
 async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url: str, tmp_path: Path) -> None:
     """The network drops everything: a killed child is replaced at once, and SIGTERM is obeyed."""
     async with Proxy(prepared_url) as proxy, Client(prepared_url, work=[shop.greet]) as client:

@@ -43,9 +43,12 @@ from treadle.retry import Retry
 
 CHECK = 0.1
 """Seconds between two checks of the children."""
-RESPAWN = Retry(attempts=None, base=0.1, factor=2.0, max=10.0, jitter=0.2)
+FAILED_START = Retry(attempts=None, base=0.1, factor=2.0, max=10.0, jitter=0.2)
+"""How long to wait for a new child if children die before their event loops run."""
+CRASH = Retry(attempts=None, base=0.1, factor=2.0, max=1.0, jitter=0.2)
+"""The same if they die soon after: an item may have killed them, and the others must not wait long for it."""
 STEADY = 10.0
-"""The start of a child that lived this many seconds has not failed."""
+"""The death of a child that lived this many seconds delays nothing."""
 
 
 class ChildProcess:
@@ -109,7 +112,7 @@ class Supervisor:
         self._removals: set[asyncio.Task[None]] = set()
         self._stop_requests = 0
         self._deaths = 0
-        self._failed_starts = 0
+        self._short_lives = 0
         self._next_start = 0.0
         self._code = 0
 
@@ -204,8 +207,8 @@ class Supervisor:
         """Remove a child that has ended, and free its items."""
         self._children.remove(child)
         code = child.process.wait()
-        child.close()
         self._count_death(child, code)
+        child.close()
         removal = asyncio.create_task(self._free(child))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
@@ -238,9 +241,10 @@ class Supervisor:
         elif code and not self._stop_requests:
             LOGGER.error("process %d ended with code %d", child.pid, code)
         failed = code and time.monotonic() - child.started_at < STEADY
-        self._failed_starts = self._failed_starts + 1 if failed else 0
-        if self._failed_starts:
-            self._next_start = time.monotonic() + RESPAWN.delay(self._failed_starts)
+        self._short_lives = self._short_lives + 1 if failed else 0
+        if self._short_lives:
+            policy = FAILED_START if child.liveness.blocked_for() is None else CRASH
+            self._next_start = time.monotonic() + policy.delay(self._short_lives)
 
     async def _end_all(self) -> None:
         deadline = time.monotonic() + self._settings.drain + 5.0
