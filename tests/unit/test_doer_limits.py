@@ -10,6 +10,7 @@ import pytest
 from treadle.doers import Task, balanced, concurrency, rate_limited
 from treadle.doers.base import BaseDoer
 from treadle.doers.limited import LimitedDoer
+from treadle.doers.permit_queue import PermitReturns
 from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
 from treadle.item import Limit, PermitReply, PermitRequest
 from treadle.rules.limits import LimitState, permit
@@ -826,3 +827,17 @@ def test_bad_arguments_of_limits_are_refused(make: object, field: str) -> None:
     with pytest.raises(InputError) as caught:
         make()  # type: ignore[operator]
     assert caught.value.parameters == (field,)
+
+
+def test_permits_of_a_request_that_arrives_late_are_returned_at_the_next_denial() -> None:
+    """The answer was lost, the permits were returned, and only then the store counted them."""
+    limit = Limit("single", 1, 1.0, "slots")
+    returns = PermitReturns()
+    returns.denied([limit])
+    assert returns.take_out(()) == []
+    returns.doubt([limit], 1)
+    assert returns.take_out(()) == [PermitRequest((limit,), 1)]
+    assert returns.take_out(()) == []
+    returns.denied([limit])
+    assert returns.take_out((limit,)) == []  # a task here holds a permit of it
+    assert returns.take_out(()) == [PermitRequest((limit,), 1)]

@@ -25,6 +25,8 @@ from .limit_rules import LimitRule
 LEAST_RETRY = 0.01
 # The most tasks to hold in closed lines. They are leased, and no other worker sees them.
 MOST_HELD = 500
+# How many limits are remembered whose permits the store may count although no task has them.
+MOST_SUSPECT = 1000
 
 
 @dataclass(slots=True)
@@ -117,6 +119,7 @@ class PermitQueue:
             line.wait = WAIT_FIRST
         if denied:
             self.lines.put(line, denied)
+            self.returns.denied(line.concurrency)
             self._close(line, reply, now)
         elif self.lines.is_full(line):
             # This process holds all permits: only the end of a task here can free one.
@@ -200,11 +203,15 @@ class PermitReturns:
     *doubtful*. They are returned once no task here holds a permit of that limit: a store frees no more
     permits than the worker holds, so returning too many does no harm then. After an error a limit may be
     underused for a while, but it is never exceeded.
+
+    A request whose answer was lost may even arrive after that. So such a limit stays *suspect*: whenever it
+    denies a task here, its permits are returned once more.
     """
 
     def __init__(self) -> None:
         self._owed: Counter[Limit] = Counter()
         self._doubtful: Counter[Limit] = Counter()
+        self._suspect: dict[Limit, None] = {}
 
     def add(self, limits: Sequence[Limit], number: int = 1) -> None:
         """Tasks that held permits of these limits have ended."""
@@ -215,6 +222,15 @@ class PermitReturns:
         """The store may count this many permits of each limit that no task has."""
         for limit in limits:
             self._doubtful[limit] = min(self._doubtful[limit] + number, limit.limit)
+            self._suspect[limit] = None
+        if len(self._suspect) > MOST_SUSPECT:
+            del self._suspect[next(iter(self._suspect))]
+
+    def denied(self, limits: Sequence[Limit]) -> None:
+        """The store gave no permit of these limits."""
+        for limit in limits:
+            if limit in self._suspect:
+                self._doubtful[limit] = limit.limit
 
     def take_out(self, held: Container[Limit]) -> list[PermitRequest]:
         """The permits to return now. held: the limits of which tasks here hold permits."""
