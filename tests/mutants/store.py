@@ -42,10 +42,10 @@ def no_fencing(patch: Patch) -> None:
 
 @mutant("a token is given out twice")
 def token_reuse(patch: Patch) -> None:
-    def lease(store: Any, row: Any, worker: Any, now: float) -> Any:
+    def lease(store: Any, row: Any, worker: Any, now: float, buffered: Any = ()) -> Any:
         if store.token and store.token % 7 == 0:
             store.token -= 1
-        return transitions.lease(store, row, worker, now)
+        return transitions.lease(store, row, worker, now, buffered)
 
     _plant(patch, claim, transitions.lease, lease)
 
