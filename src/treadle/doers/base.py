@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from asyncio import current_task, get_running_loop
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -158,15 +158,6 @@ class BaseDoer(ABC):
         """Call `callback`, on the loop, with tasks that a limit holds back for longer, so that their items go
         back to the store. The doer has forgotten them. Without a callback they wait in the doer."""
         self._on_give_back = callback
-
-    async def _run(self, task: Task) -> None:
-        # Discarded in here and not in a done callback: that would take one more turn of the loop per task.
-        try:
-            await task()
-        except Exception as error:  # noqa: BLE001  reported, never lost
-            self._report(error)
-        finally:
-            self._running.discard(current_task(self._loop))
 
     def _report(self, error: Exception) -> None:
         if not self._on_error:

@@ -15,9 +15,8 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.tasks import finish
 from treadle.item import Lease, Loss
-from treadle.retry import Retry
 
-BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
+from .settle import BACKOFF
 
 
 class BeginRequest(msgspec.Struct, eq=False):
