@@ -2,7 +2,6 @@
 
 `make pgbouncer` runs the whole contract there."""
 
-import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -12,9 +11,8 @@ import pytest
 
 from tests.backends.postgres_store import connected, opened
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
-from tests.backends.test_postgres_pooler import many, record
+from tests.backends.test_postgres_pooler import run_two_apps
 from tests.support.pgbouncer import installed, pgbouncer
-from treadle import Treadle
 from treadle.backends.postgres import PostgresBackend
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.check import consistent
@@ -37,17 +35,7 @@ async def test_the_engine_behind_pgbouncer(prepared_url: str, directory: Path) -
     async with connected(prepared_url) as admin:
         await admin.execute("create table mine (n int)")
         with pgbouncer(prepared_url, directory) as url:
-            one, two = (
-                Treadle(
-                    PostgresBackend(url, prepare=False, listen_url=prepared_url, pool_size=4),
-                    work=[record, many],
-                )
-                for _ in range(2)
-            )
-            async with one, two, asyncio.timeout(30):
-                handles = [await app.enqueue(many(20)) for app in (one, two) for _ in range(3)]
-                for handle in handles:
-                    assert await handle.group() == 20
+            await run_two_apps(url, prepared_url)
         assert await admin.fetchval("select count(*) from mine") == 6 * 21
         async with opened(prepared_url) as backend:
             await consistent(backend)

@@ -36,21 +36,23 @@ async def many(ctx: Context, count: int) -> Result[None, int]:
     return ctx.queue([record(n) for n in range(count)]).next(record(count))
 
 
+async def run_two_apps(url: str, listen_url: str) -> None:
+    """Run six groups, which store 21 rows in the table `mine` each, through a pooler."""
+    one, two = (
+        Treadle(PostgresBackend(url, prepare=False, listen_url=listen_url, pool_size=4), work=[record, many])
+        for _ in range(2)
+    )
+    async with one, two, asyncio.timeout(30):
+        handles = [await app.enqueue(many(20)) for app in (one, two) for _ in range(3)]
+        for handle in handles:
+            assert await handle.group() == 20
+
+
 async def test_the_engine_behind_a_pooler(prepared_url: str) -> None:
     """Groups, dependencies, transactions of handlers and waiting, with 3 server connections for two apps."""
     async with connected(prepared_url) as admin, Pooler(prepared_url) as pooler:
         await admin.execute("create table mine (n int)")
-        one, two = (
-            Treadle(
-                PostgresBackend(pooler.url, prepare=False, listen_url=prepared_url, pool_size=4),
-                work=[record, many],
-            )
-            for _ in range(2)
-        )
-        async with one, two, asyncio.timeout(30):
-            handles = [await app.enqueue(many(20)) for app in (one, two) for _ in range(3)]
-            for handle in handles:
-                assert await handle.group() == 20
+        await run_two_apps(pooler.url, prepared_url)
         assert await admin.fetchval("select count(*) from mine") == 6 * 21
         assert pooler.shared
         await _is_consistent(prepared_url)

@@ -7,11 +7,21 @@ import asyncio
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until, until_status
-from treadle import Retry, Treadle, work
+from treadle import Retry, Treadle, WorkType, work
 from treadle.doers import Doer, balanced, concurrency, rate_limited, unlimited
 from treadle.item import Demand, Heartbeat, Lease
 from treadle.testing import ManualClock
 from treadle.worker import DEFAULT_CONCURRENCY
+
+
+def held_by(barrier: Barrier) -> WorkType[[], None, None]:
+    """A work type whose handler waits until the barrier opens."""
+
+    @work(name="held")
+    async def held() -> None:
+        await barrier.wait()
+
+    return held
 
 
 async def lose(app: Treadle, losses: int, *types: str) -> None:
@@ -36,10 +46,7 @@ async def test_lost_items_run_beside_ever_fewer_others(make_app: MakeApp, losses
     """Of 8 that the doer would run: half after each loss, at last one alone. All of them succeed."""
     barrier = Barrier()
 
-    @work(name="held")
-    async def held() -> None:
-        await barrier.wait()
-
+    held = held_by(barrier)
     app = make_app(held, doer=balanced(8))
     handles = await app.enqueue_many([held() for _ in range(6)])
     await lose(app, losses, "held")
@@ -276,10 +283,7 @@ async def test_a_batch_begins_with_one_call(make_app: MakeApp) -> None:
 async def test_a_worker_runs_a_bounded_number_of_items_by_default(make_app: MakeApp) -> None:
     barrier = Barrier()
 
-    @work(name="held")
-    async def held() -> None:
-        await barrier.wait()
-
+    held = held_by(barrier)
     async with make_app(held) as app:
         handles = await app.enqueue_many([held() for _ in range(DEFAULT_CONCURRENCY + 50)])
         await until(lambda: barrier.count == DEFAULT_CONCURRENCY)
@@ -293,10 +297,7 @@ async def test_a_worker_runs_a_bounded_number_of_items_by_default(make_app: Make
 async def test_without_a_limit_items_are_isolated_as_with_the_default_one(make_app: MakeApp) -> None:
     barrier = Barrier()
 
-    @work(name="held")
-    async def held() -> None:
-        await barrier.wait()
-
+    held = held_by(barrier)
     app = make_app(held, doer=unlimited())
     handles = await app.enqueue_many([held() for _ in range(60)])
     await lose(app, 3, "held")

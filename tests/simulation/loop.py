@@ -18,11 +18,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from heapq import heappop, heappush
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import count
 from typing import Any
 from unittest.mock import patch
+
+from treadle.engine.run.handler_threads import HandlerThreads
 
 STEPS = 400_000
 """More than any seed needs. A loop with more steps is stuck."""
@@ -202,16 +202,10 @@ def _resolve(future: Any, result: Any) -> None:
         future.set_result(result)
 
 
-_HANDLER_THREADS = "treadle.engine.run.handler_threads"
-
-
 @contextmanager
 def simulated_threads() -> Generator[None]:
     """Sync handlers run in threads of the event loop, not in real ones."""
-    if find_spec(_HANDLER_THREADS) is None:
-        yield
-        return
-    with patch.object(import_module(_HANDLER_THREADS).HandlerThreads, "start", _start_thread):
+    with patch.object(HandlerThreads, "start", _start_thread):
         yield
 
 
