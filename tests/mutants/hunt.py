@@ -1,22 +1,27 @@
-"""Look for a mutant, first with seeds of the simulator, then with the contract suite."""
+"""Look for a mutant: with the tests that it names, or with seeds of the simulator and then the contract suite."""
 
 from __future__ import annotations
 
 import gc
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, store, threads, waiting
+from tests.mutants import combined, engine, rules, store, threads, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
 __all__ = ["MUTANTS", "Find", "hunt"]
 assert combined
 assert engine
+assert rules
 assert store
 assert threads
 assert waiting
+
+
+CONTRACT = ("tests/backends/test_memory.py", "-k", "Contract")
 
 
 class Find(NamedTuple):
@@ -27,9 +32,11 @@ class Find(NamedTuple):
 
 
 def hunt(mutant: Mutant, seeds: int, *, contract: bool = True) -> Find:
+    if mutant.tests:
+        return by_tests(mutant, [mutant.tests])
     found = by_simulator(mutant, seeds)
     if found.by is None and contract:
-        return by_contract(mutant, seeds)
+        return by_tests(mutant, CONTRACT, seeds)
     return found
 
 
@@ -43,13 +50,11 @@ def by_simulator(mutant: Mutant, seeds: int) -> Find:
     return Find(mutant, None, seeds)
 
 
-def by_contract(mutant: Mutant, seeds: int) -> Find:
-    command = [
-        sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.planted",
-        "tests/backends/test_memory.py", "-k", "Contract",
-    ]  # fmt: skip
+def by_tests(mutant: Mutant, tests: Sequence[str], seeds: int = 0) -> Find:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.planted", *tests]
     done = subprocess.run(
         [*command, "--mutant", mutant.name], capture_output=True, text=True, check=False, timeout=600
     )
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    return Find(mutant, "contract" if failed else None, seeds, failed[0] if failed else "")
+    by = "contract" if tests == CONTRACT else "tests"
+    return Find(mutant, by if failed else None, seeds, failed[0] if failed else done.stdout[-200:])

@@ -24,6 +24,8 @@ class Mutant(NamedTuple):
     name: str
     bug: str
     plant: Callable[[Patch], None]
+    tests: str = ""
+    """The tests that must find it: a path for pytest. Empty: the simulator or the contract must."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -65,10 +67,10 @@ def fits(replacement: Any, real: Any) -> bool:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(bug: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def mutant(bug: str, *, tests: str = "") -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def add(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         assert plant.__name__ not in MUTANTS
-        MUTANTS[plant.__name__] = Mutant(plant.__name__, bug, plant)
+        MUTANTS[plant.__name__] = Mutant(plant.__name__, bug, plant, tests)
         return plant
 
     return add

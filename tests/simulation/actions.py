@@ -164,7 +164,8 @@ class FleetActions(Fleet):
         """Stop a worker. It gives its leases back, and no attempt is spent."""
         if not (alive := [(one, app) for one, app in self._alive() if self._starting[one].done()]):
             return
-        process, app = rng.choice(alive)
+        in_threads = [(one, app) for one, app in alive if self.handlers.threads_of(one)]
+        process, app = rng.choice(in_threads if in_threads and rng.random() < 0.7 else alive)
         process.stopping = True
         self.checker.note(f"{process} stops")
         if self.checker.strict_timing:
@@ -179,14 +180,18 @@ class FleetActions(Fleet):
             process.stopped = True
             took = self.loop.now - began
             must(not (idle and self.checker.strict_timing) or took < 4, f"{process} stopped after {took:g} s")
-            await self._exit(process)
+            await self._exit(process, at_once=rng.random() < 0.5)
         await self._start_worker()
 
-    async def _exit(self, process: Process) -> None:
-        """A process that has stopped ends. Only a thread may still run in it, and ends with it."""
-        if self.handlers.threads_of(process):
+    async def _exit(self, process: Process, *, at_once: bool) -> None:
+        """A process that has stopped ends: at once, with a thread that may still run in it, or after it."""
+        threads = self.handlers.threads_of(process)
+        if threads and at_once:
             self.checker.cover("a process ended while its thread ran")
             process.dead = True
+        elif threads:
+            self.checker.cover("a process waited for its thread")
+            await asyncio.sleep(max(run.until for run in threads) - self.store_clock.now())
         await self._check_no_tasks_left(process)
 
     async def _pause(self, rng: random.Random, client: Client) -> None:

@@ -73,6 +73,7 @@ SOMETIMES = (
     "a lost item ran again",
     "an attempt began after its claim",
     "a process ended while its thread ran",
+    "a process waited for its thread",
     "dead expired",
     "a running item was cancelled",
     "a running item was completed",

@@ -200,9 +200,15 @@ class HandlerChecks:
             self._cover("a lost item ran again") if lease.losses else None
 
     def removed(self, worker: str) -> None:
-        """The items of this worker are freed. What waited in it, and had not begun, counts no loss (R6)."""
+        """The items of this worker are freed: none whose thread lives (R4). What waited in it, and had not
+        begun, counts no loss (R6)."""
         known = self.workers.get(worker)
-        if known is None or not known.process.dead or not self.strict_timing:
+        if known is None or not self.strict_timing:
+            return
+        for run in self.threads_of(known.process):
+            leased = self._reference.items[run.ref].token == run.token
+            must(not leased, f"{self._reference.items[run.ref]} was freed while its thread runs")
+        if not known.process.dead:
             return
         for token, expected in self._reference.held.get(worker, {}).items():
             waited = expected.item.type in BATCHES or expected.item.type in LIMITED

@@ -174,6 +174,6 @@ class Simulation(FleetActions):
             process.stopping = True
             self.checker.stopping_workers.add(app.worker.id)
             await asyncio.wait_for(self._run_in(process, app.stop()), 60)
-            await self._exit(process)
+            await self._exit(process, at_once=True)
         await asyncio.wait_for(self._run_in(self._client_process, client.close()), 60)
         await self._check_no_tasks_left(self._client_process)

@@ -1,0 +1,165 @@
+"""Bugs of rules that need a real store, a real process or a real loop to show: each names the tests that find
+it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.mutants.kit import Patch, mutant
+from treadle import loop_mark, masking
+from treadle.backends.postgres import PostgresBackend, pool, sealing
+from treadle.backends.postgres.link import LinkWatch
+from treadle.backends.sqlite import process_directory
+from treadle.codec import collisions, hashes
+from treadle.doers.permit_queue import PermitReturns
+from treadle.engine import open_transaction
+from treadle.engine.run import refused, settle
+from treadle.engine.run.heartbeat import HeartbeatLoop
+from treadle.engine.submit.build_item import ItemBuilder
+
+# -------------------------------------------------------------------------------------------------- settling
+
+REFUSED = "tests/engine/test_refused_settlements.py"
+
+
+@mutant("a refused outcome is replaced without a proof that it is the cause", tests=REFUSED)
+def replaced_without_proof(patch: Patch) -> None:
+    async def is_cause(error: Any, backend: Any, without: Any) -> bool:
+        return True
+
+    patch(settle, "is_cause", is_cause)
+
+
+@mutant("an outcome that the store cannot hold is tried for ever", tests=REFUSED)
+def never_replaced(patch: Patch) -> None:
+    patch(settle, "PROOFS", 1_000_000)
+
+
+@mutant("what was only tried is committed", tests=REFUSED)
+def trial_committed(patch: Patch) -> None:
+    async def is_cause(error: Any, backend: Any, without: Any) -> bool:
+        await backend.settle(without)
+        return True
+
+    assert refused.is_cause is settle.is_cause
+    patch(settle, "is_cause", is_cause)
+
+
+@mutant(
+    "one settlement that waits for a lock holds up its batch", tests="tests/engine/test_user_transactions.py"
+)
+def batch_waits_for_lock(patch: Patch) -> None:
+    real = settle.settlement
+    patch(settle, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
+
+
+# ------------------------------------------------------------------------------------------- asking for work
+
+
+@mutant(
+    "a claim does not tell others what it left to them",
+    tests="tests/backends/test_workers.py::TestPostgres",
+)
+def left_untold(patch: Patch) -> None:
+    real = PostgresBackend.claim
+
+    async def claim(self: Any, demand: Any) -> Any:
+        return replace(await real(self, demand), left=())
+
+    patch(PostgresBackend, "claim", claim)
+
+
+@mutant("an item may wait for one that is gone", tests="tests/engine/test_dependencies.py")
+def gone_is_waited_for(patch: Patch) -> None:
+    real = ItemBuilder.item
+
+    def item(self: Any, *args: Any, **given: Any) -> Any:
+        return replace(real(self, *args, **given), must_exist=())
+
+    patch(ItemBuilder, "item", item)
+
+
+@mutant("permits of a request that arrived late are never returned", tests="tests/unit/test_doer_limits.py")
+def late_permits_kept(patch: Patch) -> None:
+    patch(PermitReturns, "denied", lambda self, limits: None)
+
+
+# ----------------------------------------------------------------------------------- processes, threads, loops
+
+
+@mutant("a worker does not count its supervisor's heartbeats", tests="tests/engine/test_held_gil.py")
+def supervisor_ignored(patch: Patch) -> None:
+    real = HeartbeatLoop.__init__
+
+    def init(self: Any, core: Any, worker: Any, held: Any, types: Any, runner: Any) -> None:
+        real(self, core, replace(worker, last_supervisor_beat=None), held, types, runner)
+
+    patch(HeartbeatLoop, "__init__", init)
+
+
+@mutant("an app does not notice that its loop is gone", tests="tests/engine/test_loops_and_forks.py")
+def old_loop_kept(patch: Patch) -> None:
+    patch(loop_mark.LoopMark, "is_gone", property(lambda self: False))
+
+
+@mutant("a forked process uses what it inherited", tests="tests/engine/test_loops_and_forks.py")
+def fork_unnoticed(patch: Patch) -> None:
+    patch(loop_mark.LoopMark, "is_inherited", property(lambda self: False))
+
+
+# ----------------------------------------------------------------------------------------------- transactions
+
+
+@mutant("calls in a handler's transaction go around it", tests="tests/engine/test_open_transactions.py")
+def transaction_bypassed(patch: Patch) -> None:
+    patch(open_transaction.OpenTransaction, "open", _open_unseen)
+
+
+async def _open_unseen(self: Any) -> Any:
+    self._transaction = await self.stack.enter_async_context(self.backend.transaction())
+    return self._transaction.connection
+
+
+@mutant("handlers' transactions may take every connection", tests="tests/engine/test_open_transactions.py")
+def unbounded_transactions(patch: Patch) -> None:
+    real = pool.PostgresPool.__init__
+
+    def init(self: Any, connect: Any, *, size: int, reserved: int, **given: Any) -> None:
+        real(self, connect, size=size, reserved=reserved, **given)
+        self._transactions = self._ordinary.__class__(size)
+
+    patch(pool.PostgresPool, "__init__", init)
+
+
+@mutant(
+    "a server that gives no sign of life is waited for", tests="tests/backends/test_postgres_blackhole.py"
+)
+def link_unwatched(patch: Patch) -> None:
+    patch(LinkWatch, "begin", lambda self, connection: None)
+
+
+# --------------------------------------------------------------------------------------------------- security
+
+
+@mutant("a wake-up is believed without its signature", tests="tests/backends/test_wakeup_payloads.py")
+def signature_unchecked(patch: Patch) -> None:
+    patch(sealing, "hmac", SimpleNamespace(compare_digest=lambda given, right: True))
+
+
+@mutant("passwords are shown", tests="tests/engine/test_hidden_passwords.py")
+def password_shown(patch: Patch) -> None:
+    patch(masking, "masked", lambda address: address)
+
+
+@mutant("values that collide are put into a set", tests="tests/unit/test_codec_hostile.py")
+def collisions_unchecked(patch: Patch) -> None:
+    patch(hashes, "check_hashes", lambda values: None)
+    patch(collisions, "check_hashes", lambda values: None)
+
+
+@mutant("links in the process directory are followed", tests="tests/backends/test_sqlite_permissions.py")
+def links_followed(patch: Patch) -> None:
+    patch(process_directory, "NO_LINKS", 0)
