@@ -86,7 +86,7 @@ chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count every
 kills: $(READY)  ## what a kill -9 costs: handlers that finish twice, time to recover: KILLS=12 ARGS="--sync --tree --on sqlite"
 	$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),12) $(ARGS)
 
-hammer: $(READY)  ## 8 processes at the same groups and gates of PostgreSQL; no deadlock, counters recounted: SECONDS=30
+hammer: $(READY)  ## 8 processes at the same groups and dependencies of PostgreSQL; no deadlock, counters recounted: SECONDS=30
 	$(BIN)/python -m tests.backends.hammer --seconds $(or $(SECONDS),30)
 
 mutants: $(READY)  ## plant real bugs one at a time, and require each to be found: SEEDS=2000

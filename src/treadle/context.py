@@ -28,7 +28,7 @@ InterruptReason: TypeAlias = Literal[
     "cancelled",
     "deadline",  # the deadline of the item passed
     "stopping",  # this worker is shutting down
-    "error",  # the engine failed
+    "error",  # the worker could not renew its lease: another worker may run the item
 ]
 
 

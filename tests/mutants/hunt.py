@@ -51,7 +51,18 @@ def by_simulator(mutant: Mutant, seeds: int) -> Find:
 
 
 def by_tests(mutant: Mutant, tests: Sequence[str], seeds: int = 0) -> Find:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.planted", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "tests.mutants.planted",
+        "--timeout",
+        "60",
+        *tests,
+    ]
     done = subprocess.run(
         [*command, "--mutant", mutant.name], capture_output=True, text=True, check=False, timeout=600
     )

@@ -61,7 +61,7 @@ def batch_waits_for_lock(patch: Patch) -> None:
 
 @mutant(
     "a claim does not tell others what it left to them",
-    tests="tests/backends/test_workers.py::TestPostgres",
+    tests="tests/backends/test_postgres_at_the_same_time.py",
 )
 def left_untold(patch: Patch) -> None:
     real = PostgresBackend.claim
@@ -105,7 +105,10 @@ def old_loop_kept(patch: Patch) -> None:
     patch(loop_mark.LoopMark, "is_gone", property(lambda self: False))
 
 
-@mutant("a forked process uses what it inherited", tests="tests/engine/test_loops_and_forks.py")
+@mutant(
+    "a forked process uses what it inherited",
+    tests="tests/engine/test_loops_and_forks.py::test_an_app_starts_anew_in_a_forked_process",
+)
 def fork_unnoticed(patch: Patch) -> None:
     patch(loop_mark.LoopMark, "is_inherited", property(lambda self: False))
 

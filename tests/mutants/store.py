@@ -88,7 +88,7 @@ def silent_beat(patch: Patch) -> None:
 
 
 @mutant("unknown leases are not found")
-def no_orphans(patch: Patch) -> None:
+def no_unknown_leases(patch: Patch) -> None:
     _plant(patch, workers, workers.unknown_leases, lambda store, worker, known: [])
 
 
