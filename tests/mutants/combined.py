@@ -86,17 +86,17 @@ def first_loss_kills(patch: Patch) -> None:
 
 @mutant("a lost item runs beside all others")
 def no_isolation(patch: Patch) -> None:
-    patch(Isolation, "bound", lambda self, lease: 1_000_000)
+    patch(Isolation, "most_beside", lambda self, lease: float("inf"))
 
 
-@mutant("a second loss isolates no more than the first")
+@mutant("a third loss isolates no more than the second")
 def isolation_not_halved(patch: Patch) -> None:
-    real = Isolation.bound
+    real = Isolation.most_beside
 
-    def bound(self: Any, lease: Any) -> float:
-        return real(self, replace(lease, losses=min(lease.losses, 1)))
+    def most_beside(self: Any, lease: Any) -> float:
+        return real(self, replace(lease, losses=min(lease.losses, 2)))
 
-    patch(Isolation, "bound", bound)
+    patch(Isolation, "most_beside", most_beside)
 
 
 @mutant("items are claimed beside a lost one that runs")

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.simulation.fleet import LEASE, Fleet
+from tests.simulation.fleet import Fleet
 from tests.simulation.loop import Process
-from tests.simulation.plan import TENANTS
+from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.program import BATCHES, LIMITED, MAKERS, crash, some_options
 from tests.simulation.reference import must
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed

@@ -71,6 +71,7 @@ SOMETIMES = (
     "lease lost twice",
     "a limited start that had to be prompt",
     "a lost item ran again",
+    "an item on trial ran",
     "an attempt began after its claim",
     "a process ended while its thread ran",
     "a process waited for its thread",

@@ -14,14 +14,13 @@ from tests.simulation.checker import Checker
 from tests.simulation.handler_checks import SimWorker
 from tests.simulation.loop import PROCESS, Process, SimClock, SimLoop
 from tests.simulation.network import FAULTS, FaultyNetwork, NetworkFaults
-from tests.simulation.plan import Plan
+from tests.simulation.plan import LEASE, Plan
 from tests.simulation.program import TYPES, limited_types, tick
 from tests.simulation.reference import Violation
 from tests.simulation.store import CheckedStore
 from treadle import Client, Context, StoreUnavailable, Treadle, Worker
 from treadle.doers import balanced, unlimited
 
-LEASE = 5.0
 
 Workers = list[tuple[Process, Treadle]]
 

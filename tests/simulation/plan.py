@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tests.simulation.program import MAKERS, NAMES
 
+LEASE = 5.0
 TENANTS = ("acme", "beta")
 
 

@@ -159,7 +159,7 @@ def threaded(ctx: Context, n: int) -> int:
     return n
 
 
-@work(name="crash", retry=Retry(max_losses=3))
+@work(name="crash", retry=Retry(max_losses=5))
 async def crash(after: float) -> None:
     """Poison: it kills its process, each time."""
     await asyncio.sleep(after)

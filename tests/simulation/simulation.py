@@ -10,10 +10,9 @@ import random
 
 from tests.simulation.actions import FleetActions
 from tests.simulation.checker import Checker
-from tests.simulation.fleet import LEASE
 from tests.simulation.loop import simulated_threads
 from tests.simulation.network import FAULTS
-from tests.simulation.plan import Action
+from tests.simulation.plan import LEASE, Action
 from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle import Client

@@ -35,7 +35,7 @@ from treadle.item import (
 
 DELEGATING = ("counting", "fan", "parent")
 """Types that never succeed without children."""
-MAX_LOSSES = {"crash": 3}
+MAX_LOSSES = {"crash": 5}
 DEFAULT_MAX_LOSSES = 20
 
 

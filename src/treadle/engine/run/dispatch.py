@@ -215,7 +215,7 @@ class Dispatcher:
                 leases.remove(lease)
         taken, refused = self._isolation.admit(leases)
         for lease in refused:
-            self._settle_unrun(lease, GiveBack())
+            self._settle_unrun(lease, GiveBack(self._isolation.delay(lease)))
         return taken
 
     def _settle_without_handler(self, lease: Lease) -> None:
@@ -245,7 +245,7 @@ class Dispatcher:
         self._held.take(held)
         if lease.deadline is not None:
             self._runner.watch_deadline(held)
-        if lease.losses:
+        if lease.losses > 1 and self._isolation.is_on_trial(lease):
             self._isolation.start(held, functools.partial(self._start_or_collect, held))
         else:
             self._start_or_collect(held)
