@@ -21,7 +21,6 @@ from tests.simulation.store import CheckedStore
 from treadle import Client, Context, StoreUnavailable, Treadle, Worker
 from treadle.doers import balanced, unlimited
 
-
 Workers = list[tuple[Process, Treadle]]
 
 

@@ -1,10 +1,10 @@
 """Isolation: an item whose workers died runs beside ever fewer others.
 
 One item may kill its process: by a crash of native code, by its hunger for memory. All items of the process
-are lost with it, and the store cannot tell which of them did it. Most losses are the fault of none: a deploy, a
-machine that goes away. So the first loss changes nothing. After n losses in a row an item is on trial: it
-runs only while at most `limit / 2 ** (n - 1)` items are in flight here. Each death frees half of the
-neighbours, and the one at fault is soon alone.
+are lost with it, and the store cannot tell which of them did it. Most losses are the fault of none of them: a
+deploy, a machine that goes away. So the first loss changes nothing. After n losses in a row an item is on
+trial: it runs only while at most `limit / 2 ** (n - 1)` items are in flight here. Each death frees half of
+the neighbours, and the one at fault is soon alone.
 
 A trial ends with its attempt, or when the item has run for long enough: for one lease duration after the
 second loss, twice as long after each further one. What runs may itself wait for other items, so these must be
