@@ -16,8 +16,8 @@ from tests.chaos.poison import PoisonRun
 from tests.support.records import record
 
 INNOCENTS = int(os.environ.get("TREADLE_INNOCENTS", "0"))
-SMALL: dict[str, Any] = {"innocents": 60, "seconds": 0.2, "retry": {"max_losses": 2}, "concurrency": 4}
-"""After two losses an item runs alone."""
+SMALL: dict[str, Any] = {"innocents": 60, "seconds": 0.2, "retry": {"max_losses": 3}, "concurrency": 4}
+"""After three losses an item runs alone."""
 LARGE: dict[str, Any] = {"innocents": INNOCENTS, "seconds": 5.0}
 
 
