@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import pickle
+import select
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -123,9 +125,14 @@ class Forked:
         self._reader = reader
 
     def answer(self) -> Any:
+        """What the function returned. A child that hangs is killed."""
+        ready, _, _ = select.select([self._reader], [], [], 2 * PATIENCE)
+        if not ready:
+            os.kill(self.pid, signal.SIGKILL)
         with os.fdopen(self._reader, "rb") as file:
             data = file.read()
         os.waitpid(self.pid, 0)
+        assert ready, "the forked process hangs"
         return pickle.loads(data)
 
 

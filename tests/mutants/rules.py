@@ -105,14 +105,6 @@ def old_loop_kept(patch: Patch) -> None:
     patch(loop_mark.LoopMark, "is_gone", property(lambda self: False))
 
 
-@mutant(
-    "a forked process uses what it inherited",
-    tests="tests/engine/test_loops_and_forks.py::test_an_app_starts_anew_in_a_forked_process",
-)
-def fork_unnoticed(patch: Patch) -> None:
-    patch(loop_mark.LoopMark, "is_inherited", property(lambda self: False))
-
-
 # ----------------------------------------------------------------------------------------------- transactions
 
 
