@@ -89,15 +89,16 @@ class PostgresBackend(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
         self._apply_schema = apply_schema
-        connect = PostgresConnector(
+        connector = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
-        ).connect
+        )
         listen_address = Address(listen_url) if listen_url else self._address
         self._seal = WakeSeal()
-        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
+        self._listener = PostgresListener(partial(connector.connect, listen_address), self._channel, self._seal)
         self._new_pool = partial(
             PostgresPool,
-            partial(connect, self._address),
+            partial(connector.connect, self._address),
+            partial(connector.greet, self._address),
             size=pool_size,
             reserved=reserved,
             away=self._listener.reconnect,
@@ -110,6 +111,7 @@ class PostgresBackend(
             pool_size=1,
             reserved=0,
             prepare=prepare,
+            patience=patience,
             connect_timeout=connect_timeout,
             statement_timeout=statement_timeout,
         )
