@@ -112,7 +112,9 @@ async def test_a_busy_pooler_is_not_away(prepared_url: str) -> None:
 async def test_a_worker_comes_back_within_a_lease(prepared_url: str) -> None:
     """It claims again, and hears of new work again."""
     async with Proxy(prepared_url) as proxy, Treadle(prepared_url, work=[]) as client:
-        app = Treadle(PostgresBackend(proxy.url, connect_timeout=0.8), work=[echo], lease=10, poll_interval=30)
+        app = Treadle(
+            PostgresBackend(proxy.url, connect_timeout=0.8), work=[echo], lease=10, poll_interval=30
+        )
         client.register(echo)
         async with app:
             assert await app.enqueue(echo(1)).result(timeout=10) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.kit import until
 from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import InputError
 from treadle.item import Wake
@@ -123,9 +124,7 @@ async def test_a_writer_that_waits_keeps_to_its_process_directory(backend: Sqlit
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(submit(backend, item("a")))
-        async with asyncio.timeout(10):
-            while not any(each.joinpath("writer").exists() for each in (directory, moved)):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(each.joinpath("writer").exists() for each in (directory, moved)))
         other.execute("ROLLBACK")
     await waiting
     assert list(directory.iterdir()) == []

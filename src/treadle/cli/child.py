@@ -29,8 +29,8 @@ EXIT_GRACE = 2.0
 USAGE_ERROR = 2
 """Exit code for an error that a restart would not fix."""
 BURST_FAILED = 70
-"""Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end the
-process."""
+"""Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end
+the process."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,9 +23,9 @@ LOCKED_PAUSE = 0.25
 LOCKED_TRIES = 60
 """How often a request that a caller awaits is tried again: for about half a minute."""
 CALLER_SECONDS = 2.0
-"""After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try within
-three seconds if the store gives no sign of life, so that the caller waits for about that long. A store that
-is only busy may take as long as the backend is set to wait (`busy_timeout`, `patience`)."""
+"""After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try
+within three seconds if the store gives no sign of life, so that the caller waits for about that long. A store
+that is only busy may take as long as the backend is set to wait (`busy_timeout`, `patience`)."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
 LONGEST_STOP = 20.0

@@ -16,7 +16,7 @@ from treadle.masking import Address
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls
-from .errors import LOST, NothingSent, cause_of, translated
+from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
 from .limits import PostgresLimits
 from .long_transactions import LongTransactions
 from .operate import PostgresOperate
@@ -94,7 +94,9 @@ class PostgresBackend(
         )
         listen_address = Address(listen_url) if listen_url else self._address
         self._seal = WakeSeal()
-        self._listener = PostgresListener(partial(connector.connect, listen_address), self._channel, self._seal)
+        self._listener = PostgresListener(
+            partial(connector.connect, listen_address), self._channel, self._seal
+        )
         self._new_pool = partial(
             PostgresPool,
             partial(connector.connect, self._address),
@@ -139,7 +141,7 @@ class PostgresBackend(
             except TreadleError:
                 await pool.close()
                 raise
-            except (*LOST, NothingSent, asyncpg.PostgresError) as error:
+            except (*CONNECTION_ERRORS, NothingSent, asyncpg.PostgresError) as error:
                 await pool.close()
                 cause = cause_of(error)
                 raise translated(cause) from cause

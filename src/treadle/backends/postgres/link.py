@@ -16,7 +16,7 @@ from typing import Final
 
 import asyncpg
 
-from .errors import LOST
+from .errors import CONNECTION_ERRORS
 from .schema import Connection
 
 LATE: Final = 1.0
@@ -100,6 +100,6 @@ class LinkWatch:
             await self._greet()
         except asyncpg.PostgresError:
             return True  # it refuses, so it lives
-        except LOST:
+        except CONNECTION_ERRORS:
             return False
         return True

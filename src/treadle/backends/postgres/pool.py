@@ -16,7 +16,7 @@ from treadle.errors import InputError
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.masking import Address
 
-from .errors import LOST, NothingSent, is_away
+from .errors import CONNECTION_ERRORS, NothingSent, is_away
 from .link import LinkWatch, keep_alive
 from .schema import Connection
 from .statements import statements
@@ -232,7 +232,7 @@ class PostgresPool:
             raise NothingSent from self._failed[1]
         try:
             return await self._connect()
-        except (*LOST, asyncpg.PostgresError) as error:
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             self._failed = time.monotonic(), error
             raise NothingSent from error
 
