@@ -112,7 +112,7 @@ async def client(make: Shop) -> AsyncGenerator[Client]:
 
 async def test_burst_runs_due_items_and_exits_with_0(make: Shop, client: Client) -> None:
     handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
-    assert await asyncio.to_thread(make.start("--burst").wait, 30) == 0
+    assert await asyncio.to_thread(make.start("--burst").wait, 50) == 0
     assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
 
 
@@ -123,7 +123,7 @@ async def test_a_burst_goes_on_after_a_process_has_died(make: Shop, client: Clie
     """With a new process, until nothing is due."""
     killer = await client.enqueue(poison())
     handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
-    assert await asyncio.to_thread(make.start("--burst", "--concurrency", "1").wait, 30) == 0
+    assert await asyncio.to_thread(make.start("--burst", "--concurrency", "1").wait, 50) == 0
     assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
     assert (await killer.state()).status in ("scheduled", "dead")
     assert await make.written(poison.name)
@@ -134,7 +134,7 @@ async def test_a_burst_goes_on_after_a_process_has_died(make: Shop, client: Clie
 async def test_a_burst_that_fails_exits_with_1(make: Shop, client: Client, app: str, error: str) -> None:
     """A loop of its worker has died, or the worker could not start. It says why."""
     await client.enqueue(shop.greet("a"))
-    assert await asyncio.to_thread(make.start("--burst", app=f"tests.cli.shop:{app}").wait, 30) == 1
+    assert await asyncio.to_thread(make.start("--burst", app=f"tests.cli.shop:{app}").wait, 50) == 1
     assert "the burst failed" in make.errors()
     assert error in make.errors()
 
