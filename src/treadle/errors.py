@@ -125,6 +125,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception of the user. It never raises."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  `__str__` of the user's exception may raise anything
+        return "(its message cannot be shown)"
+
+
 class CronError(InputError):
     """A cron expression cannot be read, or never fires. `field` says which part is wrong."""
 

@@ -12,46 +12,50 @@ from urllib.parse import unquote
 
 MASK: Final = "***"
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+|//")
-_SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-_PORTS = re.compile(r"\d*(,[^:,]*(:\d*)?)*")
-# In a URL a value ends at the next `&`. In a DSN it ends at a space, unless it is quoted.
-_PAIR_OF_URL = re.compile(r"(?<=[?&])([^=&?]*)(=)([^&]*)")
-_PAIR_OF_DSN = re.compile(r"([^\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*(?:'|$)|\S*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?//+")
+_PAIR = re.compile(r"([^=&?;#\s]*)\s*(?:=|%3D)", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"pass|pw|secret|token|key|cred|auth", re.IGNORECASE)
+_COLON = re.compile(r":|%3A", re.IGNORECASE)
+_HOST = r"(\[[0-9A-Za-z:.%]*\]|[^:,]*)(:\d*)?"
+_HOSTS = re.compile(rf"{_HOST}(,{_HOST})*")
 
 
 def masked(address: str) -> str:
-    """A URL or DSN with `***` in place of its password and other secrets."""
+    """A URL or DSN with `***` in place of its password and other secrets.
+
+    Any character may be in a password that is not encoded. So the value of a secret pair ends where the text
+    ends, and a password before the host begins at the first colon and ends at the last `@`. If that `@` is
+    in the value of a secret pair, it cannot be told what is what: then nothing is shown after the colon.
+    """
     scheme = _SCHEME.match(address)
-    if scheme is None and "=" in address and ":" not in address.partition("=")[0]:
-        return _PAIR_OF_DSN.sub(_mask_pair, address)
     start = scheme.end() if scheme else 0
-    return address[:start] + _PAIR_OF_URL.sub(_mask_pair, _mask_user(address[start:]))
+    secret = _secret_value(address, start)
+    shown, hidden = (address, "") if secret is None else (address[:secret], MASK)
+    colon = _COLON.search(shown, start)
+    if colon is None:
+        return shown + hidden
+    at = address.rfind("@", colon.end())
+    if at >= len(shown):
+        return shown[: colon.end()] + MASK
+    if at >= 0:
+        return shown[: colon.end()] + MASK + shown[at:] + hidden
+    if _has_port(shown[start:]):
+        return shown + hidden
+    return shown[: colon.end()] + MASK
 
 
-def _mask_user(rest: str) -> str:
-    """What follows the scheme. A password may contain `@`, `/` and `?`: it ends at the last `@`."""
-    user_and_password, at, host = rest.rpartition("@")
-    if not at:
-        return _mask_port(rest)
-    user, colon, _ = user_and_password.partition(":")
-    if colon:
-        return f"{user}:{MASK}@{host}"
-    return rest
+def _secret_value(address: str, start: int) -> int | None:
+    """Where the value of the first `name=value` begins whose name tells that it is secret."""
+    pairs = _PAIR.finditer(address, start)
+    return next((pair.end() for pair in pairs if _SECRET_NAME.search(unquote(pair[1]))), None)
 
 
-def _mask_port(rest: str) -> str:
-    """Without an `@`, a port that is no number may be the password."""
-    host = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    name, colon, port = host.partition(":")
-    if not colon or host.startswith("[") or _PORTS.fullmatch(port):
-        return rest
-    return f"{name}:{MASK}"
-
-
-def _mask_pair(match: re.Match[str]) -> str:
-    name, equals, _ = match.groups()
-    return f"{name}{equals}{MASK}" if _SECRET_NAME.search(unquote(name)) else match[0]
+def _has_port(rest: str) -> bool:
+    """Whether a colon with no `@` after it can belong to a host. Otherwise it may begin a password."""
+    if "=" in rest.partition(":")[0]:
+        return True  # a DSN, or a colon in a query
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    return _HOSTS.fullmatch(unquote(host)) is not None
 
 
 class Address:

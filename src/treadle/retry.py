@@ -180,3 +180,7 @@ _CHECKS: Final[dict[str, Callable[[Any, str], object]]] = {
     "backoff": _checked_backoff,
     "max_losses": _checked_losses,
 }
+
+
+STORE_BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
+"""How long a loop in the background waits before it asks a store again that did not answer."""

@@ -178,7 +178,7 @@ class Worker:
 
     async def drain(self) -> None:
         """Return when everything that is due has run and is settled, including what it queued. Items that are
-        due later are left alone."""
+        due later are left alone. Raises the error of a loop of the engine that has failed."""
         if self._runtime is None:
             raise NotStarted("the worker")
         await self._runtime.drain()

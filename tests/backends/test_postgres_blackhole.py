@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from tests.backends.postgres_store import opened
+from tests.support.pooler import Pooler
 from tests.support.proxy import Proxy
 from treadle import StoreUnavailable, Treadle, WaitTimeout, work
-from treadle.backends.postgres import PostgresBackend, connection, link
+from treadle.backends.postgres import PostgresBackend, connection, link, pool
 from treadle.engine import store_retry
 from treadle.item import Wake
 from treadle.testing.contract.wakeups import WakeRecorder
@@ -29,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is noticed four times as fast."""
     monkeypatch.setattr(link, "LATE", 0.3)
     monkeypatch.setattr(link, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(link, "SIGN_OF_LIFE_SECONDS", 0.4)
+    monkeypatch.setattr(pool, "SIGN_OF_LIFE_SECONDS", 0.4)
     monkeypatch.setattr(connection, "AWAY_SECONDS", 0.4)
     monkeypatch.setattr(store_retry, "CALLER_SECONDS", 0.4)
 
@@ -88,10 +89,32 @@ async def test_a_slow_statement_is_not_ended(prepared_url: str) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+async def test_a_slow_link_is_not_away(prepared_url: str) -> None:
+    """Connecting takes longer than a sign of life usually may. The user has told so, by `connect_timeout`."""
+    async with Proxy(prepared_url) as proxy, opened(proxy.url, notify=False, connect_timeout=4) as backend:
+        proxy.connecting_takes = 0.8
+        assert await backend._calls.value("select 1 from pg_sleep(2)") == 1
+        assert backend._calls.pool._failed is None
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_busy_pooler_is_not_away(prepared_url: str) -> None:
+    """It lets clients log in. Their statements wait until a connection to the server is free."""
+    async with (
+        Pooler(prepared_url, servers=1) as pooler,
+        opened(pooler.url, notify=False, prepare=False, connect_timeout=1.6) as backend,
+    ):
+        assert await backend._calls.value("select 1 from pg_sleep(1.5)") == 1
+        assert backend._calls.pool._failed is None
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_worker_comes_back_within_a_lease(prepared_url: str) -> None:
     """It claims again, and hears of new work again."""
     async with Proxy(prepared_url) as proxy, Treadle(prepared_url, work=[]) as client:
-        app = Treadle(PostgresBackend(proxy.url), work=[echo], lease=10, poll_interval=30)
+        app = Treadle(
+            PostgresBackend(proxy.url, connect_timeout=0.8), work=[echo], lease=10, poll_interval=30
+        )
         client.register(echo)
         async with app:
             assert await app.enqueue(echo(1)).result(timeout=10) == 1
@@ -106,7 +129,7 @@ async def test_a_worker_comes_back_within_a_lease(prepared_url: str) -> None:
 @pytest.mark.usefixtures("impatient")
 async def test_the_listener_comes_back(prepared_url: str) -> None:
     """As soon as a call finds that the server gives no sign of life."""
-    async with Proxy(prepared_url) as proxy, opened(proxy.url) as backend:
+    async with Proxy(prepared_url) as proxy, opened(proxy.url, connect_timeout=0.8) as backend:
         recorder = WakeRecorder()
         await backend.subscribe(recorder)
         proxy.stall()

@@ -311,9 +311,12 @@ async def test_behind_a_pooler(prepared_url: str) -> None:
             await submit(backend, item(f"a{n}"), item(f"k{n}", key=f"{n}"))
             await discard(backend)
             leases = await claim(backend)
+            # With the children of the items that were settled before.
+            assert {f"a{n}", f"k{n}"} <= {lease.id for lease in leases}
             await discard(backend)
             await apply(backend, *(succeed(lease, item(f"c{lease.id}")) for lease in leases))
             await discard(backend)
+        assert "cca0" in {lease.id for lease in leases}
         await consistent(backend)
 
 

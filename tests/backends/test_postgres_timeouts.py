@@ -11,6 +11,7 @@ from treadle import LongTransaction, Treadle
 from treadle.backends.postgres import PostgresBackend
 from treadle.engine.upkeep.prune import Pruner
 from treadle.errors import BackendError, StoreUnavailable
+from treadle.item import Heartbeat
 from treadle.testing.contract.build import item, submit
 
 
@@ -120,6 +121,20 @@ class TestTimeouts:
             waiting = "select count(*) from pg_locks where not granted and database ="
             mine = "(select oid from pg_database where datname = current_database())"
             assert await admin.fetchval(f"{waiting} {mine}") == 0
+
+    async def test_heartbeats_of_the_watchdog_too(self, prepared_url: str) -> None:
+        """They have a connection of their own, with the same `patience`."""
+        async with opened(prepared_url, patience=0.1) as backend, connected(prepared_url) as admin:
+            heartbeats = backend.heartbeat_connection()
+            await heartbeats.open()
+            await admin.execute("begin; lock table treadle.worker")
+            try:
+                async with asyncio.timeout(20):
+                    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+                        await heartbeats.beat(Heartbeat(worker="w", lease=10))
+            finally:
+                await admin.execute("rollback")
+                await heartbeats.close()
 
     async def test_locks_are_waited_for_a_moment_only(self, prepared_url: str) -> None:
         """Each function that Python calls sets a lock timeout. When it is over, the call is repeated."""

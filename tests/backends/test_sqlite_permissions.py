@@ -1,13 +1,16 @@
 """SqliteBackend: modes of its files, and what other users may have put beside them."""
 
+import asyncio
 import os
+import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
+from tests.engine.kit import until
 from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import InputError
 from treadle.item import Wake
@@ -111,6 +114,20 @@ async def test_an_exchanged_process_directory_is_not_used(backend: SqliteBackend
     directory.joinpath("1-x.fifo").touch()
     await backend.publish(Wake(ready=True))
     assert directory.joinpath("1-x.fifo").read_bytes() == b""
+
+
+async def test_a_writer_that_waits_keeps_to_its_process_directory(backend: SqliteBackend, path: Path) -> None:
+    """It shows that it waits in the directory that it has opened, and not in one that came in its place."""
+    directory, moved = path.with_name("work.db-treadle"), path.with_name("moved")
+    directory.rename(moved)
+    directory.mkdir(mode=0o777)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(submit(backend, item("a")))
+        await until(lambda: any(each.joinpath("writer").exists() for each in (directory, moved)))
+        other.execute("ROLLBACK")
+    await waiting
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a\0b.db", "a" * 5000, "~nobody-has-this-name/work.db"])

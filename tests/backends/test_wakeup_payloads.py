@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.backends.postgres.sealing import PLAIN, WakeSeal
+from treadle.backends.postgres.sealing import UNSEALED_WAKE, WakeSeal
 from treadle.backends.postgres.wakeups import PostgresListener
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
 from treadle.engine.run.dispatch import met_dependency
@@ -42,7 +42,7 @@ async def test_a_hostile_notification_is_ignored(hostile: str) -> None:
     notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
     notify(None, 1, "treadle", hostile)
     assert received == []
-    notify(None, 1, "treadle", PLAIN)
+    notify(None, 1, "treadle", UNSEALED_WAKE)
     notify(None, 1, "treadle", seal.sealed(Wake(items=(("t", "a"),))))
     assert received == [Wake(ready=True), Wake(items=(("t", "a"),))]
 

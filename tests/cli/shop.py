@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from tests.chaos.ledger import Ledger
-from treadle import Context, Retry, Treadle
+from treadle import Context, MemoryBackend, Retry, Treadle
+from treadle.item import Claim, Demand
 
 LEASE = float(os.environ.get("SHOP_LEASE", "2"))
 app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=LEASE, poll_interval=0.2, drain=2.0)
 ledger = Ledger(Path(os.environ.get("SHOP_LEDGER", os.devnull)))
+
+
+class BrokenClaim(BaseException):
+    """No loop expects it: it ends the one that claims."""
+
+
+class BrokenBackend(MemoryBackend):
+    async def claim(self, demand: Demand) -> Claim:
+        raise BrokenClaim
+
+
+broken = Treadle(BrokenBackend())
+"""An app that cannot claim."""
+
+
+@contextlib.asynccontextmanager
+async def _missing() -> AsyncGenerator[None]:
+    raise LookupError("no such resource")
+    yield
+
+
+unready = Treadle(os.environ.get("SHOP_URL", "memory://"), lifespan=_missing)
+"""An app whose workers cannot start."""
 
 
 @app.work(name="greet")
@@ -52,6 +78,13 @@ def sleep(ctx: Context, seconds: float) -> int:
     ledger.write(f"sleep {os.getpid()} {ctx.attempt}")
     time.sleep(seconds)
     return ctx.attempt
+
+
+@app.work(name="leave", retry=Retry(max_losses=0))
+async def leave() -> None:
+    """End the process as if nothing was wrong."""
+    ledger.write(f"leave {os.getpid()}")
+    os._exit(0)
 
 
 @app.work(name="crash", retry=Retry(max_losses=1))

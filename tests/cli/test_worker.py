@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -71,7 +72,7 @@ class Shop:
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
-        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.sleep, shop.crash]
+        types = [shop.greet, shop.block, shop.hold_gil, shop.linger, shop.sleep, shop.crash, shop.leave]
         return Client(self.url, work=types, poll_interval=0.2)
 
     def end(self) -> None:
@@ -111,8 +112,31 @@ async def client(make: Shop) -> AsyncGenerator[Client]:
 
 async def test_burst_runs_due_items_and_exits_with_0(make: Shop, client: Client) -> None:
     handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
-    assert await asyncio.to_thread(make.start("--burst").wait, 30) == 0
+    assert await asyncio.to_thread(make.start("--burst").wait, 50) == 0
     assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
+
+
+@pytest.mark.parametrize(
+    ("store_url", "poison"), [("sqlite", shop.crash), ("postgres", shop.leave)], indirect=["store_url"]
+)
+async def test_a_burst_goes_on_after_a_process_has_died(make: Shop, client: Client, poison: Any) -> None:
+    """With a new process, until nothing is due."""
+    killer = await client.enqueue(poison())
+    handles = await client.enqueue_many([shop.greet(name) for name in ("a", "b", "c")])
+    assert await asyncio.to_thread(make.start("--burst", "--concurrency", "1").wait, 50) == 0
+    assert [await handle.result(timeout=1) for handle in handles] == ["hello a", "hello b", "hello c"]
+    assert (await killer.state()).status in ("scheduled", "dead")
+    assert await make.written(poison.name)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("app", "error"), [("broken", "BrokenClaim"), ("unready", "LookupError")])
+async def test_a_burst_that_fails_exits_with_1(make: Shop, client: Client, app: str, error: str) -> None:
+    """A loop of its worker has died, or the worker could not start. It says why."""
+    await client.enqueue(shop.greet("a"))
+    assert await asyncio.to_thread(make.start("--burst", app=f"tests.cli.shop:{app}").wait, 50) == 1
+    assert "the burst failed" in make.errors()
+    assert error in make.errors()
 
 
 async def test_sigterm_lets_handlers_finish_and_exits_with_0(make: Shop, client: Client) -> None:

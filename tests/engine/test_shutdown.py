@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, MakeBackend, Seen, until
-from treadle import Client, Context, Worker, work
+from treadle import Client, Context, MemoryBackend, Worker, work
 from treadle.doers import concurrency, unlimited
 from treadle.engine import store_retry
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.item import Claim, Demand
 from treadle.testing import Faults
 from treadle.testing.wrap import WrappedBackend
 
@@ -44,6 +45,22 @@ async def test_stop_waits_for_handlers(make_app: MakeApp) -> None:
     assert await other.handle(handle.id).result(PATIENCE) == "in time"
     names = [type(event) for event in seen.events if not hasattr(event, "id")]
     assert names == [WorkerStarted, WorkerStopping, WorkerStopped]
+
+
+class ClaimBroken(BaseException):
+    """No loop expects it."""
+
+
+async def test_drain_raises_when_a_loop_has_died() -> None:
+    """Without the loop that claims, nothing would come to an end."""
+
+    class Broken(MemoryBackend):
+        async def claim(self, demand: Demand) -> Claim:
+            raise ClaimBroken
+
+    async with Worker(Client(Broken())) as worker, asyncio.timeout(PATIENCE):
+        with pytest.raises(ClaimBroken):
+            await worker.drain()
 
 
 async def test_stop_releases_items_that_do_not_end_in_time(make_app: MakeApp) -> None:

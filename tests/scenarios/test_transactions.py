@@ -17,7 +17,7 @@ from tests.engine.kit import PATIENCE, Seen, failure, until_status
 from tests.scenarios.shipping import shipping
 from tests.support.django_connection import django_connection
 from treadle import Context, Result, Retry, Treadle, work
-from treadle.backends.postgres.sealing import PLAIN
+from treadle.backends.postgres.sealing import UNSEALED_WAKE
 from treadle.events import Queued, Started
 
 PROJECT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ class Channel:
     @property
     def wakes(self) -> int:
         """The wake-ups of users' transactions: they are not sealed."""
-        return self.notifications.count(PLAIN)
+        return self.notifications.count(UNSEALED_WAKE)
 
 
 @asynccontextmanager

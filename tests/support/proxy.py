@@ -21,6 +21,8 @@ class Proxy:
         self._forwards.set()
         self._serving: set[asyncio.Task[None]] = set()
         self.lost = 0
+        self.connecting_takes = 0.0
+        """Seconds until a new connection is forwarded."""
 
     @property
     def url(self) -> str:
@@ -63,6 +65,7 @@ class Proxy:
             self._serving.discard(task)
 
     async def _forward(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(self.connecting_takes)
         await self._forwards.wait()
         server, forth = await asyncio.open_unix_connection(self._socket)
         pumps = [

@@ -21,12 +21,16 @@ import msgspec
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load
 from treadle.doers import balanced
+from treadle.engine.hooks import LOGGER
 from treadle.worker import Worker, copy_worker
 
 EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
 USAGE_ERROR = 2
 """Exit code for an error that a restart would not fix."""
+BURST_FAILED = 70
+"""Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end
+the process."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +58,13 @@ def main() -> None:
     except CannotLoad as error:
         print(f"treadle: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
         sys.exit(USAGE_ERROR)
+    except SystemExit:
+        raise
+    except BaseException:
+        if not options.burst:
+            raise
+        LOGGER.exception("the burst failed")
+        sys.exit(BURST_FAILED)
 
 
 async def work(options: ChildOptions) -> None:
@@ -61,7 +72,7 @@ async def work(options: ChildOptions) -> None:
     try:
         await _work(options)
     except BaseException:
-        _exit_soon(1)
+        _exit_soon(BURST_FAILED if options.burst else 1)
         raise
     _exit_soon(0)
 
@@ -107,12 +118,14 @@ async def _work(options: ChildOptions) -> None:
 
 
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:
-    """Run the items that are due, then stop."""
+    """Run the items that are due, then stop. Raises if that failed."""
     await worker.start()
     stopping = asyncio.ensure_future(stop.wait())
     draining = asyncio.ensure_future(worker.drain())
     try:
         await asyncio.wait({stopping, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if draining.done():
+            draining.result()
     finally:
         stopping.cancel()
         draining.cancel()

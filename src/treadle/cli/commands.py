@@ -44,7 +44,7 @@ def worker(
     """Run workers: a supervisor, and the worker processes that it starts.
 
     SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
-    The exit code is 0 when stopped, 2 if the app cannot be loaded.
+    The exit code is 0 when stopped, 1 if a burst failed, 2 if the app cannot be loaded.
     """
     logging.basicConfig(
         level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"

@@ -8,6 +8,8 @@ imports the app, but runs no other code of the user. For each child it
   under a second. It starts a new child, after a growing delay if children keep dying;
 - kills it when its event loop has been blocked for `max_block`: it dumps the stacks, kills the process, waits
   for its end, and only then frees its items. In any other order two runs of an item could overlap;
+- in a burst, starts no other in place of a child that found nothing more to do. If a child died, another one
+  looks again, when its items are free. An error ends the burst, with exit code 1;
 - handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them.
 
 It never waits for the store: heartbeats and removals are tasks, so that it watches its children and obeys
@@ -32,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.backend import Backend
-from treadle.cli.child import USAGE_ERROR, ChildOptions
+from treadle.cli.child import BURST_FAILED, USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
 from treadle.engine import store_retry
 from treadle.engine.hooks import LOGGER
@@ -107,11 +109,11 @@ class Supervisor:
         self._settings = settings
         self._options = options
         self._processes = processes
+        """How many are to run. In a burst, one less for each that has nothing more to do."""
         self._max_block = max_block
         self._children: list[ChildProcess] = []
         self._removals: set[asyncio.Task[None]] = set()
         self._stop_requests = 0
-        self._deaths = 0
         self._short_lives = 0
         self._next_start = 0.0
         self._code = 0
@@ -163,15 +165,14 @@ class Supervisor:
                 self._send_heartbeat(child)
 
     def _is_over(self) -> bool:
-        return bool(self._code) or (self._is_ending() and not self._children)
-
-    def _is_ending(self) -> bool:
-        """Whether no more children are to be started."""
-        return bool(self._stop_requests) or (self._options.burst and self._deaths > 0)
+        is_ending = bool(self._stop_requests) or not self._processes
+        return bool(self._code) or (is_ending and not self._children)
 
     def _start_children(self) -> None:
-        if self._is_ending() or time.monotonic() < self._next_start:
+        if self._stop_requests or time.monotonic() < self._next_start:
             return
+        if self._options.burst and self._removals:
+            return  # a new child would not see the items of one that died
         while len(self._children) < self._processes:
             self._children.append(ChildProcess(self._options))
 
@@ -209,11 +210,11 @@ class Supervisor:
         code = child.process.wait()
         self._count_death(child, code)
         child.close()
-        removal = asyncio.create_task(self._free(child))
+        removal = asyncio.create_task(self._free(child, code))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
-    async def _free(self, child: ChildProcess) -> None:
+    async def _free(self, child: ChildProcess, code: int) -> None:
         if child.heartbeat is not None:
             # If it came after the removal, the store would believe that the worker lives.
             child.heartbeat.cancel()
@@ -222,7 +223,11 @@ class Supervisor:
             freed = await self._backend.remove_worker(child.worker)
         except Exception as error:  # noqa: BLE001  the lease lapses
             LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
+            if self._options.burst and not self._stop_requests:
+                self._fail_burst(child)
             return
+        if self._options.burst and not freed and not code:
+            self._processes -= 1
         if freed:
             LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
             await self._backend.publish(Wake(ready=True))
@@ -235,16 +240,22 @@ class Supervisor:
                 removal.cancel()
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
-        self._deaths += 1
+        not_begun = child.liveness.blocked_for() is None
         if code == USAGE_ERROR:
             self._code = USAGE_ERROR
         elif code and not self._stop_requests:
             LOGGER.error("process %d ended with code %d", child.pid, code)
+            if self._options.burst and (code == BURST_FAILED or not_begun):
+                self._fail_burst(child)
         failed = code and time.monotonic() - child.started_at < STEADY
         self._short_lives = self._short_lives + 1 if failed else 0
         if self._short_lives:
-            policy = FAILED_START if child.liveness.blocked_for() is None else CRASH
+            policy = FAILED_START if not_begun else CRASH
             self._next_start = time.monotonic() + policy.delay(self._short_lives)
+
+    def _fail_burst(self, child: ChildProcess) -> None:
+        self._code = self._code or 1
+        LOGGER.error("the burst failed with process %d: items may be left", child.pid)
 
     async def _end_all(self) -> None:
         deadline = time.monotonic() + self._settings.drain + 5.0

@@ -73,10 +73,11 @@ def read(cls: Any, value: Any) -> Any:
             return cls.model_validate_json(_to_json(value))
         except ValueError:
             return cls.model_validate(value)
-    if isinstance(value, bare(cls)):
+    kind = bare(cls)
+    if isinstance(value, kind):
         return value
-    if issubclass(bare(cls), _TEXT) and isinstance(value, str):
-        if issubclass(bare(cls), Fraction) and not _FRACTION.fullmatch(value):
+    if issubclass(kind, _TEXT) and isinstance(value, str):
+        if issubclass(kind, Fraction) and not _FRACTION.fullmatch(value):
             raise ValueError("not a fraction of at most 4,300 digits each, as in 3/4")
         return cls(value)
-    raise TypeError(f"Expected `{bare(cls).__name__}`, got `{type(value).__name__}`")
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.callables import call, check_not_awaitable, raised_by_user
+from treadle.errors import message_of
 from treadle.events import Event
 
 T = TypeVar("T")
@@ -66,21 +67,16 @@ class Hooks:
 
     def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
         """Log an error that no caller receives, and call `on_error` with it."""
-        LOGGER.warning("%s: %s: %s", message or phase, type(error).__name__, _text(error), exc_info=error)
+        LOGGER.warning(
+            "%s: %s: %s", message or phase, type(error).__name__, message_of(error), exc_info=error
+        )
         if self.on_error is None:
             return
         try:
             check_not_awaitable(self.on_error(error, phase), "on_error")
         except BaseException as own:
-            LOGGER.warning("on_error itself failed: %s", _text(own), exc_info=own)
+            LOGGER.warning("on_error itself failed: %s", message_of(own), exc_info=own)
 
 
 def ignored(answer: object) -> None:
     """Reads the answer of a hook that has none."""
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
-        return "(its message cannot be shown)"

@@ -17,14 +17,15 @@ from .settings import Settings
 T = TypeVar("T")
 
 CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
-"""For a call that a user awaits: it fails after one or two seconds without a store."""
+"""For a call that a user awaits: it fails after one or two seconds if the store refuses connections."""
 LOCKED_PAUSE = 0.25
 """Seconds after which requests that wait for another transaction are tried again, in a lane of their own."""
 LOCKED_TRIES = 60
 """How often a request that a caller awaits is tried again: for about half a minute."""
 CALLER_SECONDS = 2.0
 """After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try
-within three seconds, so that the caller waits for about that long."""
+within three seconds if the store gives no sign of life, so that the caller waits for about that long. A store
+that is only busy may take as long as the backend is set to wait (`busy_timeout`, `patience`)."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
 LONGEST_STOP = 20.0

@@ -16,7 +16,7 @@ from treadle.masking import Address
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls
-from .errors import LOST, NothingSent, cause_of, translated
+from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
 from .limits import PostgresLimits
 from .long_transactions import LongTransactions
 from .operate import PostgresOperate
@@ -89,15 +89,18 @@ class PostgresBackend(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
         self._apply_schema = apply_schema
-        connect = PostgresConnector(
+        connector = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
-        ).connect
+        )
         listen_address = Address(listen_url) if listen_url else self._address
         self._seal = WakeSeal()
-        self._listener = PostgresListener(partial(connect, listen_address), self._channel, self._seal)
+        self._listener = PostgresListener(
+            partial(connector.connect, listen_address), self._channel, self._seal
+        )
         self._new_pool = partial(
             PostgresPool,
-            partial(connect, self._address),
+            partial(connector.connect, self._address),
+            partial(connector.greet, self._address),
             size=pool_size,
             reserved=reserved,
             away=self._listener.reconnect,
@@ -110,6 +113,7 @@ class PostgresBackend(
             pool_size=1,
             reserved=0,
             prepare=prepare,
+            patience=patience,
             connect_timeout=connect_timeout,
             statement_timeout=statement_timeout,
         )
@@ -137,7 +141,7 @@ class PostgresBackend(
             except TreadleError:
                 await pool.close()
                 raise
-            except (*LOST, NothingSent, asyncpg.PostgresError) as error:
+            except (*CONNECTION_ERRORS, NothingSent, asyncpg.PostgresError) as error:
                 await pool.close()
                 cause = cause_of(error)
                 raise translated(cause) from cause

@@ -44,7 +44,7 @@ _UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is missing, or is there although it should not be."""
 POOLER_HINT: Final = " (behind a pooler in transaction mode, PostgresBackend needs prepare=False)"
 
-LOST = (
+CONNECTION_ERRORS = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
@@ -74,7 +74,7 @@ def is_away(error: BaseException) -> bool:
         return found in _AWAY or found.startswith("08")
     if isinstance(error, asyncpg.DataError | asyncpg.UnsupportedClientFeatureError):
         return False
-    return isinstance(error, LOST) and not _is_bad_argument(error)
+    return isinstance(error, CONNECTION_ERRORS) and not _is_bad_argument(error)
 
 
 def is_for_caller(error: BaseException) -> bool:

@@ -1,7 +1,7 @@
 """The network between this process and the server: notice that it drops everything, without closing anything.
 
 A call that is not answered may be slow, or its answer may never come: from here both look the same. So when
-a call takes long, a new connection asks the server for a sign of life. If there is none, the calls are ended,
+a call takes long, the server is asked for a sign of life: a new login. If there is none, the calls are ended,
 and their callers learn within three seconds that the server is away. A slow call of a server that answers
 goes on. Idle connections, and those of handlers' transactions, are watched by the kernel.
 """
@@ -16,11 +16,8 @@ from typing import Final
 
 import asyncpg
 
-from .errors import LOST
+from .errors import CONNECTION_ERRORS
 from .schema import Connection
-from .statements import statement
-
-PROBE: Final = statement("wakeups", "probe")
 
 LATE: Final = 1.0
 """After so many seconds without an answer the server is asked for a sign of life."""
@@ -28,8 +25,6 @@ AGAIN_SECONDS: Final = 2.0
 """So many seconds later it is asked again."""
 CHECK_SECONDS: Final = 0.5
 """Between two looks for late calls."""
-SIGN_OF_LIFE_SECONDS: Final = 1.5
-"""How long it may take."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
 """The kernel asks after 5 s of silence, and gives up after 8 s without an acknowledgement."""
 
@@ -48,10 +43,14 @@ def keep_alive(connection: Connection) -> None:
 
 
 class LinkWatch:
-    """Watches the calls of a pool. `away` is called when the server gave no sign of life."""
+    """Watches the calls of a pool.
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], away: Callable[[], None]) -> None:
-        self._connect = connect
+    greet: returns if the server gave a sign of life, or raises.
+    away: called when it gave none.
+    """
+
+    def __init__(self, greet: Callable[[], Awaitable[None]], away: Callable[[], None]) -> None:
+        self._greet = greet
         self._away = away
         self._begun: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -98,14 +97,9 @@ class LinkWatch:
 
     async def _has_sign_of_life(self) -> bool:
         try:
-            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
-                connection = await self._connect()
-                try:
-                    await connection.execute(PROBE)
-                finally:
-                    connection.terminate()
+            await self._greet()
         except asyncpg.PostgresError:
             return True  # it refuses, so it lives
-        except LOST:
+        except CONNECTION_ERRORS:
             return False
         return True

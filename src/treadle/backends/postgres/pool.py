@@ -16,7 +16,7 @@ from treadle.errors import InputError
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.masking import Address
 
-from .errors import LOST, NothingSent, is_away
+from .errors import CONNECTION_ERRORS, NothingSent, is_away
 from .link import LinkWatch, keep_alive
 from .schema import Connection
 from .statements import statements
@@ -25,6 +25,8 @@ _sql = statements("connection")
 
 STATEMENTS_KEPT: Final = 100
 """How many prepared statements a connection keeps."""
+SIGN_OF_LIFE_SECONDS: Final = 1.5
+"""How long a sign of life may take. Half of the time that connecting may take, if that is more."""
 CLOSE_SECONDS: Final = 2.0
 """How long the server may take to close a connection."""
 
@@ -54,6 +56,11 @@ class PostgresConnector:
             connection = await self._connect(address, {})
             self._poolers.add(address)
             return connection
+
+    async def greet(self, address: Address) -> None:
+        """Log in, for a sign of life. Nothing is asked: a pooler without a free server would not answer."""
+        async with asyncio.timeout(max(SIGN_OF_LIFE_SECONDS, self._timeout / 2)):
+            (await self._open(address, {})).terminate()
 
     async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
         async with asyncio.timeout(self._timeout):
@@ -99,12 +106,13 @@ class PostgresPool:
 
     A connection is used again only if it is known to be idle. After a cancellation, a timeout or a lost
     connection the state of the server is unknown, so the connection is closed and the next caller gets a new
-    one. `away` is called when the server gave no sign of life.
+    one. `greet` asks the server for a sign of life; `away` is called when it gave none.
     """
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[Connection]],
+        greet: Callable[[], Awaitable[None]],
         *,
         size: int,
         reserved: int,
@@ -126,7 +134,7 @@ class PostgresPool:
         self._closing: dict[asyncio.Task[None], Connection] = {}
         self._closed = False
         self._away = away
-        self._watch = LinkWatch(connect, self._drop)
+        self._watch = LinkWatch(greet, self._drop)
         self._failed: tuple[float, BaseException] | None = None
         """When the server could not be reached last, and the error."""
         self.mark = LoopMark()
@@ -224,7 +232,7 @@ class PostgresPool:
             raise NothingSent from self._failed[1]
         try:
             return await self._connect()
-        except (*LOST, asyncpg.PostgresError) as error:
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             self._failed = time.monotonic(), error
             raise NothingSent from error
 

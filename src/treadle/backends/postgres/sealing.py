@@ -5,8 +5,8 @@ encrypted and signed, with a key that is a row in the schema. Both use hash func
 the text is combined with a stream of SHAKE-256 of the key and a nonce, and signed by BLAKE2b. To seal or open
 a payload takes some 10 us, and 200 us if it names 150 items: it is then 2.9 kB long, where JSON takes 7.1.
 
-A transaction of the user sends `PLAIN`, from a function in the database. It says only that there may be
-something to claim. A process that gets anything else ignores it.
+A transaction of the user sends `UNSEALED_WAKE`, from a function in the database. It says only that there may
+be something to claim. A process that gets anything else ignores it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from treadle.item import Wake
 
 EVERYTHING: Final = Wake(ready=True, everything=True)
-PLAIN: Final = '{"ready":true}'
+UNSEALED_WAKE: Final = '{"ready":true}'
 MOST_BYTES: Final = 7900
 """The server refuses a payload of 8,000."""
 _NONCE: Final = 12
@@ -53,7 +53,7 @@ class WakeSeal:
 
     def opened(self, text: str) -> Wake | None:
         """The wake-up; None if no process with this key has sealed it."""
-        if text == PLAIN:
+        if text == UNSEALED_WAKE:
             return Wake(ready=True)
         message = self._open(text)
         if message is None:

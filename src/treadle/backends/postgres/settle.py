@@ -82,7 +82,7 @@ class PostgresSettler:
         call: Callable[[tuple[object, ...]], Awaitable[Record]],
         unlocked: Callable[[Sequence[int]], Awaitable[set[int]]],
         *,
-        wait: bool = False,
+        wait: bool,
     ) -> None:
         self._settlements = settlements
         self._call = call

@@ -13,7 +13,7 @@ from treadle.errors import TreadleError
 from treadle.item import ItemState, Settled, Settlement, Submission
 
 from .connection import ConnectionCalls, PostgresCalls, PostgresVerbs, Record
-from .errors import LOST, NothingSent, cause_of, is_away, is_conflict, translated
+from .errors import CONNECTION_ERRORS, NothingSent, cause_of, is_away, is_conflict, translated
 from .limits import PostgresLimits
 from .read import PostgresRead
 from .settle import SETTLE, UNLOCKED_ITEMS, PostgresSettler
@@ -78,7 +78,7 @@ class PostgresTransactions(PostgresVerbs):
         except NothingSent as error:
             cause = cause_of(error)
             raise translated(cause) from cause
-        except (*LOST, asyncpg.PostgresError) as error:
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             # Errors of the user's own statements are not translated.
             if not begun or is_away(error) or is_conflict(error):
                 raise translated(error) from error

@@ -19,9 +19,9 @@ import asyncpg
 from treadle.errors import InputError
 from treadle.item import Wake
 from treadle.loop_mark import LoopMark
-from treadle.retry import Retry
+from treadle.retry import STORE_BACKOFF
 
-from .errors import LOST
+from .errors import CONNECTION_ERRORS
 from .pool import abandon_connection
 from .schema import Connection
 from .sealing import EVERYTHING, WakeSeal
@@ -39,7 +39,6 @@ PROBE_SECONDS: Final = 20.0
 """After this time a silent listening connection is checked."""
 ANSWER_SECONDS: Final = 3.0
 """How long the server may take to answer on the listening connection."""
-BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 
 
 class PostgresNotifier:
@@ -119,7 +118,7 @@ class PostgresListener:
         while True:
             try:
                 connection = self._connection = await self._connect()
-            except (*LOST, asyncpg.PostgresError, InputError):
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError, InputError):
                 failures += 1
                 log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
             else:
@@ -127,13 +126,13 @@ class PostgresListener:
                 self._connection = connection
                 try:
                     await self._listen(connection, missed)
-                except (*LOST, asyncpg.PostgresError):
+                except (*CONNECTION_ERRORS, asyncpg.PostgresError):
                     failures = 1
                 finally:
                     connection.terminate()
                     self._connection = None
             self._tried.set()
-            await asyncio.sleep(BACKOFF.delay(max(1, failures)))
+            await asyncio.sleep(STORE_BACKOFF.delay(max(1, failures)))
 
     async def _listen(self, connection: Connection, missed: bool) -> None:
         """Listen until the connection is lost."""

@@ -104,7 +104,7 @@ class SqliteDatabase:
         create_file(path)
         directory = ProcessDirectory(path)
         directory.open()
-        waiting, clock, patience = directory.waiting_file, self._clock, self._patience
+        waiting, clock, patience = directory.open_waiting_file, self._clock, self._patience
         lock = WriteLock(path, waiting)
         writer = WriterThread(path, clock, patience, lambda: self._connect(path), lock)
         reader = ReaderThread(path, clock, patience)

@@ -56,11 +56,6 @@ class ProcessDirectory:
         self.lock_file: str | None = None
         """The name by which other processes can see that this one lives; None if they cannot."""
 
-    @property
-    def waiting_file(self) -> Path | None:
-        """The file that shows that a process waits for the write lock."""
-        return None if self._lock is None else self._directory / "writer"
-
     def open(self) -> None:
         if _fcntl is None:
             return
@@ -170,6 +165,15 @@ class ProcessDirectory:
             return
         finally:
             os.close(pipe)
+
+    # -- the write lock --------------------------------------------------------------------------------
+
+    def open_waiting_file(self) -> int | None:
+        """Open the file that shows that a process waits for the write lock; None if there can be none."""
+        try:
+            return None if self._lock is None else self._open("writer", os.O_RDWR | os.O_CREAT)
+        except OSError:
+            return None
 
     # -- files -----------------------------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
 from .errors import is_busy
-from .process_directory import NO_LINKS, try_lock, unlock
+from .process_directory import try_lock, unlock
 
 LONGEST_PAUSE = 0.005
 """Seconds that a writer pauses at most for others."""
@@ -36,10 +37,12 @@ def forget_waiting() -> None:
 class WriteLock:
     """One writer's access to the write lock of a file."""
 
-    def __init__(self, path: Path, waiting_file: Path | None) -> None:
+    def __init__(self, path: Path, open_waiting_file: Callable[[], int | None]) -> None:
         self._path = str(path)
-        self._waiting_file = waiting_file
+        self._open_waiting_file = open_waiting_file
+        self._opened = False
         self._file: int | None = None
+        """It is opened when it is first needed."""
         self.wrote = False
         """This writer wrote last, and has not been idle since. Then it pauses for others that wait."""
 
@@ -57,7 +60,7 @@ class WriteLock:
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
-            self._file = self._waiting_file = None
+            self._file = None
 
     def _pause(self) -> None:
         end = time.monotonic() + LONGEST_PAUSE
@@ -89,15 +92,9 @@ class WriteLock:
                 self._unlock_file()
 
     def _lock_file(self) -> bool:
-        if self._file is None and self._waiting_file is not None:
-            self._open_file(self._waiting_file)
+        if not self._opened:
+            self._opened, self._file = True, self._open_waiting_file()
         return self._file is not None and try_lock(self._file)
-
-    def _open_file(self, path: Path) -> None:
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINKS, 0o600)
-        except OSError:
-            self._waiting_file = None
 
     def _unlock_file(self) -> None:
         if self._file is not None:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, cast
 
-from treadle.engine.submit.build_item import PLAIN
+from treadle.engine.submit.build_item import NO_OPTIONS
 from treadle.errors import BadResultError
 
 from .attempt import AttemptRunner, outcome
@@ -91,7 +91,7 @@ class Batches:
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
         # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
         # cancelled or expired item loses its part of the outcome.
-        carrier = HeldLease(collected[0].lease, bound, {}, PLAIN, collected[0].sent)
+        carrier = HeldLease(collected[0].lease, bound, {}, NO_OPTIONS, collected[0].sent)
         carrier.task = asyncio.current_task()
         for held in collected:
             held.carrier = carrier

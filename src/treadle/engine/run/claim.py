@@ -15,14 +15,13 @@ from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
 from treadle.item import Claim, Demand
-from treadle.retry import Retry
+from treadle.retry import STORE_BACKOFF
 from treadle.timing import seconds
 
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
 
-BACKOFF = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 IDLE_AFTER = 3
 """After so many empty claims in a row the poll slows down: wake-ups announce new work."""
 IDLE_FACTOR = 4.0
@@ -195,7 +194,7 @@ class Claimer:
     async def _failed(self, error: Exception) -> float:
         self._failures += 1
         self._core.hooks.report(error, "claim", "could not claim; trying again")
-        await self._clock.sleep(BACKOFF.delay(self._failures, self._draw))
+        await self._clock.sleep(STORE_BACKOFF.delay(self._failures, self._draw))
         return 0.0
 
 

@@ -28,6 +28,7 @@ from treadle.errors import (
     DuplicateIdError,
     HandlerError,
     StrictReturnError,
+    message_of,
     shown,
 )
 from treadle.flow_control import FailureInfo
@@ -177,14 +178,7 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(type(error).__name__, _cut(_message(error)), _cut(_trace(error), keep_end=True))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
-        return "(its message cannot be shown)"
+    return ErrorInfo(type(error).__name__, _cut(message_of(error)), _cut(_trace(error), keep_end=True))
 
 
 def _trace(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from treadle.engine.core import Core
 from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
-from treadle.engine.submit.build_item import PLAIN, read_stored, retry_of
+from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
 from treadle.errors import DecodeError, PayloadError, UnsupportedError
 from treadle.item import Demand, Item, Lease
 from treadle.result_plan import NOTHING
@@ -235,7 +235,7 @@ class Dispatcher:
 
     def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
         try:
-            stored = read_stored(lease.options) if lease.options else PLAIN
+            stored = read_stored(lease.options) if lease.options else NO_OPTIONS
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from treadle.errors import RemoteError
+from treadle.errors import RemoteError, message_of
 
 READY = b"ready"
 
@@ -108,7 +108,7 @@ def answer(request: bytes) -> bytes:
     try:
         return pickle.dumps(Returned(value))
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
-        return pickle.dumps(Unsendable(type(value).__name__, _text(error)))
+        return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
 
 
 def _raised(error: BaseException) -> bytes:
@@ -121,11 +121,6 @@ def _raised(error: BaseException) -> bytes:
             return raised
     # SystemExit and the like would end the parent's event loop.
     kind = type(error)
-    return pickle.dumps(Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", _text(error)), text))
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001  `__str__` of the user's exception
-        return "(its message cannot be shown)"
+    return pickle.dumps(
+        Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", message_of(error)), text)
+    )

@@ -37,7 +37,7 @@ from .process_child import Raised, Reference, Returned, Unsendable, serve
 
 ChildAnswer: TypeAlias = Returned | Raised | Unsendable
 
-PLAIN: Final = "return plain data, or run it in a thread"
+ADVICE: Final = "return plain data, or run it in a thread"
 
 # A killed process is gone within milliseconds, unless it hangs in the kernel.
 _KILL_WAIT: Final = 1.0
@@ -86,7 +86,7 @@ class ProcessPool:
         if isinstance(answer, Unsendable):
             raise BadResultError(
                 what,
-                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {PLAIN}",
+                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {ADVICE}",
             )
         return answer.value
 
@@ -360,7 +360,9 @@ def _read(data: bytes, name: str) -> ChildAnswer | Exception:
     try:
         answer: ChildAnswer = pickle.loads(data)
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
-        return BadResultError(name, f"a value that cannot be read from its process ({shown(error)}); {PLAIN}")
+        return BadResultError(
+            name, f"a value that cannot be read from its process ({shown(error)}); {ADVICE}"
+        )
     return answer
 
 

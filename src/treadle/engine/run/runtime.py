@@ -158,7 +158,17 @@ class Runtime:
         return not self.held.tokens() and not self.settler.waiting
 
     async def drain(self) -> None:
-        """Return when everything that is due has run, and is settled: also what a limit holds back."""
+        """Return when everything that is due has run, and is settled: also what a limit holds back. If a loop
+        has died, that may never come: its error is raised."""
+        draining = asyncio.ensure_future(self._run_all_held())
+        ends: set[asyncio.Future[None]] = {draining} if self.failed is None else {draining, self.failed}
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            (draining if draining in done else done.pop()).result()
+        finally:
+            draining.cancel()
+
+    async def _run_all_held(self) -> None:
         self._dispatcher.hold("all")
         try:
             await self._run_all()

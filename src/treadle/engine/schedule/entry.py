@@ -9,14 +9,13 @@ import msgspec
 
 from treadle.callables import call
 from treadle.item import Fire, Schedule
-from treadle.retry import Retry
+from treadle.retry import STORE_BACKOFF
 from treadle.work import Work
 
 from .occurrence import CatchUp, Lateness, Timing
 
 RunFn: TypeAlias = Callable[[], Work[Any, Any] | Awaitable[Work[Any, Any] | None] | None]
 
-BACKOFF: Final = Retry(attempts=None, base=0.1, factor=2.0, max=5.0, jitter=0.5)
 EARLY: Final = 0.001
 """An occurrence counts as due this many seconds before its time: no sleep is more exact."""
 
@@ -95,4 +94,4 @@ class ScheduleEntry:
     def count_failure(self, draw: Callable[[], float]) -> float:
         """Count one more failure. Returns how many seconds to wait before the next try."""
         self.failures += 1
-        return BACKOFF.delay(self.failures, draw)
+        return STORE_BACKOFF.delay(self.failures, draw)

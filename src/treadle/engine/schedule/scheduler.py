@@ -26,8 +26,9 @@ from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import Schedule
+from treadle.retry import STORE_BACKOFF
 
-from .entry import BACKOFF, Recurrence, ScheduleEntry
+from .entry import Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer, OnFired
 from .occurrence import NextTiming
 from .store_clock import StoreClock
@@ -180,7 +181,7 @@ class Scheduler:
                 await self._sync.run_once()
         except Exception as error:  # noqa: BLE001  the loop goes on after any error
             self._failures += 1
-            self._sync.request(after=BACKOFF.delay(self._failures, self._draw))
+            self._sync.request(after=STORE_BACKOFF.delay(self._failures, self._draw))
             self._hooks.report(error, "schedule", "could not read the schedules from the store; will retry")
         else:
             self._failures = 0

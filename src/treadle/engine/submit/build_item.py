@@ -55,14 +55,14 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
 """For `skip_queue`: gives the worker that starts an item of a type, a queue and a tenant at once."""
-PLAIN = ItemOptions()
+NO_OPTIONS = ItemOptions()
 NO_NEED: tuple[int, Counting] = (0, "success")
 _decoder = msgspec.json.Decoder(ItemOptions)
 _encoder = msgspec.json.Encoder()
 
 
 def read_stored(data: bytes) -> ItemOptions:
-    return _decoder.decode(data) if data else PLAIN
+    return _decoder.decode(data) if data else NO_OPTIONS
 
 
 class ItemBuilder:
@@ -183,7 +183,7 @@ class ItemBuilder:
             # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self._compensating(resolved.on_dead, base.on_dead),
         )
-        return b"" if stored == PLAIN else _encoder.encode(stored)
+        return b"" if stored == NO_OPTIONS else _encoder.encode(stored)
 
     def _compensating(
         self, wanted: Compensation | None, default: Compensation | None
