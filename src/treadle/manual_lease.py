@@ -18,6 +18,7 @@ from typing import Any, cast
 from treadle.dependency import DEPENDENCY
 from treadle.engine.core import Core
 from treadle.engine.run.after_commit import AfterCommit
+from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.decide import (
     FailureDecider,
     GiveBack,
@@ -31,7 +32,7 @@ from treadle.engine.run.decide import (
 from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
-from treadle.engine.run.settle import SettlementBuilder, Settler
+from treadle.engine.run.settle import Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost, PayloadError
 from treadle.item import Demand, Heartbeat, Lease, Outcome

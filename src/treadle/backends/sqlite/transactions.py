@@ -151,8 +151,9 @@ class SqliteTransactions:
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
             except BaseException:
-                self._heartbeats = self._open = None
-                await self._thread.run(lambda: _discard(connection))
+                if self._open is connection:  # else it was discarded by `close`
+                    self._heartbeats = self._open = None
+                    await self._thread.run(lambda: _discard(connection))
                 raise
             heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
@@ -174,14 +175,20 @@ class SqliteTransactions:
         """Roll back what a closed event loop has left open."""
         if self._mark is None or not self._mark.is_gone:
             return
-        connection, self._open, self._mark = self._open, None, None
-        self._one_at_a_time, self._heartbeats = asyncio.Lock(), None
-        if connection is not None:
-            self._thread.start(lambda: _discard(connection))
+        self._mark, self._one_at_a_time = None, asyncio.Lock()
+        self._discard_open()
 
     def close(self) -> None:
+        """A transaction that is still open is rolled back: no other process could write before this one
+        ends."""
+        self._discard_open()
         self._thread.close()
         self._lock.close()
+
+    def _discard_open(self) -> None:
+        connection, self._open, self._heartbeats = self._open, None, None
+        if connection is not None:
+            self._thread.start(lambda: _discard(connection))
 
     def _begin(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)

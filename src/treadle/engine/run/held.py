@@ -78,8 +78,9 @@ class HeldLease(msgspec.Struct, eq=False):
     ctx: Context | None = None
     stop: Stop | None = None
     over: bool = False
-    """Its decision has been handed over. What the handler still does no longer matters."""
+    """Nothing that the handler does from now on is settled."""
     transaction: Any = None
+    """The handler's transaction, from the end of its block until it is committed or rolled back."""
     carrier: HeldLease | None = None
     """For an item of a batch: the batch."""
     members: Sequence[HeldLease] = ()
