@@ -56,7 +56,6 @@ async def test_complete_needs_no_answer_to_the_removal_of_its_worker(
     assert failing.hits == 2
 
 
-
 async def test_claim_one_and_fail_follow_the_retry_policy(make_app: MakeApp) -> None:
     """§17: The item is dead when its attempts are spent. `Abort` and `Defer` work as in handlers."""
     app = make_app(value)

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from treadle.clock import Clock
-from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, NotFound, StoreUnavailable
+from treadle.errors import BackendError, InputError, StoreUnavailable
 from treadle.item import (
     Heartbeat,
     HeartbeatReply,
@@ -25,6 +25,7 @@ from treadle.item import (
     Submitted,
 )
 from treadle.loop_mark import LoopMark
+from treadle.rules.submission import rejection_error
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated
@@ -294,8 +295,6 @@ def _without_leases(submission: Submission) -> Submission:
 
 
 def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]:
-    if not isinstance(answer, Rejected):
-        return answer
-    if answer.why == "not_found":
-        raise NotFound(answer.ids[0])
-    raise CycleError(answer.ids) if answer.why == "cycle" else DuplicateIdError(answer.ids[0])
+    if isinstance(answer, Rejected):
+        raise rejection_error(answer)
+    return answer
