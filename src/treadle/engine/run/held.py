@@ -155,7 +155,7 @@ class HeldLeases:
         return list(self.by_token.values())
 
     def unfinished(self) -> list[HeldLease]:
-        """The attempts whose decision has not been handed over."""
+        """The attempts that are not over."""
         return [held for held in self.by_token.values() if not held.over]
 
     def find(self, ctx: Context) -> HeldLease | None:

@@ -62,7 +62,7 @@ class Submitter:
         )
 
     async def flush(self) -> None:
-        """Return when everything so far has been written. What waits for another transaction is left."""
+        """Return when nothing is left to write, except what waits for another transaction."""
         await self._combiner.flush()
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
