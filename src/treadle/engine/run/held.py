@@ -80,7 +80,7 @@ class HeldLease(msgspec.Struct, eq=False):
     over: bool = False
     """Nothing that the handler does from now on is settled."""
     transaction: Any = None
-    """The handler's transaction, from the end of its block until it is committed or rolled back."""
+    """The handler's transaction, from the end of its block until it is being committed or rolled back."""
     carrier: HeldLease | None = None
     """For an item of a batch: the batch."""
     members: Sequence[HeldLease] = ()

@@ -1,4 +1,4 @@
-"""Settle: decisions become settlements, and settlements are written in batches.
+"""Settle: what attempts decided is written, in batches.
 
 An attempt's task hands its decision over and ends: no task waits for a settlement. A settlement is repeated
 until the store answers, for as long as this process lives. Its token makes that safe: repeated, it changes
@@ -83,25 +83,23 @@ class Settler:
 
     def decided(self, held: HeldLease, decision: Decision) -> None:
         """Settle an attempt. If its handler has a transaction open, do that in a task."""
+        pending = self.builder.prepare(held, decision)
         if held.transaction is None:
-            self.add(self.builder.prepare(held, decision))
+            self.add(pending)
         else:
-            self._start(self.decided_within(held, decision))
+            self._start(self._decided_within(_take_transaction(held), held, pending))
 
     async def decided_within(self, held: HeldLease, decision: Decision) -> None:
         """Settle an attempt inside the handler's own transaction. If the attempt or the commit failed, the
         transaction is rolled back and the attempt is settled as failed, outside of it."""
         pending = self.builder.prepare(held, decision)
-        if isinstance(pending.decision, Succeed):
-            transaction, held.transaction = held.transaction, None
-            await finish(self._settle_within(transaction, held, pending))
-            return
-        try:
-            await self._roll_back(held)
-        finally:
-            self.add(pending)
+        await finish(self._decided_within(_take_transaction(held), held, pending))
 
-    async def _settle_within(self, transaction: Any, held: HeldLease, pending: PendingSettlement) -> None:
+    async def _decided_within(self, transaction: Any, held: HeldLease, pending: PendingSettlement) -> None:
+        if not isinstance(pending.decision, Succeed):
+            await self._roll_back(transaction, held)
+            self.add(pending)
+            return
         try:
             await transaction.settle(pending)
         except LeaseLost as error:
@@ -113,11 +111,10 @@ class Settler:
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
         if held.transaction is not None:
-            self._start(self._roll_back(held))
+            self._start(self._roll_back(_take_transaction(held), held))
 
-    async def _roll_back(self, held: HeldLease) -> None:
+    async def _roll_back(self, transaction: Any, held: HeldLease) -> None:
         """An error is reported: the store rolls back by itself when the connection is gone."""
-        transaction, held.transaction = held.transaction, None
         try:
             await finish(transaction.roll_back(AttemptFailed()))
         except Exception as error:  # noqa: BLE001  the attempt is over all the same
@@ -240,6 +237,12 @@ class Settler:
 
 class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+def _take_transaction(held: HeldLease) -> Any:
+    """The transaction of an attempt, for the one caller that ends it."""
+    transaction, held.transaction = held.transaction, None
+    return transaction
 
 
 def _is_refusal(error: Exception) -> bool:
