@@ -16,7 +16,7 @@ from treadle.backends.sqlite import process_directory
 from treadle.codec import collisions, hashes
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
-from treadle.engine.run import refused, settle
+from treadle.engine.run import build_settlement, refused, settle
 from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.submit.build_item import ItemBuilder
 
@@ -52,8 +52,8 @@ def trial_committed(patch: Patch) -> None:
     "one settlement that waits for a lock holds up its batch", tests="tests/engine/test_user_transactions.py"
 )
 def batch_waits_for_lock(patch: Patch) -> None:
-    real = settle.settlement
-    patch(settle, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
+    real = build_settlement.settlement
+    patch(build_settlement, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
 
 
 # ------------------------------------------------------------------------------------------- asking for work
