@@ -48,6 +48,21 @@ def trial_committed(patch: Patch) -> None:
     patch(settle, "is_cause", is_cause)
 
 
+@mutant("a stop does not wait for refused settlements", tests=REFUSED)
+def refused_not_awaited(patch: Patch) -> None:
+    def start(self: Any, settling: Any) -> None:
+        self.core.tasks.start(settling, "settle")
+
+    patch(settle.Settler, "start_apart", start)
+
+
+@mutant(
+    "a transaction stays open when its attempt is over", tests="tests/engine/test_handler_transactions.py"
+)
+def transaction_left_open(patch: Patch) -> None:
+    patch(settle.Settler, "abandon", lambda self, held: None)
+
+
 @mutant(
     "one settlement that waits for a lock holds up its batch", tests="tests/engine/test_user_transactions.py"
 )

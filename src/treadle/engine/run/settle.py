@@ -73,8 +73,9 @@ class Settler:
             await self._combiner.flush()
             await self._locked.flush()
 
-    def _start(self, settling: Coroutine[Any, Any, None]) -> None:
-        """Settle in a task, so that the other settlements do not wait for this one."""
+    def start_apart(self, settling: Coroutine[Any, Any, None]) -> None:
+        """Settle in a task, so that the other settlements do not wait for this one. Public: a mutant replaces
+        it."""
         task = self.core.tasks.start(settling, "settle")
         self._apart.add(task)
         task.add_done_callback(self._apart.discard)
@@ -87,7 +88,7 @@ class Settler:
         if held.transaction is None:
             self.add(pending)
         else:
-            self._start(self._decided_within(_take_transaction(held), held, pending))
+            self.start_apart(self._decided_within(_take_transaction(held), held, pending))
 
     async def decided_within(self, held: HeldLease, decision: Decision) -> None:
         """Settle an attempt inside the handler's own transaction. If the attempt or the commit failed, the
@@ -111,7 +112,7 @@ class Settler:
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
         if held.transaction is not None:
-            self._start(self._roll_back(_take_transaction(held), held))
+            self.start_apart(self._roll_back(_take_transaction(held), held))
 
     async def _roll_back(self, transaction: Any, held: HeldLease) -> None:
         """An error is reported: the store rolls back by itself when the connection is gone."""
@@ -164,7 +165,7 @@ class Settler:
             await self._write(batch[:half])
             await self._write(batch[half:])
         else:
-            self._start(self._insist(batch[0], again))
+            self.start_apart(self._insist(batch[0], again))
 
     def _add_again(self, batch: list[PendingSettlement]) -> None:
         for pending in batch:
