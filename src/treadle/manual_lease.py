@@ -17,7 +17,9 @@ from typing import Any, cast
 
 from treadle.dependency import DEPENDENCY
 from treadle.engine.core import Core
+from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
+from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.decide import (
     FailureDecider,
     GiveBack,
@@ -31,7 +33,7 @@ from treadle.engine.run.decide import (
 from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
-from treadle.engine.run.settle import SettlementBuilder, Settler
+from treadle.engine.run.settle import Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost, PayloadError
 from treadle.item import Demand, Heartbeat, Lease, Outcome
@@ -104,10 +106,10 @@ class ClaimedLease:
     async def _settle(self, pending: PendingSettlement) -> None:
         self._check()
         outcome = await _settle(self._core, pending)
-        await self._core.backend.remove_worker(self._worker)
+        self._over = outcome.verb != "stale"
+        await _remove_worker(self._core, self._worker)
         if outcome.verb == "stale":
             raise LeaseLost(self.id, outcome.loss or "taken")
-        self._over = True
 
     def _check(self) -> None:
         # The store would take a second settlement for the first one repeated, and answer `applied`.
@@ -141,8 +143,15 @@ async def claim_one(
         except PayloadError as error:
             await _settle(core, PendingSettlement(each, undecodable(error)))
     if found is None:
-        await core.backend.remove_worker(worker)
+        await _remove_worker(core, worker)
     return found
+
+
+async def _remove_worker(core: Core, worker: str) -> None:
+    try:
+        await core.backend.remove_worker(worker)
+    except Exception as error:  # noqa: BLE001  nothing depends on it
+        LOGGER.warning("could not remove the worker of a manual lease; it will lapse: %s", error)
 
 
 async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:

@@ -212,6 +212,7 @@ class DeadLetters:
     async def requeue(self, ids: Ids | None = None, **where: Any) -> int:
         """Make dead items ready again: those named, or all that a filter (as for `list`) finds. Each item is
         requeued once: one that dies again meanwhile stays dead. Returns how many."""
+        refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
         if ids is not None:
             return await self._operator.requeue(ids)
         total = 0
@@ -222,6 +223,7 @@ class DeadLetters:
 
     async def delete(self, ids: Ids | None = None, **where: Any) -> int:
         """Remove dead items with their groups: those named, or all that a filter finds. Returns how many."""
+        refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
         if ids is not None:
             named = [item for item in await self._operator.get(ids) if item is not None]
             groups = {item.group_id for item in named if item.status == "dead"}

@@ -11,7 +11,7 @@ from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, MakeBackend, Se
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, WorkCancelled, work
 from treadle.backends.memory import MemoryBackend
 from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succeeded
-from treadle.testing import Faults, FaultyBackend
+from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import everything
 
 LOST = pytest.mark.parametrize("when", ["after", "later"])
@@ -116,6 +116,34 @@ async def test_a_lease_whose_submit_is_under_way_is_not_unknown(make_faulty: Mak
         await asked.reached()
         assert await app.enqueue(echo(2)).result(PATIENCE) == 2
     assert ran == [1]
+
+
+async def test_questions_for_unknown_leases_get_rarer_although_submits_postpone_them(
+    clock: ManualClock,
+) -> None:
+    """One lease duration after a lost answer, then after two more, four more and so on."""
+    faults = Faults()
+    asked = faults.hold("unknown_leases", times=None)
+    asked.release()
+    backend = FaultyBackend(MemoryBackend(clock=clock), faults)
+
+    async def advance(leases: int) -> int:
+        """How often it has asked by then."""
+        for _ in range(leases * 12):
+            await clock.advance(5)
+        return asked.hits
+
+    async with Treadle(backend, work=[echo], clock=clock, lease=60, poll_interval=5) as app:
+        assert app.worker._runtime is not None
+        app.worker._runtime.claimer.recover_leases()
+        await asked.reached()
+        assert await advance(2) == 2
+        app._core.submitter.leasing += 1  # the answer to a `skip_queue` submit is under way
+        assert await advance(2) == 2
+        app._core.submitter.leasing -= 1
+        assert await advance(1) == 3
+        assert await advance(2) == 3
+        assert await advance(2) == 4
 
 
 # ---------------------------------------------------------------------------------------------------- settle

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Abort, Context, Defer, LeaseLost, NotFound, Result, Retry, dependency, work
-from treadle.testing import ManualClock, drain, run_inline
+from treadle.testing import Faults, ManualClock, drain, run_inline
 
 
 @work
@@ -37,6 +37,23 @@ async def test_claim_one_and_complete_give_the_guarantees_of_a_worker(make_app: 
         await lease.renew()
     assert (await handle.state()).result == 8
     assert await app.backend.workers() == []
+
+
+async def test_complete_needs_no_answer_to_the_removal_of_its_worker(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """The item is settled. The worker that was made for the lease lapses."""
+    app = make_faulty(value)
+    handle = await app.enqueue(value(4))
+    failing = faults.fail("remove_worker", times=2)
+    lease = await app.claim_one()
+    assert lease is not None
+    await lease.complete(8)
+    with pytest.raises(LeaseLost):
+        await lease.complete(9)
+    assert await handle.result(PATIENCE) == 8
+    assert await app.claim_one() is None
+    assert failing.hits == 2
 
 
 async def test_claim_one_and_fail_follow_the_retry_policy(make_app: MakeApp) -> None:

@@ -205,3 +205,37 @@ async def test_a_store_that_refuses_everything_for_a_while(make_faulty: MakeApp,
         for fault in refused:
             fault.end()
         assert await asyncio.wait_for(handle.result(), PATIENCE) == "a"
+
+
+@pytest.mark.parametrize("drain", [0, PATIENCE])
+async def test_stop_waits_for_a_settlement_that_the_store_refuses_for_a_moment(
+    make_faulty: MakeApp, faults: Faults, drain: float
+) -> None:
+    """The result of a handler that has ended is not discarded."""
+    errors = Errors()
+    app = make_faulty(echo, on_error=errors)
+    await app.start()
+    refused = faults.fail("settle", error=lambda: BackendError("not now"), times=2)
+    handle = await app.enqueue(echo("done"))
+    await errors.until("settle")
+    await app.stop(drain=drain)
+    state = await handle.state()
+    assert (state.status, state.losses, refused.hits) == ("success", 0, 2)
+
+
+async def test_stop_does_not_wait_for_ever_for_a_settlement_that_the_store_refuses(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The item runs again elsewhere."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+    errors = Errors()
+    app = make_faulty(echo, on_error=errors)
+    await app.start()
+    refused = faults.fail("settle", error=lambda: StoreUnavailable("not now"), times=None)
+    handle = await app.enqueue(echo("done"))
+    await errors.until("settle")
+    async with asyncio.timeout(PATIENCE):
+        await app.stop(drain=0.1)
+    refused.end()
+    async with make_faulty(echo) as other:
+        assert await other.handle(handle.id).result(PATIENCE) == "done"

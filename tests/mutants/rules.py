@@ -16,7 +16,7 @@ from treadle.backends.sqlite import process_directory
 from treadle.codec import collisions, hashes
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
-from treadle.engine.run import refused, settle
+from treadle.engine.run import build_settlement, refused, settle
 from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.submit.build_item import ItemBuilder
 
@@ -48,12 +48,27 @@ def trial_committed(patch: Patch) -> None:
     patch(settle, "is_cause", is_cause)
 
 
+@mutant("a stop does not wait for refused settlements", tests=REFUSED)
+def refused_not_awaited(patch: Patch) -> None:
+    def start(self: Any, settling: Any) -> None:
+        self.core.tasks.start(settling, "settle")
+
+    patch(settle.Settler, "start_apart", start)
+
+
+@mutant(
+    "a transaction stays open when its attempt is over", tests="tests/engine/test_handler_transactions.py"
+)
+def transaction_left_open(patch: Patch) -> None:
+    patch(settle.Settler, "abandon", lambda self, held: None)
+
+
 @mutant(
     "one settlement that waits for a lock holds up its batch", tests="tests/engine/test_user_transactions.py"
 )
 def batch_waits_for_lock(patch: Patch) -> None:
-    real = settle.settlement
-    patch(settle, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
+    real = build_settlement.settlement
+    patch(build_settlement, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
 
 
 # ------------------------------------------------------------------------------------------- asking for work

@@ -30,7 +30,8 @@
 | | handler_threads | where sync handlers run |
 | | process_pool, process_child | handlers in processes: the parent's side, the child's side |
 | | decide | the outcome of an attempt becomes a decision |
-| | settle, pending | decisions become settlements, written in batches; one that is not written yet |
+| | build_settlement | decisions become settlements, with the values of groups |
+| | settle, pending | settlements are written in batches; one that is not written yet |
 | | refused | whether a refusal is due to the outcome or to the store |
 | | after_commit | what happens once a settlement is in the store |
 | | heartbeat | keep the worker's lease; learn which leases are lost |

@@ -50,8 +50,12 @@ class Combiner(Generic[R]):
         if self._writer is None or self._writer.done():
             self._writer = self._tasks.start(self._run(), self._name)
 
+    @property
+    def busy(self) -> bool:
+        return self._writer is not None and not self._writer.done()
+
     async def flush(self) -> None:
-        """Return when everything added so far has been written."""
+        """Return when nothing is left to write. Under load that includes what is added meanwhile."""
         while self._writer is not None and not self._writer.done():
             await asyncio.wait({self._writer})
 

@@ -21,7 +21,9 @@ _current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction",
 
 
 class OpenTransaction:
-    """One request at a time goes through it, from any task of the handler."""
+    """One request at a time goes through it: of the task that opened it, and of tasks that this one has made
+    since. A context variable carries it, so that older tasks of the handler do not know of it. (A variable
+    that is set before each handler would cost each item an asyncio task: see `StartingDoer`.)"""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

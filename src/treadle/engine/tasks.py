@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """The tasks that one object started. The owner ends them with `cancel` or waits with `join`.
+    """The tasks that one object started. The owner ends them with `cancel`.
 
     Every task runs in a copy of the context in which this object was made: context variables that a handler
     sets do not leak into tasks that it starts indirectly.
@@ -55,10 +55,6 @@ class Tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=store_retry.STOP_TIMEOUT)
-
-    async def join(self) -> None:
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
 
 
 async def finish(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable, TreadleError
 from treadle.item import Counting, Item, Ref, Rejected, Status
 
 N = TypeVar("N")
@@ -228,3 +229,19 @@ def _cycle_from(start: N, waits_for: Callable[[N], Iterable[N]], cleared: set[N]
             path[node] = None
             stack.append(iter(waits_for(node)))
     return None
+
+
+# ------------------------------------------------------------------------------------------------- rejections
+
+
+def rejection_error(rejected: Rejected) -> TreadleError:
+    """The exception for a caller whose submission was rejected."""
+    if rejected.why == "not_found":
+        return NotFound(rejected.ids[0])
+    if rejected.why == "locked":
+        return StoreUnavailable(
+            "not submitted: a transaction that was left open has its key, its id or an id in its after="
+        )
+    if rejected.why == "cycle":
+        return CycleError(rejected.ids)
+    return DuplicateIdError(rejected.ids[0])

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
-from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable, TreadleError
+from treadle.errors import StoreUnavailable
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
+from treadle.rules.submission import rejection_error
 
 from .codes import status_of
 from .columns import names, numbers
@@ -82,7 +83,8 @@ class PostgresSubmit(PostgresWorkers):
         sql = self._calls.sql(SUBMIT_IN_TRANSACTION)
         record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel))
         if record["refused"] is not None:
-            raise _rejection(_refusals(record["refused"], record["detail"]))
+            refused = _refusals(record["refused"], record["detail"])
+            raise rejection_error(refused[min(refused)])
         await self._answer(call, record, answers)
 
     async def _store(
@@ -327,14 +329,6 @@ def _refusals(state: str, detail: str) -> dict[int, Rejected]:
     for owner, id in zip(found["owners"], found["ids"], strict=True):
         by_owner.setdefault(owner, {})[id] = None
     return {owner: Rejected(why, tuple(ids)) for owner, ids in by_owner.items()}
-
-
-def _rejection(refused: dict[int, Rejected]) -> TreadleError:
-    """The error for the first refusal."""
-    first = refused[min(refused)]
-    if first.why == "not_found":
-        return NotFound(first.ids[0])
-    return CycleError(first.ids) if first.why == "cycle" else DuplicateIdError(first.ids[0])
 
 
 def _lease(item: Item, token: int, no: int, now: float) -> Lease:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
+    GroupValue,
     WaitingAgain,
     contributed,
     contribution_state,
@@ -32,6 +33,7 @@ from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store
 _SQL = statements("settle")
 
 _decoder = msgspec.json.Decoder(list[int])
+_NO_GROUP = GroupValue()
 _APPLIED = Outcome(verb="applied")
 _AGAIN = Outcome(verb="applied", again=True)
 
@@ -193,10 +195,8 @@ class _SettleCall:
         given = settlement.contribution
         if given is None or settlement.kind != "success":
             return None
-        if item.group is None:
-            return Outcome(verb="moved") if given.version else None
-        group = self._endings.groups.get(item.group)
-        refused = (item.tenant, group.id) in self._refused
+        group = _NO_GROUP if item.group is None else self._endings.groups.get(item.group)
+        refused = (item.tenant, settlement.lease.group_id) in self._refused
         if contribution_state(given, group.version, final=group.final, refused=refused) != "moved":
             return None
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from treadle.clock import Clock
-from treadle.errors import BackendError, CycleError, DuplicateIdError, InputError, NotFound, StoreUnavailable
+from treadle.errors import BackendError, InputError, StoreUnavailable
 from treadle.item import (
     Heartbeat,
     HeartbeatReply,
@@ -25,6 +25,7 @@ from treadle.item import (
     Submitted,
 )
 from treadle.loop_mark import LoopMark
+from treadle.rules.submission import rejection_error
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated
@@ -151,8 +152,9 @@ class SqliteTransactions:
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
             except BaseException:
-                self._heartbeats = self._open = None
-                await self._thread.run(lambda: _discard(connection))
+                if self._open is connection:  # else it was discarded by `close`
+                    self._heartbeats = self._open = None
+                    await self._thread.run(lambda: _discard(connection))
                 raise
             heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
@@ -174,14 +176,20 @@ class SqliteTransactions:
         """Roll back what a closed event loop has left open."""
         if self._mark is None or not self._mark.is_gone:
             return
-        connection, self._open, self._mark = self._open, None, None
-        self._one_at_a_time, self._heartbeats = asyncio.Lock(), None
-        if connection is not None:
-            self._thread.start(lambda: _discard(connection))
+        self._mark, self._one_at_a_time = None, asyncio.Lock()
+        self._discard_open()
 
     def close(self) -> None:
+        """A transaction that is still open is rolled back: no other process could write before this one
+        ends."""
+        self._discard_open()
         self._thread.close()
         self._lock.close()
+
+    def _discard_open(self) -> None:
+        connection, self._open, self._heartbeats = self._open, None, None
+        if connection is not None:
+            self._thread.start(lambda: _discard(connection))
 
     def _begin(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)
@@ -287,8 +295,6 @@ def _without_leases(submission: Submission) -> Submission:
 
 
 def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]:
-    if not isinstance(answer, Rejected):
-        return answer
-    if answer.why == "not_found":
-        raise NotFound(answer.ids[0])
-    raise CycleError(answer.ids) if answer.why == "cycle" else DuplicateIdError(answer.ids[0])
+    if isinstance(answer, Rejected):
+        raise rejection_error(answer)
+    return answer

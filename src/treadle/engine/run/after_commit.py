@@ -30,12 +30,12 @@ class AfterCommit:
 
     def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
         """The store has answered these for good."""
-        unsure = [pending for pending in batch if pending.outcome is not None and pending.outcome.again]
-        if unsure:
-            self._core.tasks.start(self._conclude_unsure(unsure), "settle")
-            batch = [pending for pending in batch if pending not in unsure or pending.otherwise is None]
+        unconfirmed = [pending for pending in batch if pending.outcome is not None and pending.outcome.again]
+        if unconfirmed:
+            self._core.tasks.start(self._conclude_unconfirmed(unconfirmed), "settle")
+            batch = [each for each in batch if each not in unconfirmed or each.maybe_applied is None]
         self._conclude(batch, effects)
-        if unsure:
+        if unconfirmed:
             self._core.wakeups.ready()  # the first, lost answer named the items that were released
 
     def lost(self, held: HeldLease, why: Loss) -> None:
@@ -154,7 +154,7 @@ class AfterCommit:
         state.value, state.contributed = group.value, True
         self._core.waiters.answer_group(ref, state)
 
-    async def _conclude_unsure(self, batch: Sequence[PendingSettlement]) -> None:
+    async def _conclude_unconfirmed(self, batch: Sequence[PendingSettlement]) -> None:
         """Conclude settlements that a call whose answer was lost has applied. Meanwhile waiters here poll.
 
         Repeated, such a settlement is answered `applied` with `again`. It does not say which group it ended,
@@ -171,7 +171,7 @@ class AfterCommit:
             clock=self._clock,
             random=core.settings.random.random,
         )
-        doubtful = [_applied(pending, ended) for pending in batch if pending.otherwise is not None]
+        doubtful = [_applied(pending, ended) for pending in batch if pending.maybe_applied is not None]
         self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)))
 
 
@@ -194,8 +194,8 @@ def _unknown_error() -> Exception:
 def _applied(pending: PendingSettlement, ended: Ended) -> PendingSettlement:
     """Of the two settlements that may have been applied, the one that was."""
     state = ended.items.get(_item(pending))
-    assert pending.otherwise is not None
-    return pending.otherwise if state is not None and state.status == "success" else pending
+    assert pending.maybe_applied is not None
+    return pending.maybe_applied if state is not None and state.status == "success" else pending
 
 
 def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[EndedGroup, ...]:

@@ -3,8 +3,10 @@
     accept -> middleware -> handler -> decide -> hand the decision to the settler
 
 Everything that stops an attempt from outside (a timeout, a deadline, a lost lease, a shutdown) goes through
-`interrupt`: it notes the reason, sets it in the handler's context and cancels its task. A handler that does
-not end within a grace period is settled without waiting for it. It keeps its place in the doer until it ends.
+`interrupt`. It notes the reason and cancels the handler's task; a shutdown does that only when its time is
+over. The handler's context shows every reason but a timeout. A handler that does not end within a grace
+period is settled without waiting for it, and its transaction is rolled back. It keeps its place in the doer
+until it ends.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
-from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
+from treadle.errors import AttemptTimeout, DeadlineExceeded
 from treadle.events import Started, from_lease
 from treadle.flow_control import AcceptInfo
 from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
 from .begin import Beginner
-from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
+from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, overrides, returned, undecodable
 from .handler_threads import HandlerThreads
-from .held import LOST, UNREAD, HeldLease, Stop
+from .held import UNREAD, HeldLease, Stop
 from .settle import Settler
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class AttemptRunner:
         else:
             decision = self.decide(held, value, None)
         if decision is None or held.over:
+            self._settler.abandon(held)
             return
         held.over = True
         if held.transaction is None:
@@ -166,7 +169,7 @@ class AttemptRunner:
         settled, or its lease is lost."""
         if held.over:
             return None
-        if held.stop is not None and _overrides(held.stop, error):
+        if held.stop is not None and overrides(held.stop, error):
             return self._decide_stopped(held)
         if error is not None:
             return self._failures.decide(held, error)
@@ -303,11 +306,13 @@ class AttemptRunner:
         for member in held.members:
             member.stop = member.stop or held.stop
             self._settle_stopped(member)
-        if held.over or held.transaction is not None or held.members:
+        if held.over or held.members:
             return
         decision = self._decide_stopped(held)
         held.over = True
-        if decision is not None:
+        if decision is None:
+            self._settler.abandon(held)
+        else:
             self._settler.decided(held, decision)
 
     def _decide_stopped(self, held: HeldLease) -> Decision | None:
@@ -377,13 +382,6 @@ async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
             return undecodable(error)
         held.input = value
     return None
-
-
-def _overrides(stop: Stop, error: BaseException | None) -> bool:
-    """Whether the reason to stop counts more than the handler's own outcome. A shutdown does so only if it
-    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
-    ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
-    return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
 
 
 async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

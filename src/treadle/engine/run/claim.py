@@ -124,15 +124,10 @@ class Claimer:
     async def ask_unknown_leases(self) -> None:
         """Ask for leases that this worker does not know of: after a lost answer, one lease duration later,
         and again at growing intervals."""
-        lost = self._answer_lost
-        if not lost and self._ask_again is None:
+        # Leases whose answer is under way would look unknown: then it asks before the next claim.
+        if not self._must_ask() or self._core.submitter.leasing:
             return
-        sent = self._clock.monotonic()
-        if not lost and self._ask_again is not None and sent < self._ask_again:
-            return
-        self._answer_lost = True
-        if self._core.submitter.leasing:
-            return  # leases whose answer is under way would look unknown
+        sent, lost = self._clock.monotonic(), self._answer_lost
         self.recovering = True
         try:
             leases = await self._backend.unknown_leases(self._worker, self._held.tokens())
@@ -142,6 +137,12 @@ class Claimer:
         self._answer_lost = False
         self._ask_wait = self._lease if lost else 2 * self._ask_wait
         self._ask_again = sent + self._ask_wait if self._ask_wait <= LATEST_CLAIM * self._lease else None
+
+    def _must_ask(self) -> bool:
+        """Whether unknown leases must be asked for before the next claim."""
+        return self._answer_lost or (
+            self._ask_again is not None and self._clock.monotonic() >= self._ask_again
+        )
 
     async def _claim(self) -> float:
         demand = self._dispatcher.demand(self._fairness)
@@ -187,7 +188,7 @@ class Claimer:
         if demand.limit:
             self._nothing = self._begun
             self._found_nothing.set()
-        idle = self._empty > IDLE_AFTER and not self._answer_lost and not _leaves_items(demand)
+        idle = self._empty > IDLE_AFTER and not self._must_ask() and not _leaves_items(demand)
         wait = (self._interval * IDLE_FACTOR if idle else self._interval) * (1.0 - JITTER * self._draw())
         return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
 

@@ -11,13 +11,16 @@ from treadle.context import Context
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
+from treadle.engine.tasks import finish
 from treadle.engine.wait.wait_result import decode_states, item_value
-from treadle.errors import InputError, TreadleError
+from treadle.errors import InputError, LeaseLost, TreadleError
 from treadle.item import ItemState, Lease
 
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .settle import Settler
+
+_ONCE = "ctx.transaction() can be used once in an attempt, and not inside another one"
 
 
 class EngineServices:
@@ -61,10 +64,10 @@ class EngineServices:
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
         held = self._held.find(ctx)
-        if held is None:
+        if held is None or held.over:
             raise InputError("ctx.transaction() is for a handler that is running")
         if held.transaction is not None or current_transaction(self._core.backend) is not None:
-            raise InputError("ctx.transaction() can be used once in an attempt, and not inside another one")
+            raise InputError(_ONCE)
         return self._open_transaction(held)
 
     @asynccontextmanager
@@ -72,10 +75,18 @@ class EngineServices:
         transaction = HandlerTransaction(self._core, self._settler)
         try:
             yield await transaction.open()
+            self._check_may_commit(held)
         except BaseException as error:
-            await transaction.roll_back(error)
+            await finish(transaction.roll_back(error))
             raise
         held.transaction = transaction
+
+    def _check_may_commit(self, held: HeldLease) -> None:
+        """Raise if nothing would end the transaction after its block."""
+        if held.over:
+            raise LeaseLost(held.lease.id, held.stop or "completed")
+        if held.transaction is not None:
+            raise InputError(_ONCE)
 
 
 class HandlerTransaction(OpenTransaction):

@@ -10,6 +10,7 @@ retry policy and the `on_failure` hook of an attempt. The settle stage carries t
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from treadle.errors import (
     Defer,
     DuplicateIdError,
     HandlerError,
+    LeaseLost,
     StrictReturnError,
     message_of,
     shown,
@@ -38,7 +40,7 @@ from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
 from treadle.work import Work
 
-from .held import HeldLease
+from .held import LOST, HeldLease, Stop
 
 MAX_TEXT = 10_000
 """The most bytes of a message or traceback that are stored with a failed attempt."""
@@ -123,6 +125,13 @@ def raised(
     if isinstance(verdict, Defer):
         return _defer(lease, verdict, now)
     return _retry(lease, error, retry, now, draw)
+
+
+def overrides(stop: Stop, error: BaseException | None) -> bool:
+    """Whether the reason to stop counts more than the handler's own outcome. A shutdown does so only if it
+    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
+    ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
+    return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
 
 
 def undecodable(error: BaseException) -> Die:

@@ -78,8 +78,9 @@ class HeldLease(msgspec.Struct, eq=False):
     ctx: Context | None = None
     stop: Stop | None = None
     over: bool = False
-    """Its decision has been handed over. What the handler still does no longer matters."""
+    """Nothing that the handler does from now on is settled."""
     transaction: Any = None
+    """The handler's transaction, from the end of its block until it is being committed or rolled back."""
     carrier: HeldLease | None = None
     """For an item of a batch: the batch."""
     members: Sequence[HeldLease] = ()
@@ -154,7 +155,7 @@ class HeldLeases:
         return list(self.by_token.values())
 
     def unfinished(self) -> list[HeldLease]:
-        """The attempts whose decision has not been handed over."""
+        """The attempts that are not over."""
         return [held for held in self.by_token.values() if not held.over]
 
     def find(self, ctx: Context) -> HeldLease | None:

@@ -25,5 +25,5 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """The store's final answer."""
     locked: bool = False
     """It waits for another transaction: it is settled apart from the others."""
-    otherwise: PendingSettlement | None = None
+    maybe_applied: PendingSettlement | None = None
     """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""

@@ -16,6 +16,7 @@ from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
+from .build_settlement import SettlementBuilder
 from .claim import Claimer
 from .context_services import EngineServices
 from .decide import FailureDecider
@@ -23,7 +24,7 @@ from .dispatch import BoundTypes, Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLease, HeldLeases
 from .loops import WorkerLoops
-from .settle import SettlementBuilder, Settler
+from .settle import Settler
 from .shutdown import Shutdown
 
 

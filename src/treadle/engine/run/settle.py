@@ -1,4 +1,4 @@
-"""Settle: decisions become settlements, and settlements are written in batches.
+"""Settle: what attempts decided is written, in batches.
 
 An attempt's task hands its decision over and ends: no task waits for a settlement. A settlement is repeated
 until the store answers, for as long as this process lives. Its token makes that safe: repeated, it changes
@@ -7,41 +7,25 @@ nothing, and it is refused if another worker owns the item by then.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, cast
 
 from treadle.backend import Transaction
-from treadle.codec import check_size
 from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
-from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
-from treadle.errors import BackendError, LeaseLost, PayloadError, StoreFull, StoreUnavailable
-from treadle.item import (
-    Contribution,
-    Effects,
-    EndedGroup,
-    ErrorInfo,
-    Item,
-    Lease,
-    Loss,
-    Outcome,
-    Ref,
-    Settled,
-    Settlement,
-)
-from treadle.result_plan import fold, needs_old
+from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
+from treadle.item import Effects, ErrorInfo, Loss, Outcome, Settled, Settlement
 from treadle.retry import Retry
 
-from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .build_settlement import SettlementBuilder
+from .decide import Decision, Die, Succeed
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .refused import is_cause
 
-OWN_RESULT = Contribution()
-settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
 """After so many failures in a row a batch is split: one of its settlements may be the cause."""
@@ -49,11 +33,6 @@ PROOFS = 3
 """So often in a row the store must refuse an outcome, and accept the item's end without it, until the outcome
 is replaced."""
 UNSTORABLE = Die("undecodable", ErrorInfo("StoreError", "the store cannot hold its outcome"))
-
-Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
-"""Version and value of groups, to fold from."""
-REMEMBERED = 1000
-"""How many groups `Folds` remembers. A group may end in another process, which removes no entry here."""
 
 
 class CommitListener(Protocol):
@@ -80,36 +59,68 @@ class Settler:
         self._locked: Combiner[PendingSettlement] = Combiner(
             self._write, core.tasks, name="settle", pause=lambda: self._sleep(LOCKED_PAUSE)
         )
+        self._apart: set[asyncio.Task[None]] = set()
+        """Settlements in tasks of their own: refused ones, and those that a transaction must end for."""
         self.add: Callable[[PendingSettlement], None] = self._combiner.add
         self.waiting = self._combiner.waiting
 
     async def flush(self) -> None:
-        """Return when everything added so far has been written."""
-        await self._combiner.flush()
-        await self._locked.flush()
+        """Return when no settlement is left to write. Under load that includes settlements that are added
+        meanwhile."""
+        while self._apart or self._combiner.busy or self._locked.busy:
+            if self._apart:
+                await asyncio.wait(self._apart)
+            await self._combiner.flush()
+            await self._locked.flush()
+
+    def start_apart(self, settling: Coroutine[Any, Any, None]) -> None:
+        """Settle in a task, so that the other settlements do not wait for this one. Public: a mutant replaces
+        it."""
+        task = self.core.tasks.start(settling, "settle")
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
 
     # -- what attempts hand over -----------------------------------------------------------------------
 
     def decided(self, held: HeldLease, decision: Decision) -> None:
-        """Settle an attempt."""
-        self.add(self.builder.prepare(held, decision))
+        """Settle an attempt. If its handler has a transaction open, do that in a task."""
+        pending = self.builder.prepare(held, decision)
+        if held.transaction is None:
+            self.add(pending)
+        else:
+            self.start_apart(self._decided_within(_take_transaction(held), held, pending))
 
     async def decided_within(self, held: HeldLease, decision: Decision) -> None:
         """Settle an attempt inside the handler's own transaction. If the attempt or the commit failed, the
         transaction is rolled back and the attempt is settled as failed, outside of it."""
-        transaction, held.transaction = held.transaction, None
         pending = self.builder.prepare(held, decision)
+        await finish(self._decided_within(_take_transaction(held), held, pending))
+
+    async def _decided_within(self, transaction: Any, held: HeldLease, pending: PendingSettlement) -> None:
         if not isinstance(pending.decision, Succeed):
-            await transaction.roll_back(AttemptFailed())
+            await self._roll_back(transaction, held)
             self.add(pending)
             return
         try:
-            await finish(transaction.settle(pending))
+            await transaction.settle(pending)
         except LeaseLost as error:
             self._listener.lost(held, cast("Loss", error.reason))
         except Exception as error:  # noqa: BLE001  the commit failed, so the attempt failed
             failed = self.builder.failure(held.lease, error)
-            self.add(PendingSettlement(held.lease, failed, started=held.started, otherwise=pending))
+            self.add(PendingSettlement(held.lease, failed, started=held.started, maybe_applied=pending))
+
+    def abandon(self, held: HeldLease) -> None:
+        """There is nothing to settle. If the handler has a transaction open, roll it back."""
+        if held.transaction is not None:
+            self.start_apart(self._roll_back(_take_transaction(held), held))
+
+    async def _roll_back(self, transaction: Any, held: HeldLease) -> None:
+        """An error is reported: the store rolls back by itself when the connection is gone."""
+        try:
+            await finish(transaction.roll_back(AttemptFailed()))
+        except Exception as error:  # noqa: BLE001  the attempt is over all the same
+            what = f"could not roll back the transaction of {held.lease.id}"
+            self.core.hooks.report(error, "settle", what)
 
     def settle_unrun(self, pending: PendingSettlement) -> None:
         """Settle a claimed item without an attempt."""
@@ -154,8 +165,7 @@ class Settler:
             await self._write(batch[:half])
             await self._write(batch[half:])
         else:
-            # In a task, so that the other settlements do not wait for this one.
-            self.core.tasks.start(self._insist(batch[0], again), "settle")
+            self.start_apart(self._insist(batch[0], again))
 
     def _add_again(self, batch: list[PendingSettlement]) -> None:
         for pending in batch:
@@ -230,171 +240,12 @@ class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
 
 
+def _take_transaction(held: HeldLease) -> Any:
+    """The transaction of an attempt, for the one caller that ends it."""
+    transaction, held.transaction = held.transaction, None
+    return transaction
+
+
 def _is_refusal(error: Exception) -> bool:
     """Whether repeating the same call is pointless. Errors that are not a BackendError may be transient."""
     return isinstance(error, BackendError) and not isinstance(error, StoreUnavailable | StoreFull)
-
-
-class SettlementBuilder:
-    """Turns decisions into settlements, and knows the group values that are folded here."""
-
-    def __init__(self, core: Core, held: HeldLeases, failures: FailureDecider) -> None:
-        self.core = core
-        self._held = held
-        self._failures = failures
-        self._folds: Folds = {}
-        """The store's last answer for groups that are folded here."""
-
-    def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
-        """Encode the result and build the children of an attempt. If that fails, the item dies."""
-        pending = PendingSettlement(held.lease, decision, started=held.started)
-        if isinstance(decision, Succeed):
-            try:
-                self._prepare(held, decision, pending)
-            except PayloadError as error:
-                pending.decision = undecodable(error)
-            except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
-                pending.decision = Die("bad_result", failure_of(error), error)
-        return pending
-
-    def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:
-        plan, lease = decision.plan, held.lease
-        settings = self.core.settings
-        if plan.value is not None or plan.contributions:
-            pending.result = held.bound.type.encode_result(plan.value, settings.codec)
-            check_size(pending.result, settings.max_payload, "the result of", lease.type)
-        if not held.stored.compensates:
-            pending.contributions = plan.contributions
-        if plan.children:
-            builder = self.core.item_builder
-            pending.children = tuple(
-                builder.item(child.work, child.options, tenant=lease.tenant, parent=lease)
-                for child in plan.children
-            )
-            builder.check_total(pending.children, f"what {lease.type!r} queued")
-
-    def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
-        # Folds in one batch start from each other's drafts. Other folds start from what the store has.
-        drafts: Folds = {}
-        return [self._settlement(pending, drafts) for pending in batch]
-
-    def _settlement(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
-        if isinstance(pending.decision, Succeed):
-            try:
-                return self.success(pending, drafts)
-            except BaseException as error:  # noqa: BLE001  a fold is the user's code
-                pending.decision = self.failure(pending.lease, error)
-        return self.ending(pending, pending.decision)
-
-    def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
-        """The settlement of an attempt that succeeded."""
-        return settlement(
-            lease=pending.lease,
-            kind="success",
-            result=pending.result,
-            contribution=self.contribution(pending, drafts) if pending.contributions else None,
-            children=pending.children,
-        )
-
-    def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
-        """What the attempt gives to its group's value."""
-        lease, contributions = pending.lease, pending.contributions
-        if not pending.children and lease.id == lease.group_id and _is_own_result(pending):
-            return OWN_RESULT
-        group = (lease.tenant, lease.group_id)
-        known = drafts.get(group) or self._folds.get(group)
-        if needs_old(contributions):
-            version, old = known or (0, None)
-            value, final = fold(contributions, decode_group_value(self.core.registry, lease.type, old))
-            data = encode_group_value("", self._encode_value(value))
-            drafts[group] = (version + 1, data)
-            return Contribution(data, final, version)
-        value, final = fold(contributions, None)
-        own = isinstance(pending.decision, Succeed) and value is pending.decision.plan.value
-        if own and lease.id == lease.group_id and not pending.children:
-            return Contribution(None, final)
-        data = (
-            encode_group_value(lease.type, pending.result or b"")
-            if own
-            else encode_group_value("", self._encode_value(value))
-        )
-        if known is not None:
-            drafts[group] = (known[0] + 1, data)
-        return Contribution(data, final)
-
-    def _encode_value(self, value: Any) -> bytes:
-        settings = self.core.settings
-        data = settings.codec.encode(value)
-        check_size(data, settings.max_payload, "a group's value")
-        return data
-
-    def failure(self, lease: Lease, error: BaseException) -> Decision:
-        """How an attempt ends whose fold or commit raised `error`."""
-        held = self._held.by_token.get(lease.token)
-        if held is None:
-            return Die("bad_result", failure_of(error), error)
-        return undecodable(error) if isinstance(error, PayloadError) else self._failures.decide(held, error)
-
-    def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
-        """The settlement of an attempt that did not succeed."""
-        lease = pending.lease
-        pending.children = self.compensation(lease, decision) if isinstance(decision, Die) else ()
-        match decision:
-            case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
-                return settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
-            case Die(reason=reason, failure=failure):
-                children = pending.children
-                return settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
-            case GiveBack(delay=delay):
-                return settlement(lease=lease, kind="release", delay=delay)
-            case Succeed():
-                raise AssertionError("a success is settled by `success`")
-
-    def compensation(self, lease: Lease, died: Die) -> tuple[Item, ...]:
-        """The items to submit because this one died."""
-        try:
-            return self.core.item_builder.compensation(lease, died.reason, str(died.failure))
-        except BaseException as error:  # noqa: BLE001  the item must still die
-            self.core.hooks.report(error, "settle", f"could not make the compensation of {lease.id}")
-            return ()
-
-    def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
-        """Change the settlement if the store's answer requires it. True: it must be settled once more."""
-        self._learn(pending, outcome)
-        pending.locked = outcome.rejected is not None and outcome.rejected.why == "locked"
-        if pending.locked:
-            return True
-        if outcome.verb == "moved":
-            if outcome.final:
-                pending.contributions = ()
-            return True
-        if outcome.verb == "rejected" and outcome.rejected is not None:
-            why = f"its children cannot be stored ({outcome.rejected.why}: {', '.join(outcome.rejected.ids)})"
-            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
-            return True
-        return False
-
-    def _learn(self, pending: PendingSettlement, outcome: Outcome) -> None:
-        """Remember the group's version and value, for the next fold."""
-        if not pending.contributions or outcome.verb not in ("moved", "applied"):
-            return
-        group = (pending.lease.tenant, pending.lease.group_id)
-        if outcome.verb == "applied" and not needs_old(pending.contributions) and group not in self._folds:
-            return
-        self._folds.pop(group, None)
-        if not outcome.again:
-            self._folds[group] = (outcome.version, outcome.value)
-        if len(self._folds) > REMEMBERED:
-            del self._folds[next(iter(self._folds))]
-
-    def forget(self, groups: Iterable[EndedGroup]) -> None:
-        for group in groups:
-            self._folds.pop((group.tenant, group.id), None)
-
-
-def _is_own_result(pending: PendingSettlement) -> bool:
-    """Whether the item's only contribution is its own value."""
-    if len(pending.contributions) != 1 or not isinstance(pending.decision, Succeed):
-        return False
-    only = pending.contributions[0]
-    return only.append is None and not only.final and only.value is pending.decision.plan.value

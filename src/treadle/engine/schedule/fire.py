@@ -20,9 +20,9 @@ from treadle.callables import raised_by_user
 from treadle.engine.hooks import LOGGER, Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder
-from treadle.engine.submit.submitter import rejection_error
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
+from treadle.rules.submission import rejection_error
 
 from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide

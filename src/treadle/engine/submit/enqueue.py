@@ -10,9 +10,8 @@ from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
 from treadle.item import Item, Rejected, Submitted
+from treadle.rules.submission import rejection_error
 from treadle.work import Work
-
-from .submitter import rejection_error
 
 
 def submit(

@@ -16,8 +16,9 @@ from treadle.engine.settings import Settings
 from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES, CallerPatience
 from treadle.engine.tasks import Tasks
 from treadle.engine.wait.wakeups import Line, WakeUps
-from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable
+from treadle.errors import StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
+from treadle.rules.submission import rejection_error
 
 Answer: TypeAlias = tuple[Submitted, ...]
 
@@ -61,7 +62,7 @@ class Submitter:
         )
 
     async def flush(self) -> None:
-        """Return when everything so far has been written. What waits for another transaction is left."""
+        """Return when nothing is left to write, except what waits for another transaction."""
         await self._combiner.flush()
 
     def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
@@ -186,18 +187,6 @@ class Submitter:
             return
         for request in requests:
             await self._write([request])
-
-
-def rejection_error(rejected: Rejected) -> Exception:
-    if rejected.why == "not_found":
-        return NotFound(rejected.ids[0])
-    if rejected.why == "locked":
-        return StoreUnavailable(
-            "not submitted: a transaction that was left open has its key, its id or an id in its after="
-        )
-    if rejected.why == "cycle":
-        return CycleError(rejected.ids)
-    return DuplicateIdError(rejected.ids[0])
 
 
 def _has_lease(items: tuple[Item, ...]) -> bool:

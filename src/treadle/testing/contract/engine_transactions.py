@@ -125,10 +125,14 @@ class EngineTransactionCases:
                 await expect_refusal("cancel", handle.cancel)
             await expect_refusal("second", nested)
             await expect_refusal("pause", lambda: app.pause("bulk"))
+            await expect_refusal("requeue", lambda: app.dead.requeue(type="child"))
+            await expect_refusal("delete", lambda: app.dead.delete(type="child"))
+            await expect_refusal("delete one", lambda: app.dead.delete(handle))
 
         app = await fleet.app(child, stuck)
         await app.enqueue(stuck()).result(PATIENCE)
-        assert refused == ["nested", "result", "group", "enqueue and result", "cancel", "second", "pause"]
+        assert refused[:5] == ["nested", "result", "group", "enqueue and result", "cancel"]
+        assert refused[5:] == ["second", "pause", "requeue", "delete", "delete one"]
         await app.pause("bulk")
 
     @needs("transactions")
