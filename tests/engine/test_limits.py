@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, until
+from tests.engine.kit import PATIENCE, Errors, MakeApp, until
 from treadle import work
 from treadle.doers import concurrency, rate_limited
-from treadle.testing import ManualClock, drain
+from treadle.testing import Faults, ManualClock, drain
 
 HOUR = 3600
 
@@ -75,6 +75,25 @@ async def test_two_limits_beside_each_other_reach_their_rates(
             await until(lambda: starts["one"] == n)  # noqa: B023
             await clock.advance(0.25)
             await until(lambda: starts["two"] == n)  # noqa: B023
+
+
+@pytest.mark.parametrize("verb", ["take_permits", "return_permits"])
+async def test_a_store_that_gives_no_permits_is_reported(
+    make_faulty: MakeApp, faults: Faults, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """As an error of claiming. The item runs once the store answers."""
+    errors = Errors()
+
+    @work(name="limited", doer=concurrency(1))
+    async def limited(n: int) -> int:
+        return n
+
+    async with make_faulty(limited, on_error=errors) as app:
+        faults.fail(verb)
+        first, second = await app.enqueue_many([limited(1), limited(2)])
+        assert (await first.result(PATIENCE), await second.result(PATIENCE)) == (1, 2)
+    assert errors.phases() == ["claim"]
+    assert "permits of a limit" in caplog.text
 
 
 async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(make_app: MakeApp) -> None:

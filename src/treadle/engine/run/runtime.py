@@ -159,11 +159,11 @@ class Runtime:
 
     async def drain(self) -> None:
         """Return when everything that is due has run, and is settled: also what a limit holds back."""
-        self._dispatcher.hold("all")
+        self._dispatcher.keep_denied("all")
         try:
             await self._run_all()
         finally:
-            self._dispatcher.hold("soon")
+            self._dispatcher.keep_denied("soon")
 
     async def _run_all(self) -> None:
         while True:
