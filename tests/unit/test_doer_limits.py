@@ -502,7 +502,9 @@ async def test_all_denied_tasks_wait_while_the_worker_drains(bench: Bench, clock
     await run_tasks()
     assert crowd.started == ["a1", "a2"]
     crowd.doer.keep_denied("none")
-    assert given_back == [crowd.tasks["a3"]]
+    assert crowd.doer.cancel_pending() == [crowd.tasks["a3"]]
+    crowd.submit("a4")
+    assert given_back == [crowd.tasks["a4"]]
 
 
 async def test_a_task_that_is_over_takes_no_permit(bench: Bench, store: Store, clock: ManualClock) -> None:

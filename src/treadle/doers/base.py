@@ -105,7 +105,7 @@ class BaseDoer(ABC):
 
     def keep_denied(self, which: KeepDenied) -> None:
         """Set which tasks wait here when a limit denies them: `soon` while the worker runs, `all` while it
-        drains, `none` while it stops. The others are given back, see `on_give_back`."""
+        drains, `none` while it stops. The others are given back when they are denied, see `on_give_back`."""
         return
 
     def avoid(self) -> frozenset[AvoidedLane]:

@@ -131,10 +131,7 @@ class LimitedDoer(BaseDoer):
 
     def keep_denied(self, which: KeepDenied) -> None:
         self._queue.keep_denied = which
-        if which == "none" and self._on_give_back is not None:
-            self._on_give_back([waiting.task for waiting in self._queue.clear()])
-            self._changed.set()
-        elif which == "all":
+        if which == "all":
             self._queue.lines.reopen_empty()
             self._shared_until = -inf
 

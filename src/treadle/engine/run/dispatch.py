@@ -211,16 +211,21 @@ class Dispatcher:
             for lease in unknown:
                 if lease.verdict is not None or lease.type not in bound_types:
                     self._settle_without_handler(lease)
-        for lease in self._isolate(to_run):
+        for lease in self._admit(self._end_lost(to_run)):
             self._take(lease, bound_types[lease.type], sent)
 
-    def _isolate(self, leases: list[Lease]) -> list[Lease]:
-        """The leases to run here. Those that were lost too often end; those that would run beside too many
-        others are given back."""
-        for lease in [lease for lease in leases if lease.losses]:
-            if _is_lost_too_often(lease, self._bound[lease.type]):
+    def _end_lost(self, leases: list[Lease]) -> list[Lease]:
+        """End the items that were lost too often. Returns the others."""
+        others: list[Lease] = []
+        for lease in leases:
+            if lease.losses and _is_lost_too_often(lease, self._bound[lease.type]):
                 self._settle_unrun(unbegun(lease), judged(lease, "lease_lost"))
-                leases.remove(lease)
+            else:
+                others.append(lease)
+        return others
+
+    def _admit(self, leases: list[Lease]) -> list[Lease]:
+        """Give back the items that would run beside too many others. Returns those to run."""
         taken, refused = self._isolation.admit(leases)
         for lease in refused:
             self._settle_unrun(lease, GiveBack())

@@ -57,7 +57,7 @@ class Isolation:
         """How much the next claim may ask for: few, if many lost items were given back."""
 
     def bound(self, lease: Lease) -> float:
-        """How many items may be in flight beside and including this one."""
+        """How many items may be in flight while this one is, itself included."""
         return max(1, self._limit >> lease.losses) if lease.losses else math.inf
 
     def room(self) -> float:
@@ -67,19 +67,26 @@ class Isolation:
         return min(self._ask, max(0, self._most() - self._in_flight())) if self._bounds else self._ask
 
     def admit(self, leases: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
-        """Those of the leases of a claim to take, lost ones first, and those to give back. None is held
-        yet."""
+        """The leases of a claim to take, lost ones first, and those to give back. None is held yet. It also
+        sets how much the next claim may ask for."""
         lost = [lease for lease in leases if lease.losses]
         if not lost and not self._bounds:
             self._ask = math.inf if self._ask >= self._limit else self._ask * 2
             return list(leases), []
+        taken, refused = self._divide([*lost, *(lease for lease in leases if not lease.losses)])
+        if any(lease.losses for lease in refused):
+            self._ask = min(self.bound(lease) for lease in refused)
+        return taken, refused
+
+    def _divide(self, leases: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
+        """Those that may run beside each other, with the one that waits, and those to give back."""
         taken: list[Lease] = []
         refused: list[Lease] = []
         most, flying = self._most(), self._in_flight()
         may_wait = self._waiting is None
-        for lease in [*lost, *(lease for lease in leases if not lease.losses)]:
+        for lease in leases:
             bound = min(most, self.bound(lease))
-            if flying + 1 <= bound:
+            if flying < bound:
                 most, flying = bound, flying + 1
                 taken.append(lease)
             elif lease.losses and may_wait:
@@ -87,15 +94,12 @@ class Isolation:
                 taken.append(lease)
             else:
                 refused.append(lease)
-        if any(lease.losses for lease in refused):
-            self._ask = min(self.bound(lease) for lease in refused)
         return taken, refused
 
     def start(self, held: HeldLease, start: Callable[[], None]) -> None:
         """Start an item that was lost before: now, or once enough of the others have ended."""
         self._held.on_drop = self._dropped
-        bound = min(self._most(), self.bound(held.lease))
-        if self._in_flight() <= bound:
+        if self._fits(held.lease, others=self._in_flight() - 1):
             self._begin(held, start)
             return
         ref = (held.lease.tenant, held.lease.id)
@@ -135,14 +139,19 @@ class Isolation:
             held, start, _ = self._waiting
             if held.over or held.lease.token == lease.token:
                 self.clear()
-            elif self._in_flight() < min(self._most(), self.bound(held.lease)):
+            elif self._fits(held.lease, others=self._in_flight()):
                 self.clear()
                 self._begin(held, start)
         if not self._bounds and self._waiting is None:
             self._held.on_drop = None
         self._on_room()
 
+    def _fits(self, lease: Lease, others: int) -> bool:
+        """Whether a lost item may run beside this many others."""
+        return others < min(self._most(), self.bound(lease))
+
     def _most(self) -> float:
+        """How many items may be in flight beside the lost ones that run here, themselves included."""
         return min(self._bounds.values(), default=math.inf)
 
     def _in_flight(self) -> int:
