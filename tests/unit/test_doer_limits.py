@@ -461,7 +461,7 @@ async def test_a_task_that_cannot_start_soon_is_given_back(bench: Bench, clock: 
 
 async def test_tasks_that_may_start_soon_wait_in_the_doer(bench: Bench, clock: ManualClock) -> None:
     """As many as may start within a quarter of a second are claimed ahead: the limit is reached without
-    gaps."""
+    gaps. More are claimed when most of them have started, not after each."""
     crowd = bench(rate_limited(1, 0.05))
     given_back: list[Task] = []
     crowd.doer.on_give_back(given_back.extend)
@@ -469,11 +469,10 @@ async def test_tasks_that_may_start_soon_wait_in_the_doer(bench: Bench, clock: M
     await run_tasks()
     assert given_back == [crowd.tasks[f"a{n}"] for n in (6, 7, 8)]
     assert crowd.doer.available() == 0
-    for _ in range(2):
+    for started, room in ((2, 0), (3, 0), (4, 3)):
         await clock.advance(0.06)
         await run_tasks()
-    assert crowd.started == ["a0", "a1", "a2"]
-    assert crowd.doer.available() == 2
+        assert (len(crowd.started), crowd.doer.available()) == (started, room)
 
 
 async def test_a_lane_that_reopens_soon_is_claimed_ahead(bench: Bench) -> None:
