@@ -63,9 +63,9 @@ class LimitLine:
 
     @property
     def wants_more(self) -> bool:
-        """Whether tasks may be claimed for it: it is open, or opens soon and has less than half of what may be
-        ahead, so that one claim brings many. If the last request was denied and it is unknown when it opens,
-        one task is enough to ask again."""
+        """Whether tasks may be claimed for it: it is open, or opens soon and has less than half of what may
+        be ahead, so that one claim brings many. If the last request was denied and it is unknown when it
+        opens, one task is enough to ask again."""
         if self.closed_until is not None:
             return self.soon and 2 * len(self.waiting) < self.ahead
         return self.wait == WAIT_FIRST or not (self.waiting or self.asked)
