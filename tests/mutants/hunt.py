@@ -1,4 +1,4 @@
-"""Look for a mutant: with the tests that it names, or with seeds of the simulator and then the contract suite."""
+"""Look for a mutant: with the tests it names, or with seeds of the simulator and then the contract suite."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def late_permits_kept(patch: Patch) -> None:
     patch(PermitReturns, "denied", lambda self, limits: None)
 
 
-# ----------------------------------------------------------------------------------- processes, threads, loops
+# ---------------------------------------------------------------------------------- processes, threads, loops
 
 
 @mutant("a worker does not count its supervisor's heartbeats", tests="tests/engine/test_held_gil.py")
