@@ -14,6 +14,7 @@ from treadle.backends.postgres import PostgresBackend, pool, sealing
 from treadle.backends.postgres.link import LinkWatch
 from treadle.backends.sqlite import process_directory
 from treadle.codec import collisions, hashes
+from treadle.doers.base import WorkerDoers, managed
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
 from treadle.engine.run import refused, settle
@@ -85,6 +86,11 @@ def gone_is_waited_for(patch: Patch) -> None:
 @mutant("permits of a request that arrived late are never returned", tests="tests/unit/test_doer_limits.py")
 def late_permits_kept(patch: Patch) -> None:
     patch(PermitReturns, "denied", lambda self, limits: None)
+
+
+@mutant("workers of one process share a doer", tests="tests/engine/test_doers_of_workers.py")
+def doer_shared(patch: Patch) -> None:
+    patch(WorkerDoers, "of", lambda self, given: managed(given))
 
 
 # ---------------------------------------------------------------------------------- processes, threads, loops
