@@ -292,4 +292,4 @@ async def test_a_doer_that_raises_gives_the_lease_back(make_app: MakeApp) -> Non
         handle = await app.enqueue(value(1))
         assert await handle.result(PATIENCE) == 1
         assert ((await handle.state()).attempt, (await handle.state()).history) == (1, ())
-    assert [str(error) for error, _ in errors.seen] == ["refused"]
+    assert [(str(error), phase) for error, phase in errors.seen] == [("refused", "hook")]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until
 from treadle import work
-from treadle.doers import concurrency, rate_limited
-from treadle.testing import ManualClock, drain
+from treadle.doers import Doer, balanced, concurrency, rate_limited
+from treadle.testing import Faults, ManualClock, drain
 
 HOUR = 3600
 
@@ -77,6 +78,51 @@ async def test_two_limits_beside_each_other_reach_their_rates(
             await until(lambda: starts["two"] == n)  # noqa: B023
 
 
+async def test_two_limits_and_a_plain_type_do_not_wait_for_a_poll(make_app: MakeApp) -> None:
+    """On each store: what a limit holds back starts as soon as there is a permit. Neither limit is
+    exceeded."""
+    starts: dict[str, list[float]] = {"one": [], "two": [], "plain": []}
+
+    def limited(name: str, limit: int, window: float) -> Any:
+        @work(name=name, doer=rate_limited(limit, window))
+        async def limited(n: int) -> None:
+            starts[name].append(time.monotonic())
+
+        return limited
+
+    one, two = limited("one", 2, 0.2), limited("two", 1, 0.04)
+
+    @work(name="plain")
+    async def plain(n: int) -> None:
+        starts["plain"].append(time.monotonic())
+
+    async with make_app(one, two, plain, poll_interval=60) as app:
+        await app.enqueue_many([make(n) for n in range(10) for make in (one, two, plain)])
+        await until(lambda: all(len(times) == 10 for times in starts.values()))
+    assert starts["plain"][-1] < starts["one"][-1], "the plain items wait for no limit"
+    for name, least in (("one", 8 / 10), ("two", 9 / 25)):
+        assert starts[name][-1] - starts[name][0] > least / 2
+
+
+@pytest.mark.parametrize("verb", ["take_permits", "return_permits"])
+async def test_a_store_that_gives_no_permits_is_reported(
+    make_faulty: MakeApp, faults: Faults, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """As an error of claiming. The item runs once the store answers."""
+    errors = Errors()
+
+    @work(name="limited", doer=concurrency(1))
+    async def limited(n: int) -> int:
+        return n
+
+    async with make_faulty(limited, on_error=errors) as app:
+        faults.fail(verb)
+        first, second = await app.enqueue_many([limited(1), limited(2)])
+        assert (await first.result(PATIENCE), await second.result(PATIENCE)) == (1, 2)
+    assert errors.phases() == ["claim"]
+    assert "permits of a limit" in caplog.text
+
+
 async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(make_app: MakeApp) -> None:
     """They are more than a worker may hold, and an item waits in each."""
     lanes = [f"l{n}" for n in range(600)]
@@ -134,3 +180,31 @@ async def test_stop_gives_back_at_once_what_waits_for_a_limit(make_app: MakeApp,
     assert time.monotonic() - began < PATIENCE
     states = [await app.handle(handle.id).state() for handle in handles]
     assert all((state.status, state.attempt) == ("ready", 0) for state in states[-30:])
+
+
+@pytest.mark.parametrize(
+    "doer",
+    [balanced(1, buffer=9), concurrency(1), concurrency(9, inner=balanced(1, buffer=9))],
+    ids=["room", "permit", "room with a permit"],
+)
+async def test_stop_gives_back_at_once_what_waits_beside_a_handler(make_app: MakeApp, doer: Doer) -> None:
+    """The handler still runs. What waits behind it can start in another worker."""
+    barrier, began = Barrier(), list[int]()
+
+    @work(name="job", doer=doer)
+    async def job(n: int) -> None:
+        began.append(n)
+        await barrier.wait()
+
+    app = make_app(job)
+    await app.start()
+    handles = await app.enqueue_many([job(n) for n in range(3)])
+    await barrier.reached()
+    stopping = asyncio.ensure_future(app.stop(drain=60))
+    wanted = ["running", "ready", "ready"]
+    async with asyncio.timeout(PATIENCE):
+        while [(await each.state()).status for each in handles] != wanted:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.01)
+        barrier.go.set()
+        await stopping
+    assert began == [0]

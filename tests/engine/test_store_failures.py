@@ -23,6 +23,8 @@ from tests.engine.kit import (
     failure,
 )
 from treadle import Context, Result, Retry, work
+from treadle.engine.run.claim import Claimer
+from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.upkeep import prune
 from treadle.errors import BackendError
 from treadle.events import Dead, GroupDone, LeaseLost, Succeeded
@@ -347,6 +349,22 @@ async def test_a9_errors_of_the_store_are_reported_and_the_worker_goes_on(
         assert await app.enqueue(echo(2)).result(PATIENCE) == 2
         await app.worker.stop()
     assert all(isinstance(seen, BackendError | error) for seen, _ in errors.seen)
+
+
+@pytest.mark.parametrize(
+    ("loop", "phase"), [(HeartbeatLoop, "renew"), (Claimer, "claim"), (prune.Pruner, "claim")]
+)
+async def test_the_end_of_a_loop_is_reported_with_its_phase(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, loop: type, phase: str
+) -> None:
+    async def broken(_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(loop, "run", broken)
+    errors = Errors()
+    async with make_app(on_error=errors):
+        assert str(await errors.until(phase)) == "broken"
+    assert errors.phases() == [phase]
 
 
 @pytest.mark.parametrize("error", [BackendError, RuntimeError])

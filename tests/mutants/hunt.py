@@ -21,6 +21,8 @@ assert threads
 assert waiting
 
 
+FAILED = 1
+"""The exit code of pytest if tests failed, or took too long."""
 CONTRACT = ("tests/backends/test_memory.py", "-k", "Contract")
 
 
@@ -68,4 +70,5 @@ def by_tests(mutant: Mutant, tests: Sequence[str], seeds: int = 0) -> Find:
     )
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     by = "contract" if tests == CONTRACT else "tests"
-    return Find(mutant, by if failed else None, seeds, failed[0] if failed else done.stdout[-200:])
+    evidence = failed[0] if failed else (done.stdout + done.stderr)[-200:]
+    return Find(mutant, by if done.returncode == FAILED else None, seeds, evidence)

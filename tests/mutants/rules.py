@@ -14,6 +14,7 @@ from treadle.backends.postgres import PostgresBackend, pool, sealing
 from treadle.backends.postgres.link import LinkWatch
 from treadle.backends.sqlite import process_directory
 from treadle.codec import collisions, hashes
+from treadle.doers.base import WorkerDoers, managed
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
 from treadle.engine.run import build_settlement, refused, settle
@@ -102,6 +103,11 @@ def late_permits_kept(patch: Patch) -> None:
     patch(PermitReturns, "denied", lambda self, limits: None)
 
 
+@mutant("workers of one process share a doer", tests="tests/engine/test_doers_of_workers.py")
+def doer_shared(patch: Patch) -> None:
+    patch(WorkerDoers, "of", lambda self, given: managed(given))
+
+
 # ---------------------------------------------------------------------------------- processes, threads, loops
 
 
@@ -123,7 +129,7 @@ def old_loop_kept(patch: Patch) -> None:
 # ----------------------------------------------------------------------------------------------- transactions
 
 
-@mutant("calls in a handler's transaction go around it", tests="tests/engine/test_open_transactions.py")
+@mutant("calls in a handler's transaction go around it", tests="tests/backends/test_workers.py::TestSqlite")
 def transaction_bypassed(patch: Patch) -> None:
     patch(open_transaction.OpenTransaction, "open", _open_unseen)
 
@@ -154,7 +160,7 @@ def link_unwatched(patch: Patch) -> None:
 # --------------------------------------------------------------------------------------------------- security
 
 
-@mutant("a wake-up is believed without its signature", tests="tests/backends/test_wakeup_payloads.py")
+@mutant("a wake-up is believed without its signature", tests="tests/backends/test_postgres_attacks.py")
 def signature_unchecked(patch: Patch) -> None:
     patch(sealing, "hmac", SimpleNamespace(compare_digest=lambda given, right: True))
 

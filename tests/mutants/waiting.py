@@ -25,8 +25,8 @@ def closed_lanes_merged(patch: Patch) -> None:
     patch(Dispatcher, "demand", demand)
 
 
-@mutant("a stopping worker keeps the items that a limit holds back")
-def limit_keeps_at_stop(patch: Patch) -> None:
+@mutant("a stopping worker keeps the items that wait in it", tests="tests/engine/test_limits.py")
+def waiting_kept_at_stop(patch: Patch) -> None:
     patch(Dispatcher, "give_back_waiting", lambda self: None)
 
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from treadle.doers import Task, balanced, concurrency, rate_limited
-from treadle.doers.base import BaseDoer
+from treadle.doers.base import BaseDoer, Failing
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.permit_queue import PermitReturns
-from treadle.errors import InputError, LifecycleError, NotStarted, StoreUnavailable
+from treadle.errors import InputError, NotStarted, StoreUnavailable
 from treadle.item import Limit, PermitReply, PermitRequest
 from treadle.rules.limits import LimitState, permit
 from treadle.testing.clock import ManualClock
@@ -132,11 +132,11 @@ class Bench:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.crowds: list[Crowd] = []
-        self.errors: list[Exception] = []
+        self.errors: list[tuple[str, Failing]] = []
 
     def __call__(self, doer: LimitedDoer, worker: str = "w") -> Crowd:
         doer.bind(self.store, self.clock, worker, "type")
-        doer.on_error(self.errors.append)
+        doer.on_error(lambda error, failing: self.errors.append((str(error), failing)))
         self.crowds.append(Crowd(doer))
         return self.crowds[-1]
 
@@ -385,7 +385,7 @@ async def test_a_task_that_fails_returns_its_permit(bench: Bench, store: Store) 
 
     crowd.doer.submit(broken)
     await crowd.doer.idle()
-    assert [str(error) for error in bench.errors] == ["boom"]
+    assert bench.errors == [("boom", "task")]
     assert store.in_use() == 0
 
 
@@ -461,7 +461,7 @@ async def test_a_task_that_cannot_start_soon_is_given_back(bench: Bench, clock: 
 
 async def test_tasks_that_may_start_soon_wait_in_the_doer(bench: Bench, clock: ManualClock) -> None:
     """As many as may start within a quarter of a second are claimed ahead: the limit is reached without
-    gaps."""
+    gaps. More are claimed when most of them have started, not after each."""
     crowd = bench(rate_limited(1, 0.05))
     given_back: list[Task] = []
     crowd.doer.on_give_back(given_back.extend)
@@ -469,11 +469,10 @@ async def test_tasks_that_may_start_soon_wait_in_the_doer(bench: Bench, clock: M
     await run_tasks()
     assert given_back == [crowd.tasks[f"a{n}"] for n in (6, 7, 8)]
     assert crowd.doer.available() == 0
-    for _ in range(2):
+    for started, room in ((2, 0), (3, 0), (4, 3)):
         await clock.advance(0.06)
         await run_tasks()
-    assert crowd.started == ["a0", "a1", "a2"]
-    assert crowd.doer.available() == 2
+        assert (len(crowd.started), crowd.doer.available()) == (started, room)
 
 
 async def test_a_lane_that_reopens_soon_is_claimed_ahead(bench: Bench) -> None:
@@ -493,7 +492,7 @@ async def test_all_denied_tasks_wait_while_the_worker_drains(bench: Bench, clock
     crowd.submit("a1")
     await run_tasks()
     assert crowd.doer.avoid() == {("t", "a")}
-    crowd.doer.hold("all")
+    crowd.doer.keep_denied("all")
     assert crowd.doer.avoid() == frozenset()
     crowd.submit("a2", "a3")
     await run_tasks()
@@ -501,8 +500,10 @@ async def test_all_denied_tasks_wait_while_the_worker_drains(bench: Bench, clock
     await clock.advance(60)
     await run_tasks()
     assert crowd.started == ["a1", "a2"]
-    crowd.doer.hold("none")
-    assert given_back == [crowd.tasks["a3"]]
+    crowd.doer.keep_denied("none")
+    assert crowd.doer.cancel_pending() == [crowd.tasks["a3"]]
+    crowd.submit("a4")
+    assert given_back == [crowd.tasks["a4"]]
 
 
 async def test_a_task_that_is_over_takes_no_permit(bench: Bench, store: Store, clock: ManualClock) -> None:
@@ -609,7 +610,7 @@ async def test_a_failing_store_is_reported_and_asked_again_less_and_less_often(
     for _ in range(100):
         await run_tasks()
         await clock.advance(0.1)
-    assert {str(error) for error in bench.errors} == {"down"}
+    assert set(bench.errors) == {("down", "permits")}
     assert 5 <= store.take_calls <= 10, "0.1 s, then twice as long each time"
     store.broken = False
     await clock.advance(5)
@@ -676,7 +677,7 @@ async def test_limits_hold_and_every_task_runs_despite_errors(
     doers = [concurrency(2, per="lane", inner=concurrency(4, per="tenant")) for _ in range(2)]
     for n, doer in enumerate(doers):
         doer.bind(store, clock, f"w{n}", "type")
-        doer.on_error(errors.append)
+        doer.on_error(lambda error, _: errors.append(error))
 
     def task(n: int, lane: str) -> Task:
         async def run() -> None:
@@ -732,7 +733,7 @@ async def test_a_task_that_the_inner_doer_refuses_is_submitted_again(
     crowd = bench(concurrency(1, inner=Moody()))
     crowd.submit("a1")
     await run_tasks()
-    assert (crowd.started, [str(error) for error in bench.errors]) == ([], ["not now"])
+    assert (crowd.started, bench.errors) == ([], [("not now", "doer")])
     await clock.advance(5)
     await run_tasks()
     assert crowd.started == ["a1"]
@@ -741,17 +742,9 @@ async def test_a_task_that_the_inner_doer_refuses_is_submitted_again(
 # -------------------------------------------------------------------------------------------------- lifecycle
 
 
-async def test_a_doer_must_be_bound_to_one_worker(store: Store, clock: ManualClock) -> None:
-    doer = concurrency(1)
+async def test_a_doer_must_be_bound() -> None:
     with pytest.raises(NotStarted):
-        Crowd(doer).submit("a1")
-    doer.bind(store, clock, "w", "mail")
-    doer.bind(store, clock, "w", "text")
-    with pytest.raises(LifecycleError, match="already serves worker 'w'"):
-        doer.bind(store, clock, "another")
-    await doer.close()
-    doer.bind(store, clock, "another")
-    await doer.close()
+        Crowd(concurrency(1)).submit("a1")
 
 
 async def test_close_cancels_permit_requests_under_way(
@@ -767,30 +760,6 @@ async def test_close_cancels_permit_requests_under_way(
     assert (clock.sleepers, crowd.doer.cancel_pending()) == (0, [crowd.tasks["a2"]])
     await crowd.end("a1")
     await crowd.doer.idle()
-
-
-async def test_tasks_of_an_earlier_binding_do_not_disturb_the_next(store: Store, clock: ManualClock) -> None:
-    doer = concurrency(1)
-    doer.bind(store, clock, "first")
-    old = Crowd(doer)
-    old.submit("a1")
-    await run_tasks()
-    await doer.close()
-    store.held.clear()
-    store.states.clear()
-    doer.bind(store, clock, "second")
-    new = Crowd(doer)
-    new.submit("a2")
-    await run_tasks()
-    await old.end("a1")
-    new.submit("a3")
-    await run_tasks()
-    assert (new.started, store.in_use()) == (["a2"], 1)
-    await new.end("a2")
-    await new.end("a3")
-    await doer.idle()
-    assert store.in_use() == 0
-    await doer.close()
 
 
 def test_limit_names_fit_and_are_distinct() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from treadle import doers
+from treadle import MemoryBackend, doers
+from treadle.clock import SystemClock
 from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
 from treadle.doers.base import BaseDoer, managed
@@ -88,7 +89,7 @@ async def test_every_submitted_task_runs_and_idle_waits_for_them(make: Callable[
 @pytest.mark.parametrize("make", EVERY)
 async def test_an_error_of_a_task_is_reported_and_frees_its_room(make: Callable[[], BaseDoer]) -> None:
     doer, errors = make(), list[Exception]()
-    doer.on_error(errors.append)
+    doer.on_error(lambda error, _: errors.append(error))
 
     async def broken() -> None:
         raise ValueError("boom")
@@ -443,7 +444,7 @@ class Own:
 async def test_a_users_doer_runs_tasks_reports_errors_and_tells_of_room() -> None:
     own = Own()
     doer, errors, freed = managed(own), list[Exception](), list[int]()
-    doer.on_error(errors.append)
+    doer.on_error(lambda error, _: errors.append(error))
     doer.on_free(lambda: freed.append(doer.available()))
 
     async def broken() -> None:
@@ -493,10 +494,12 @@ async def test_a_doer_of_the_user_can_take_tenants_and_report_its_own_room() -> 
             callbacks.append(callback)
 
     doer, freed = managed(Tenants()), list[None]()
+    doer.bind(MemoryBackend(), SystemClock(), "w")
     doer.on_free(lambda: freed.append(None))
     doer.submit(done, tenant="acme")
     callbacks[0]()
     assert (seen, freed) == (["acme"], [None])
+    await doer.close()
 
 
 def test_built_in_doers_are_not_wrapped() -> None:

@@ -93,7 +93,7 @@ async def test_a_cancellation_does_not_reach_the_next_handler() -> None:
 
 async def test_an_error_does_not_stop_the_others() -> None:
     doer, recorder, errors = unlimited(), Recorder(), list[Exception]()
-    doer.on_error(errors.append)
+    doer.on_error(lambda error, _: errors.append(error))
 
     async def broken() -> None:
         raise ValueError("broken")

@@ -2,8 +2,9 @@
 
     claim -> Doer.submit -> [waits] -> runs
 
-Set one for the app, or for a type: `@work(doer=balanced(4))`. The store decides the *order* of items. A doer
-orders only the tasks that were handed to it and have not started.
+Set one for the app, or for a type: `@work(doer=balanced(4))`. It is a pattern: each worker makes a doer of
+its own from it. The store decides the *order* of items. A doer orders only the tasks that were handed to it
+and have not started.
 
 | doer | what starts | shared by the fleet |
 | --- | --- | --- |

@@ -136,7 +136,7 @@ class BalancedLine:
 
 
 def balanced(max: int, *, buffer: int | None = None) -> BoundedDoer:
-    """Run at most `max` tasks at once in this process. The next one comes from the lane that runs the fewest;
+    """Run at most `max` tasks at once in one worker. The next one comes from the lane that runs the fewest;
     among lanes with as many, the highest priority goes first, then the oldest.
 
     buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.

@@ -1,7 +1,8 @@
 """BaseDoer: a doer as the engine uses it.
 
 Besides the methods of a `Doer`, it reports errors and free room, and hands back tasks that never started.
-`managed()` wraps a user's doer in one. All of it runs on one event loop.
+`managed()` wraps a user's doer in one. The doer that a user gives is a pattern: each worker makes a doer of
+its own from it (`WorkerDoers`), every time it starts. Such a doer serves that worker only, on one event loop.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast
 
 from treadle.callables import check_not_awaitable, check_plain
 from treadle.clock import Clock
-from treadle.errors import InputError
+from treadle.errors import InputError, LifecycleError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
-from treadle.loop_mark import LoopMark, keep_for_ever
+from treadle.loop_mark import LoopMark
 
 from .doer import Doer, Task
 
-OnTaskError: TypeAlias = Callable[[Exception], None]
+Failing: TypeAlias = Literal["task", "doer", "permits"]
+"""What failed: a task, the doer itself, or a call to the store about permits."""
+OnDoerError: TypeAlias = Callable[[Exception, Failing], None]
 OnFree: TypeAlias = Callable[[], None]
 OnGiveBack: TypeAlias = Callable[[list[Task]], None]
 
 _LOGGER: Final = logging.getLogger("treadle")
 _NO_LANES: Final[frozenset[AvoidedLane]] = frozenset()
 
-Hold: TypeAlias = Literal["soon", "all", "none"]
+KeepDenied: TypeAlias = Literal["soon", "all", "none"]
 """Which tasks wait in the doer although a limit denied them: those that may start soon, all, or none."""
 
 
@@ -56,13 +59,16 @@ class BaseDoer(ABC):
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None] | None] = set()
-        self._on_error: list[OnTaskError] = []
+        self._on_error: list[OnDoerError] = []
         self._on_free: list[OnFree] = []
         self._on_give_back: OnGiveBack | None = None
         self._context = copy_context()
-        self._mark: LoopMark | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop it was bound on. Asking for the running loop takes a system call, for every task."""
+
+    @abstractmethod
+    def of_worker(self, doers: WorkerDoers) -> BaseDoer:
+        """A new doer with the settings of this one, for one worker. doers: makes the doers inside it."""
 
     @abstractmethod
     def available(self) -> int: ...
@@ -97,9 +103,9 @@ class BaseDoer(ABC):
         """Forget the tasks that have not started and are over: they take no place and no permit."""
         return
 
-    def hold(self, which: Hold) -> None:
+    def keep_denied(self, which: KeepDenied) -> None:
         """Set which tasks wait here when a limit denies them: `soon` while the worker runs, `all` while it
-        drains, `none` while it stops. The others are given back, see `on_give_back`."""
+        drains, `none` while it stops. The others are given back when they are denied, see `on_give_back`."""
         return
 
     def avoid(self) -> frozenset[AvoidedLane]:
@@ -109,28 +115,13 @@ class BaseDoer(ABC):
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
         """Set where permits come from, before the first submit. `name` tells the limits of one doer from
         those of another. It is the same in every process: the name of the work type, or `app`. A doer of
-        several types is bound by the first of them. A doer serves one worker at a time.
+        several types is bound by the first of them. One inside several others is bound by each.
 
         Tasks run in the context of the caller of `bind`. A task that starts because another one has ended
         must not inherit the context variables of that one.
         """
         self._context = copy_context()
-        self._mark = LoopMark()
-        self._loop = self._mark.loop
-
-    def leave_dead_loop(self) -> None:
-        """If the event loop that it was bound on is gone, forget the tasks that it had."""
-        if self._mark is not None and self._mark.is_gone:
-            if self._mark.is_inherited:
-                keep_for_ever(self._running)
-            self._mark = self._loop = None
-            self.forget_tasks()
-
-    def forget_tasks(self) -> None:
-        """The tasks will never end: their event loop is gone."""
-        self._running = set()
-        self._on_error.clear()
-        self._on_free.clear()
+        self._loop = get_running_loop()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         loop = self._loop or get_running_loop()
@@ -138,14 +129,13 @@ class BaseDoer(ABC):
 
     async def close(self) -> None:
         """Called when the worker stops: forget the callbacks, and end calls to the store. Running tasks go
-        on. The doer may be bound again.
-        """
+        on."""
         self._on_error.clear()
         self._on_free.clear()
         self._on_give_back = None
 
-    def on_error(self, callback: OnTaskError) -> None:
-        """Call `callback` with errors of tasks and of the store. Without a callback they are logged."""
+    def on_error(self, callback: OnDoerError) -> None:
+        """Call `callback` with errors, and with what failed. Without a callback they are logged."""
         if callback not in self._on_error:
             self._on_error.append(callback)
 
@@ -159,12 +149,12 @@ class BaseDoer(ABC):
         back to the store. The doer has forgotten them. Without a callback they wait in the doer."""
         self._on_give_back = callback
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: Exception, failing: Failing = "task") -> None:
         if not self._on_error:
-            _LOGGER.error("a task of %s failed", type(self).__name__, exc_info=error)
+            _LOGGER.error("%s of %s failed", failing, type(self).__name__, exc_info=error)
         for callback in self._on_error:
             try:
-                callback(error)
+                callback(error, failing)
             except Exception:
                 _LOGGER.exception("on_error of %s failed", type(self).__name__)
 
@@ -173,21 +163,38 @@ class BaseDoer(ABC):
             try:
                 callback()
             except Exception as error:  # noqa: BLE001  a hook must not stop the doer
-                self._report(error)
+                self._report(error, "doer")
 
 
 def managed(doer: Doer) -> BaseDoer:
-    """Return `doer` if it is a BaseDoer, else a new wrapper around it.
-
-    Wrap once and keep the wrapper: two wrappers of one doer do not know of each other.
-    """
+    """Return `doer` if it is a BaseDoer, else a new wrapper around it."""
     return doer if isinstance(doer, BaseDoer) else AdaptedDoer(doer)
 
 
+class WorkerDoers:
+    """Makes the doers of one worker from those that users gave. A doer that was given for several types, or
+    inside several others, stays one: they share its room."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, BaseDoer] = {}
+
+    def of(self, given: Doer) -> BaseDoer:
+        pattern = given.doer if isinstance(given, AdaptedDoer) else given
+        if id(pattern) not in self._made:
+            self._made[id(pattern)] = managed(pattern).of_worker(self)
+        return self._made[id(pattern)]
+
+
 class AdaptedDoer(BaseDoer):
-    """Wraps a user's doer. It hands on tasks that report their own start and end."""
+    """Wraps a user's doer. It hands on tasks that report their own start and end.
+
+    If the user's doer has a method `of_worker`, each worker has what that returns. Else it serves one worker
+    at a time.
+    """
 
     buffers = True
+    _serving: ClassVar[dict[int, AdaptedDoer]] = {}
+    """The wrappers that serve a worker, by the identity of the user's doer."""
 
     def __init__(self, doer: Doer) -> None:
         super().__init__()
@@ -200,15 +207,40 @@ class AdaptedDoer(BaseDoer):
         self._pending: dict[int, Task] = {}
         self._numbers = count()
         self._wants_tenant = _accepts(doer.submit, "tenant")
-        forward = getattr(doer, "on_free", None)
+        self._mark: LoopMark | None = None
+        self._worker = ""
+
+    def of_worker(self, doers: WorkerDoers) -> BaseDoer:
+        make: Callable[[], Doer] | None = getattr(self.doer, "of_worker", None)
+        made = self if make is None else managed(make())
+        return AdaptedDoer(made.doer) if isinstance(made, AdaptedDoer) else made.of_worker(doers)
+
+    def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
+        serving = self._serving.get(id(self.doer))
+        if serving is self:
+            return
+        if serving is not None and serving._mark is not None and not serving._mark.is_gone:
+            raise LifecycleError(
+                f"the doer {self.doer!r} already serves worker {serving._worker!r}: "
+                "make one for each worker, or give it a method of_worker() that returns one"
+            )
+        super().bind(permits, clock, worker, name)
+        self._mark, self._worker = LoopMark(), worker
+        self._serving[id(self.doer)] = self
+        forward = getattr(self.doer, "on_free", None)
         if callable(forward):
             forward(self._call_on_free)
+
+    async def close(self) -> None:
+        if self._serving.get(id(self.doer)) is self:
+            del self._serving[id(self.doer)]
+        await super().close()
 
     def available(self) -> int:
         try:
             return int(self.doer.available())
         except Exception as error:  # noqa: BLE001  the user's code: other doers go on
-            self._report(error)
+            self._report(error, "doer")
             return 0
 
     def submit(
@@ -235,10 +267,6 @@ class AdaptedDoer(BaseDoer):
 
     async def idle(self) -> None:
         await self.doer.idle()
-
-    def forget_tasks(self) -> None:
-        super().forget_tasks()
-        self._pending.clear()
 
     def cancel_pending(self) -> list[Task]:
         # The doer may still call them later. Then `_run_adapted` does nothing, since they are not pending.

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from treadle.item import Ref
 
-from .base import check_whole
+from .base import WorkerDoers, check_whole
 from .doer import Task
 from .starting import StartingDoer
 
@@ -109,6 +109,9 @@ class BoundedDoer(StartingDoer):
         self._longest: float | None = None
         """Seconds that a task takes; None before the first has ended."""
 
+    def of_worker(self, doers: WorkerDoers) -> BoundedDoer:
+        return BoundedDoer(self._max, self._fixed, type(self._line)())
+
     def available(self) -> int:
         """0 while more than half of the line is left: one claim for many tasks, not one for each."""
         active, waiting, buffer = self._active + len(self._ready), len(self._line), self.buffer
@@ -157,12 +160,6 @@ class BoundedDoer(StartingDoer):
         for waiting in self._line.clear():
             if not is_over(waiting.task):
                 self._line.push(waiting)
-
-    def forget_tasks(self) -> None:
-        super().forget_tasks()
-        self._ready.clear()
-        self._line = type(self._line)()
-        self._active = 0
 
     def _next(self) -> tuple[Task, Ref] | None:
         line = self._line

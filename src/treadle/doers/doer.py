@@ -14,6 +14,9 @@ class Doer(Protocol):
 
     A doer may also have a method `on_free(callback)`. Then it calls `callback()` when there is room again;
     the end of a task is noticed without it. `submit` may also accept `tenant=`.
+
+    It serves one worker at a time. If it has a method `of_worker()`, it serves none itself: each worker calls
+    that when it starts, and uses the doer that it returns.
     """
 
     def available(self) -> int:

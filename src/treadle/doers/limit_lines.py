@@ -2,7 +2,7 @@
 
 A line is *open*, and permits may be asked for, or *closed*: one of its limits is known to be reached. A
 closed line reopens at a time, or when a task of this process returns a permit. If it reopens *soon*, tasks
-are claimed ahead for it: as many as may start within `AHEAD` seconds. Otherwise a limit that permits one
+are claimed ahead for it: as many as may start within `SOON` seconds. Otherwise a limit that permits one
 start every 20 ms would lose the time of a claim after each of them.
 """
 
@@ -20,7 +20,7 @@ from .limit_rules import LimitRule
 
 # Between two requests for a permit that other processes hold: the waits double from the first to the last.
 WAIT_FIRST, WAIT_LAST = 0.05, 1.0
-AHEAD = 0.25
+SOON = 0.25
 
 
 class LimitLine:
@@ -56,17 +56,18 @@ class LimitLine:
         """How many of its tasks run and hold permits."""
         self.closed_until: float | None = None
         self.soon = False
-        """It is closed for no longer than `AHEAD` seconds."""
+        """It is closed for no longer than `SOON` seconds."""
         self.ahead = _ahead(limits)
-        """How many tasks may start within `AHEAD` seconds."""
+        """How many tasks may start within `SOON` seconds."""
         self.wait = WAIT_FIRST
 
     @property
     def wants_more(self) -> bool:
-        """Whether tasks may be claimed for it: it is open, or opens soon and has too few. If the last request
-        was denied and it is unknown when it opens, one task is enough to ask again."""
+        """Whether tasks may be claimed for it: it is open, or opens soon and has less than half of what may
+        be ahead, so that one claim brings many. If the last request was denied and it is unknown when it
+        opens, one task is enough to ask again."""
         if self.closed_until is not None:
-            return self.soon and len(self.waiting) < self.ahead
+            return self.soon and 2 * len(self.waiting) < self.ahead
         return self.wait == WAIT_FIRST or not (self.waiting or self.asked)
 
 
@@ -254,7 +255,7 @@ class LimitLines:
 
 def _ahead(limits: Sequence[Limit]) -> int:
     rates = [limit.limit / limit.window for limit in limits if limit.algorithm != "slots"]
-    return max(1, ceil(AHEAD * min(rates, default=0.0)))
+    return max(1, ceil(SOON * min(rates, default=0.0)))
 
 
 def _keep(lines: dict[Ref, LimitLine], line: LimitLine, wanted: bool) -> None:

@@ -23,14 +23,13 @@ from itertools import count
 from math import inf
 
 from treadle.clock import Clock
-from treadle.errors import LifecycleError, NotStarted
+from treadle.errors import NotStarted
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
-from treadle.loop_mark import LoopMark
 
-from .base import BaseDoer, Hold, OnTaskError, PermitStore, managed
+from .base import BaseDoer, KeepDenied, OnDoerError, PermitStore, WorkerDoers, managed
 from .bounded import WaitingTask
 from .doer import Doer, Task
-from .limit_lines import AHEAD, LimitLine
+from .limit_lines import SOON, LimitLine
 from .limit_rules import LimitRule, check_rules
 from .permit_queue import PermitBatch, PermitQueue
 from .unlimited import unlimited
@@ -68,11 +67,8 @@ class LimitedDoer(BaseDoer):
         self._changed = asyncio.Event()
         """Tasks were started or forgotten, or the rounds have ended."""
 
-    def of_worker(self, worker: str) -> LimitedDoer:
-        """This doer, or a new one with the same limits if this one serves another worker."""
-        calls = self._calls
-        taken = calls is not None and not calls.mark.is_gone and calls.worker != worker
-        return LimitedDoer(self.rules, self.inner) if taken else self
+    def of_worker(self, doers: WorkerDoers) -> LimitedDoer:
+        return LimitedDoer(self.rules, doers.of(self.inner))
 
     # -- what the engine calls -------------------------------------------------------------------------
 
@@ -133,12 +129,9 @@ class LimitedDoer(BaseDoer):
         self._changed.set()
         self._room_freed()
 
-    def hold(self, which: Hold) -> None:
-        self._queue.hold = which
-        if which == "none" and self._on_give_back is not None:
-            self._on_give_back([waiting.task for waiting in self._queue.clear()])
-            self._changed.set()
-        elif which == "all":
+    def keep_denied(self, which: KeepDenied) -> None:
+        self._queue.keep_denied = which
+        if which == "all":
             self._queue.lines.reopen_empty()
             self._shared_until = -inf
 
@@ -147,18 +140,9 @@ class LimitedDoer(BaseDoer):
         return lines.full_lanes() if lines.keyed else super().avoid()
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
-        if self._calls is not None and not self._calls.mark.is_gone:
-            if self._calls.store is permits and self._calls.worker == worker:
-                return
-            raise LifecycleError(
-                f"this doer already serves worker {self._calls.worker!r}: make one for each worker"
-            )
-        self._rounds, self._timer = None, WakeTimer(self._start_rounds)  # not those of a loop that is gone
-        self.inner.leave_dead_loop()
-        self._calls = PermitCalls(permits, clock, worker, self._report)
+        super().bind(permits, clock, worker, name)
+        self._calls = PermitCalls(permits, clock, worker, lambda error: self._report(error, "permits"))
         self._queue = PermitQueue(self.rules, name)
-        self._shared_until = -inf
-        self._changed = asyncio.Event()  # an event belongs to one loop
         self.inner.bind(permits, clock, worker, name)
         self.inner.on_free(self._room_freed)
 
@@ -173,7 +157,7 @@ class LimitedDoer(BaseDoer):
         await self.inner.close()
         await super().close()
 
-    def on_error(self, callback: OnTaskError) -> None:
+    def on_error(self, callback: OnDoerError) -> None:
         super().on_error(callback)
         self.inner.on_error(callback)
 
@@ -216,9 +200,10 @@ class LimitedDoer(BaseDoer):
 
     def _apply(self, batches: list[PermitBatch], replies: Sequence[PermitReply], now: float) -> None:
         asked = sum(len(batch.tasks) for batch in batches)
-        if len(replies) > len(batches) and replies[-1].retry_after > AHEAD and self._queue.hold != "all":
+        queue = self._queue
+        if len(replies) > len(batches) and replies[-1].retry_after > SOON and queue.keep_denied != "all":
             self._shared_until = now + replies[-1].retry_after
-        permitted = self._queue.settle(batches, replies[: len(batches)], now)
+        permitted = queue.apply_replies(batches, replies[: len(batches)], now)
         if len(permitted) < asked:
             self._burst = max(1, self._burst // 2)
         else:
@@ -247,7 +232,7 @@ class LimitedDoer(BaseDoer):
         try:
             self.inner.submit(task, lane=lane, priority=priority, queued_at=queued_at, tenant=tenant)
         except Exception as error:  # noqa: BLE001  a user's doer
-            self._report(error)
+            self._report(error, "doer")
             self._queue.refused(waiting, line, now + ERROR_LAST)
 
     def _room_freed(self) -> None:
@@ -307,7 +292,7 @@ class PermittedTask:
     def __init__(self, task: Task, queue: PermitQueue, line: LimitLine, ended: Callable[[], None]) -> None:
         self.task = task
         self.queue = queue
-        """The queue of its binding. Permits of an earlier binding went back with that worker's lease."""
+        """The queue of its doer. Several doers with limits may have one inner doer."""
         self.line = line
         self._ended = ended
 
@@ -328,7 +313,6 @@ class PermitCalls:
         self.store = store
         self.clock = clock
         self.worker = worker
-        self.mark = LoopMark()
         self._report = report
         self.retry_at = -inf
         self._wait = ERROR_FIRST

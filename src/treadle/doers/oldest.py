@@ -13,7 +13,7 @@ class OldestLine(SortedLine):
 
 
 def oldest(max: int, *, buffer: int | None = None) -> BoundedDoer:
-    """Run at most `max` tasks at once in this process. Of those that wait, the one queued first starts first.
+    """Run at most `max` tasks at once in one worker. Of those that wait, the one queued first starts first.
 
     buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
     """

@@ -1,8 +1,8 @@
 """PermitQueue: which waiting tasks to ask permits for, and which permits to return. No I/O, no clock.
 
-push -> line -> choose -> (ask the store) -> settle -> tasks that may start
-          ^                                    |
-          '--- put back, the line is closed ---'
+push -> line -> choose -> (ask the store) -> apply replies -> tasks that may start
+          ^                                           |
+          '------- put back, the line is closed ------'
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from math import inf
 
 from treadle.item import Limit, PermitReply, PermitRequest, Ref
 
-from .base import Hold
+from .base import KeepDenied
 from .bounded import WaitingTask
 from .doer import Task
-from .limit_lines import AHEAD, WAIT_FIRST, WAIT_LAST, LimitLine, LimitLines
+from .limit_lines import SOON, WAIT_FIRST, WAIT_LAST, LimitLine, LimitLines
 from .limit_rules import LimitRule
 
 # Seconds before the store is asked again, if it answered with less.
@@ -48,7 +48,7 @@ class PermitQueue:
         self.returns = PermitReturns()
         self._shared = any(rule.per is None for rule in rules)
         self._asking: list[PermitBatch] = []
-        self.hold: Hold = "soon"
+        self.keep_denied: KeepDenied = "soon"
         self.waiting = 0
         """How many tasks have not started, including those that permits are being asked for."""
 
@@ -60,7 +60,7 @@ class PermitQueue:
 
     def choose(self, room: int) -> list[PermitBatch]:
         """Take up to `room` tasks out of the open lines, in order. Permits for them are to be asked for; then
-        `settle`, `put_back` or `lost` is called, before the next choice.
+        `apply_replies`, `put_back` or `lost` is called, before the next choice.
         """
         batches: list[PermitBatch] = []
         by_line: dict[Ref, PermitBatch] = {}
@@ -96,7 +96,7 @@ class PermitQueue:
         shared = [PermitRequest(lines.shared, 0)] if lines.keyed and lines.shared else []
         return [*(batch.request() for batch in batches), *shared]
 
-    def settle(
+    def apply_replies(
         self, batches: Sequence[PermitBatch], replies: Sequence[PermitReply], now: float
     ) -> list[tuple[WaitingTask, LimitLine]]:
         """Return the tasks that may start. The others are put back, and their lines are closed."""
@@ -105,12 +105,12 @@ class PermitQueue:
             if batch.cancelled:
                 self.returns.add(batch.line.concurrency, reply.count)
             else:
-                permitted.extend((waiting, batch.line) for waiting in self._settle(batch, reply, now))
+                permitted.extend((waiting, batch.line) for waiting in self._apply_reply(batch, reply, now))
         self._asking = []
         self._mark_asked(batches, False)
         return permitted
 
-    def _settle(self, batch: PermitBatch, reply: PermitReply, now: float) -> list[WaitingTask]:
+    def _apply_reply(self, batch: PermitBatch, reply: PermitReply, now: float) -> list[WaitingTask]:
         line = batch.line
         permitted, denied = batch.tasks[: reply.count], batch.tasks[reply.count :]
         self.waiting -= len(permitted)
@@ -124,25 +124,25 @@ class PermitQueue:
         elif self.lines.is_full(line):
             # This process holds all permits: only the end of a task here can free one.
             self.lines.close(line, inf, until_returned=True)
-        elif reply.retry_after > 0 and self.hold != "all":
+        elif reply.retry_after > 0 and self.keep_denied != "all":
             self._close(line, reply, now)  # these were the last permits: claim no task that would be denied
         return permitted
 
     def _close(self, line: LimitLine, reply: PermitReply, now: float) -> None:
         if reply.retry_after > 0:
             wait = max(reply.retry_after, LEAST_RETRY)
-            self.lines.close(line, now + wait, until_returned=False, soon=wait <= AHEAD)
+            self.lines.close(line, now + wait, until_returned=False, soon=wait <= SOON)
         else:
             self.lines.close(line, now + line.wait, until_returned=True)
             line.wait = min(line.wait * 2, WAIT_LAST)
 
     def surplus(self, line: LimitLine, now: float) -> list[WaitingTask]:
         """Take out the tasks of a closed line that are not to wait here: those that cannot start soon."""
-        if line.closed_until is None or self.hold == "all":
+        if line.closed_until is None or self.keep_denied == "all":
             return []
         soon = line.closed_until <= now + WAIT_LAST or line.closed_until == inf
         most = MOST_HELD - (self.lines.closed_tasks - len(line.waiting))
-        keep = max(0, min(line.ahead, most)) if soon and self.hold == "soon" else 0
+        keep = max(0, min(line.ahead, most)) if soon and self.keep_denied == "soon" else 0
         out = self.lines.take_out(line, keep)
         self.waiting -= len(out)
         return out
@@ -155,7 +155,7 @@ class PermitQueue:
                 self.push(waiting)
 
     def put_back(self, batches: Sequence[PermitBatch], until: float) -> None:
-        """No permits were asked for after all: close the lines for a while."""
+        """Put the tasks back, and close their lines until then."""
         for batch in batches:
             if not batch.cancelled:
                 self.lines.put(batch.line, batch.tasks)

@@ -13,7 +13,7 @@ class PriorityLine(SortedLine):
 
 
 def priority(max: int, *, buffer: int | None = None) -> BoundedDoer:
-    """Run at most `max` tasks at once in this process. Of those that wait, the highest priority starts first,
+    """Run at most `max` tasks at once in one worker. Of those that wait, the highest priority starts first,
     then the oldest.
 
     buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.

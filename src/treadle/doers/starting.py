@@ -39,10 +39,6 @@ class StartingDoer(BaseDoer):
     def _ended(self, lane: Ref, took: float) -> None:
         """A task has ended. took: seconds."""
 
-    def forget_tasks(self) -> None:
-        super().forget_tasks()
-        self._starter = None
-
     def _start_soon(self) -> None:
         """Start what waits, when the loop goes on."""
         if self._starter is None or self._starter.done():

@@ -6,7 +6,7 @@ from collections import deque
 
 from treadle.item import Ref
 
-from .base import check_whole
+from .base import WorkerDoers, check_whole
 from .doer import Task
 from .starting import StartingDoer
 
@@ -20,6 +20,9 @@ class UnlimitedDoer(StartingDoer):
         super().__init__()
         self._batch = check_whole(batch, "batch")
         self._waiting: deque[Task] = deque()
+
+    def of_worker(self, doers: WorkerDoers) -> UnlimitedDoer:
+        return UnlimitedDoer(self._batch)
 
     def available(self) -> int:
         return self._batch
@@ -41,10 +44,6 @@ class UnlimitedDoer(StartingDoer):
         tasks = list(self._waiting)
         self._waiting.clear()
         return tasks
-
-    def forget_tasks(self) -> None:
-        super().forget_tasks()
-        self._waiting.clear()
 
     def _next(self) -> tuple[Task, Ref] | None:
         return (self._waiting.popleft(), NO_LANE) if self._waiting else None

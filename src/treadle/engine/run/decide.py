@@ -119,11 +119,11 @@ def raised(
             return Die("bad_result", failure_of(error), error)
         case _:
             pass
-    verdict = classify(error)
-    if verdict == "abort":
+    answer = classify(error)
+    if answer == "abort":
         return Die("aborted", failure_of(error), error)
-    if isinstance(verdict, Defer):
-        return _defer(lease, verdict, now)
+    if isinstance(answer, Defer):
+        return _defer(lease, answer, now)
     return _retry(lease, error, retry, now, draw)
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
-from treadle.doers.base import BaseDoer, Hold, managed
+from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
 from treadle.doers.limited import LimitedDoer
 from treadle.engine.core import Core
+from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
@@ -36,6 +38,11 @@ PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
+_REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
+    "task": ("hook", "an attempt's task failed"),
+    "doer": ("hook", "a doer failed"),
+    "permits": ("claim", "could not take or return permits of a limit; will retry"),
+}
 
 
 class BoundTypes:
@@ -56,15 +63,18 @@ class BoundTypes:
         self._worker = worker
         self._on_free = on_free
         self._on_give_back = on_give_back
-        self._own_doers: dict[object, BaseDoer] = {}
-        """The doers of types, by the doer that the user gave."""
+        self._doers = WorkerDoers()
+        self.doer = self._doers.of(worker.doer)
+        """The doer of the types that have none of their own."""
+        self._opened: dict[BaseDoer, None] = {}
+        """The doers that are bound, in the order of their binding."""
         self.by_name: dict[str, BoundType] = {}
         self.buffered: frozenset[str] = frozenset()
         """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
-        self._bind(self._worker.doer, "app")
+        self._bind(self.doer, "app")
         for type in self._core.registry.types.values():
             self.add(type)
 
@@ -74,34 +84,32 @@ class BoundTypes:
         wanted = worker.types is None or type.name in worker.types
         if not wanted or not type.has_handler or type.name in self.by_name:
             return
-        doer = self._own_doer(type) if "doer" in type.options else worker.doer
+        doer = self._doers.of(type.options["doer"]) if "doer" in type.options else self.doer
+        self._bind(doer, type.name)
         metrics = core.metrics.of(type.name)
-        self.by_name[type.name] = BoundType(type, core.item_builder, core.settings, metrics, doer)
+        self.by_name[type.name] = BoundType(
+            type, core.item_builder, core.settings, metrics, doer, own_doer=doer is not self.doer
+        )
         if type.batch is not None or doer.buffers:
             self.buffered |= {type.name}
         self._on_free()
 
-    def _own_doer(self, type: AnyType) -> BaseDoer:
-        """The doer of a type. Types that share a doer share its binding."""
-        given = type.options["doer"]
-        if given not in self._own_doers:
-            own = given.of_worker(self._worker.id) if isinstance(given, LimitedDoer) else managed(given)
-            self._bind(own, type.name)
-            self._own_doers[given] = own
-        return self._own_doers[given]
-
     def _bind(self, doer: BaseDoer, name: str) -> None:
+        """Bind a doer, unless it is bound: types that share a doer share its binding."""
+        if doer in self._opened:
+            return
         core = self._core
         if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
             raise UnsupportedError("limits", type(core.backend).__name__)
-        doer.leave_dead_loop()
+        self._opened[doer] = None
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         doer.on_free(self._on_free)
         doer.on_give_back(self._on_give_back)
-        doer.on_error(self._attempt_failed)
+        doer.on_error(self._report)
 
-    def _attempt_failed(self, error: Exception) -> None:
-        self._core.hooks.report(error, "hook", "an attempt's task failed")
+    def _report(self, error: Exception, failing: Failing) -> None:
+        phase, message = _REPORTS[failing]
+        self._core.hooks.report(error, phase, message)
 
     def has(self, name: str) -> bool:
         """Whether this worker settles items of this type."""
@@ -113,7 +121,7 @@ class BoundTypes:
 
     def doers(self) -> list[BaseDoer]:
         """Each once, always in the same order."""
-        return list(dict.fromkeys([self._worker.doer, *(bound.doer for bound in self.by_name.values())]))
+        return list(self._opened)
 
 
 class Dispatcher:
@@ -131,14 +139,14 @@ class Dispatcher:
         self._codec = core.settings.codec
         self._types = types
         self._bound = types.by_name
-        self._doer = worker.doer
+        self._doer = types.doer
         self._held = held
         self.settler = settler
         self._runner = runner
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
         self._isolation = Isolation(
-            worker.doer.limit, held, runner.timers, core.settings.lease, self.give_back_one, on_room
+            types.doer.limit, held, runner.timers, core.settings.lease, self.give_back_one, on_room
         )
         self._demand = Demand(
             worker=worker.id,
@@ -203,16 +211,21 @@ class Dispatcher:
             for lease in unknown:
                 if lease.verdict is not None or lease.type not in bound_types:
                     self._settle_without_handler(lease)
-        for lease in self._isolate(to_run):
+        for lease in self._admit(self._end_lost(to_run)):
             self._take(lease, bound_types[lease.type], sent)
 
-    def _isolate(self, leases: list[Lease]) -> list[Lease]:
-        """The leases to run here. Those that were lost too often end; those that would run beside too many
-        others are given back."""
-        for lease in [lease for lease in leases if lease.losses]:
-            if _is_lost_too_often(lease, self._bound[lease.type]):
+    def _end_lost(self, leases: list[Lease]) -> list[Lease]:
+        """End the items that were lost too often. Returns the others."""
+        others: list[Lease] = []
+        for lease in leases:
+            if lease.losses and _is_lost_too_often(lease, self._bound[lease.type]):
                 self._settle_unrun(unbegun(lease), judged(lease, "lease_lost"))
-                leases.remove(lease)
+            else:
+                others.append(lease)
+        return others
+
+    def _admit(self, leases: list[Lease]) -> list[Lease]:
+        """Give back the items that would run beside too many others. Returns those to run."""
         taken, refused = self._isolation.admit(leases)
         for lease in refused:
             self._settle_unrun(lease, GiveBack(self._isolation.delay(lease)))
@@ -270,7 +283,7 @@ class Dispatcher:
                 place=next(self._place),
             )
         except BaseException as error:  # noqa: BLE001  a user's doer may raise anything
-            self._hooks.report(error, "settle", f"the doer refused {lease.id}; its lease is given back")
+            self._hooks.report(error, "hook", f"the doer refused {lease.id}; its lease is given back")
             for held in _attempts(task):
                 self.give_back_one(held, delay=1.0)
 
@@ -281,10 +294,10 @@ class Dispatcher:
 
     # -- draining and giving back ----------------------------------------------------------------------
 
-    def hold(self, which: Hold) -> None:
+    def keep_denied(self, which: KeepDenied) -> None:
         """Set which items wait in the doers although a limit denies them."""
         for doer in self._types.doers():
-            doer.hold(which)
+            doer.keep_denied(which)
 
     def flush(self) -> None:
         """Run what batches have collected."""

@@ -22,10 +22,18 @@ from treadle.work_type import handler_of
 
 
 class BoundType:
-    """A work type with its doer and everything that an attempt looks up."""
+    """A work type with its doer and everything that an attempt looks up. own_doer: its doer is not the
+    worker's."""
 
     def __init__(
-        self, type: AnyType, builder: ItemBuilder, settings: Settings, metrics: TypeMetrics, doer: BaseDoer
+        self,
+        type: AnyType,
+        builder: ItemBuilder,
+        settings: Settings,
+        metrics: TypeMetrics,
+        doer: BaseDoer,
+        *,
+        own_doer: bool,
     ) -> None:
         handler = handler_of(type)
         base = builder.base(type)
@@ -42,7 +50,7 @@ class BoundType:
         self.log_context = type.options.get("log_context")
         self.metrics = metrics
         self.doer = doer
-        self.own_doer = "doer" in type.options
+        self.own_doer = own_doer
 
 
 Stop: TypeAlias = InterruptReason | Literal["timeout"]

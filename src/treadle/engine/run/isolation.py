@@ -112,7 +112,7 @@ class Isolation:
         tokens = {lease.token for lease in on_trial}
         for lease in [*on_trial, *(lease for lease in leases if lease.token not in tokens)]:
             most_now = min(most, self.most_beside(lease))
-            if flying + 1 <= most_now:
+            if flying < most_now:
                 most, flying = most_now, flying + 1
                 taken.append(lease)
             elif lease.token in tokens and may_wait:
@@ -133,7 +133,7 @@ class Isolation:
     def start(self, held: HeldLease, start: Callable[[], None]) -> None:
         """Start an item on trial: now, or once enough of the others have ended."""
         self._held.on_drop = self._dropped
-        if self._in_flight() <= min(self._most(), self.most_beside(held.lease)):
+        if self._fits(held.lease, others=self._in_flight() - 1):
             self._begin(held, start)
         else:
             end = self._timers.after(self._patience(held.lease), self._lose_patience)
@@ -193,14 +193,19 @@ class Isolation:
         """There may be room: for the item that waits, or for a claim."""
         if self._waiting is not None:
             held, start, _ = self._waiting
-            if self._in_flight() + 1 <= min(self._most(), self.most_beside(held.lease)):
+            if self._fits(held.lease, others=self._in_flight()):
                 self.clear()
                 self._begin(held, start)
         if not self._trials and self._waiting is None:
             self._held.on_drop = None
         self._on_room()
 
+    def _fits(self, lease: Lease, others: int) -> bool:
+        """Whether an item on trial may run beside this many others."""
+        return others < min(self._most(), self.most_beside(lease))
+
     def _most(self) -> float:
+        """How many items may be in flight beside those on trial, themselves included."""
         return min([trial.most for trial in self._trials.values()], default=math.inf)
 
     def _in_flight(self) -> int:

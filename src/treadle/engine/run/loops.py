@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from treadle.clock import SystemClock
 from treadle.engine.core import Core
+from treadle.engine.hooks import Phase
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import Tasks
@@ -29,6 +30,7 @@ from .held import HeldLeases
 
 NEW_WORK = ("claim", "prune", "redrive", "backlog")
 """The loops that end first when the worker stops: they begin something new."""
+HEARTBEATS = ("renew", "heartbeat now")
 
 
 class WorkerLoops:
@@ -152,7 +154,8 @@ class WorkerLoops:
             self._watchdog.over.set()
 
     def _died(self, error: BaseException, name: str) -> None:
-        self._core.hooks.report(error, "claim", f"the worker's {name} loop ended")
+        phase: Phase = "renew" if name in HEARTBEATS else "claim"
+        self._core.hooks.report(error, phase, f"the worker's {name} loop ended")
         if self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # it was reported: a worker that is not awaited need not ask for it

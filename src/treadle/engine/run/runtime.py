@@ -161,7 +161,7 @@ class Runtime:
     async def drain(self) -> None:
         """Return when everything that is due has run, and is settled: also what a limit holds back. If a loop
         has died, that may never come: its error is raised."""
-        draining = asyncio.ensure_future(self._run_all_held())
+        draining = asyncio.ensure_future(self._run_all_denied())
         ends: set[asyncio.Future[None]] = {draining} if self.failed is None else {draining, self.failed}
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -169,12 +169,12 @@ class Runtime:
         finally:
             draining.cancel()
 
-    async def _run_all_held(self) -> None:
-        self._dispatcher.hold("all")
+    async def _run_all_denied(self) -> None:
+        self._dispatcher.keep_denied("all")
         try:
             await self._run_all()
         finally:
-            self._dispatcher.hold("soon")
+            self._dispatcher.keep_denied("soon")
 
     async def _run_all(self) -> None:
         while True:

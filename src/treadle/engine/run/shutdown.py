@@ -38,7 +38,7 @@ class Shutdown:
         await self._loops.end_schedules()
         await self._loops.end(*NEW_WORK)
         self._dispatcher.give_back_waiting()  # it would not be started any more
-        self._dispatcher.hold("none")
+        self._dispatcher.keep_denied("none")
         self._dispatcher.flush()
         for held in self._held.all():
             self._runner.interrupt(held, "stopping")

@@ -61,7 +61,7 @@ class EngineGroupCases:
     async def test_concurrent_appends_are_exact(self, fleet: Fleet) -> None:
         """Three workers append at once: nothing is lost and nothing is counted twice."""
 
-        @work(name="one", doer=balanced(3))  # all workers share this doer, so that no worker runs everything
+        @work(name="one", doer=balanced(3))  # few at once, so that no worker runs everything
         async def one(ctx: Context) -> Result[int]:
             await asyncio.sleep(0.001)
             return ctx.result(1, append=lambda old: (old or 0) + 1)
