@@ -13,8 +13,9 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any
 
 from treadle.codec import Codec
 from treadle.context import Context, ContextServices, created_results, set_interrupt
@@ -24,25 +25,27 @@ from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
-from treadle.flow_control import AcceptInfo
+from treadle.flow_control import Accept, AcceptInfo
 from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
-from .handler_threads import HandlerThreads
-from .held import LOST, UNREAD, HeldLease, Stop
+from .handler_pools import HandlerPools
+from .handler_threads import caught, wait_for_end
+from .held import LOST, UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
-
-if TYPE_CHECKING:
-    from .process_pool import ProcessPool
 
 CANCEL_GRACE = 1.0
 """Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
 
+STOPS_BATCH: frozenset[Stop] = frozenset(("timeout", "error"))
+"""The reasons that stop the whole call of a batch. Others end one of its items."""
+
 
 class AttemptRunner:
-    """forget: called with an attempt that is over and never began."""
+    """forget: called with an attempt that is over and never began.
+    on_free: called when a thread or process is free again, some time after the attempt was settled."""
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class AttemptRunner:
         after_commit: AfterCommit,
         failures: FailureDecider,
         forget: Callable[[HeldLease], None],
+        on_free: Callable[[], None],
     ) -> None:
         self._clock = core.settings.clock
         self._hooks = core.hooks
@@ -63,15 +67,16 @@ class AttemptRunner:
         self._failures = failures
         self._beginner = Beginner(core)
         self._forget = forget
+        self._on_free = on_free
         self._middleware = worker.middleware
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.executors = Executors(worker.threads, worker.processes)
+        self.pools = HandlerPools(worker.threads, worker.processes)
         self.timers = Timers(self._clock)
         self.stopped = False
-        """The worker has stopped. No task waits for a thread that still runs."""
+        """The worker has stopped. No handler begins, and no task waits for a thread that still runs."""
 
     # -- one attempt -----------------------------------------------------------------------------------
 
@@ -82,10 +87,13 @@ class AttemptRunner:
         if held.stop is not None:
             self._settle_stopped(held)
             return
-        if (self._accept is not None or held.input is UNREAD) and not await self.accepted(held):
-            return
+        if self._accept is not None or held.input is UNREAD:
+            with self._ends_if_stopped(held):
+                await self.prepare(held)
+            if held.over:
+                return
         if held.bound.run_in == "process":
-            await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
+            await self.pools.processes().ready()  # before the timeout starts: a child starts slowly
         if not self.may_begin(held):
             return
         if not held.lease.begun and not await self.begin_in_store([held]):
@@ -106,28 +114,48 @@ class AttemptRunner:
         else:
             await self._settler.decided_within(held, decision)
 
-    async def accepted(self, held: HeldLease) -> bool:
-        """Decode a large input and ask the `accept` hook. False: the attempt is settled already."""
+    async def run_in_pool(self, held: HeldLease) -> None:
+        """As `run`, as soon as there is a thread or a process for the handler."""
+        held.task = asyncio.current_task()
+        held.arrive()
+        with self._ends_if_stopped(held):
+            async with self.pools.place(held.bound.run_in):
+                await self.run(held)
+        self.freed(held)
+
+    def freed(self, stopped: HeldLease | BatchCall) -> None:
+        """A handler has left its place. If it was stopped, it may have ended long after its settlement."""
+        if stopped.stop is not None:
+            self._on_free()
+
+    @contextmanager
+    def _ends_if_stopped(self, held: HeldLease) -> Generator[None]:
+        """If the attempt is cancelled because it is being stopped, settle it and end."""
         try:
-            refusal = await _read_input(held, self._codec) or await self._ask_accept(held)
+            yield
         except asyncio.CancelledError:
             if held.stop is None:
                 raise
             self._settle_stopped(held)
-            return False
-        if refusal is not None and not held.over:
-            held.over = True
-            self._settler.decided(held, refusal)
-        return not held.over
 
-    async def _ask_accept(self, held: HeldLease) -> Decision | None:
-        if self._accept is None:
-            return None
+    async def prepare(self, held: HeldLease) -> None:
+        """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""
+        if held.input is UNREAD:
+            self._settle_unbegun(held, await _read_input(held, self._codec))
+        if self._accept is not None and not held.over:
+            self._settle_unbegun(held, await self._ask_accept(held, self._accept))
+
+    async def _ask_accept(self, held: HeldLease, accept: Accept) -> Decision | None:
         lease = held.lease
         info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
         # If it raises, the item is left to another worker.
-        answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+        answer = await self._hooks.ask(accept, "accept", info, bool, otherwise=False)
         return None if answer else GiveBack(self._decline_delay)
+
+    def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:
+        if decision is not None and not held.over:
+            held.over = True
+            self._settler.decided(held, decision)
 
     async def begin_in_store(self, items: list[HeldLease]) -> list[HeldLease]:
         """Count the attempts as begun, where the claim did not. Returns those whose handlers may run."""
@@ -145,12 +173,13 @@ class AttemptRunner:
         return [held for held in items if not held.over]
 
     def may_begin(self, held: HeldLease) -> bool:
-        """Whether the handler may start: the attempt is not over, and its deadline has not passed."""
+        """Whether the handler may start: the attempt is not over, its deadline has not passed, and the worker has
+        not stopped."""
         lease = held.lease
         if lease.deadline is not None and held.store_time(self._clock.monotonic()) >= lease.deadline:
             held.stop = held.stop or "deadline"
             self._settle_stopped(held)
-        return not held.over
+        return not held.over and not self.stopped
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
@@ -211,30 +240,34 @@ class AttemptRunner:
             args = (held.ctx, *args)
         return self.call(held, args, kwargs)
 
-    def call(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+    def call(
+        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Awaitable[Any]:
         """Call the handler on the loop, in a thread or in a process, as its type says."""
-        bound = held.bound
+        bound = caller.bound
         if bound.is_async and bound.run_in == "loop":
             call: Awaitable[Any] = bound.fn(*args, **kwargs)
             return call
         if bound.run_in == "process":
-            return self.executors.processes().run(bound.fn, args, kwargs, name=bound.name)
+            return self.pools.processes().run(bound.fn, args, kwargs, name=bound.name)
         if bound.run_in == "thread":
-            return self._call_in_thread(held, args, kwargs)
+            return self._call_in_thread(caller, args, kwargs)
         return _call_on_loop(bound.fn, args, kwargs)
 
-    async def _call_in_thread(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _call_in_thread(
+        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
-        call = functools.partial(contextvars.copy_context().run, held.bound.fn, *args, **kwargs)
-        held.thread = self.executors.threads.start(functools.partial(_caught, call))
-        future = asyncio.wrap_future(held.thread)
+        call = functools.partial(contextvars.copy_context().run, caller.bound.fn, *args, **kwargs)
+        thread = caller.thread = self.pools.threads.start(functools.partial(caught, call))
+        future = asyncio.wrap_future(thread)
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if held.stop is not None and not held.over:
-                self._settle_stopped(held)
-            if not self.stopped:
-                await _wait_for_thread(future)
+            if not thread.cancel():  # it has begun
+                self._settle_stopped_call(caller)
+                if not self.stopped:
+                    await wait_for_end(future)
             raise
         if error is not None:
             raise error
@@ -281,29 +314,34 @@ class AttemptRunner:
         replaces it."""
         if held.over:
             return
-        # Only a timeout stops the whole call of a batch. Other reasons end one of its items.
-        running = held.carrier if held.carrier is not None and held.stop == "timeout" else held
-        if not running.started and not running.members:
-            # It waits for its turn, or for `accept`.
+        batch = held.batch
+        if not held.started:
+            # It waits for its turn, for a thread, or for `accept`.
             self._settle_stopped(held)
             self._forget(held)
-            if running.task is not None:
-                running.task.cancel()
-            return
-        if running.task is None:
+            if held.task is not None:
+                held.task.cancel()
+        elif batch is not None and held.stop in STOPS_BATCH:
+            if batch.stop is None and batch.task is not None:
+                batch.stop = held.stop
+                batch.task.cancel()
+            self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+        elif held.task is not None:
+            held.task.cancel()
+            self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+        else:
             self._settle_stopped(held)
-            return
-        if running is held or running.stop is None:
-            running.stop = held.stop
-            running.task.cancel()
-        self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+
+    def _settle_stopped_call(self, caller: HeldLease | BatchCall) -> None:
+        """Settle the attempts of a call that is being stopped, although its thread goes on."""
+        if caller.stop is not None:
+            for held in caller.items if isinstance(caller, BatchCall) else (caller,):
+                held.stop = held.stop or caller.stop
+                self._settle_stopped(held)
 
     def _settle_stopped(self, held: HeldLease) -> None:
         """Settle an attempt that is being stopped, even if its handler still runs."""
-        for member in held.members:
-            member.stop = member.stop or held.stop
-            self._settle_stopped(member)
-        if held.over or held.transaction is not None or held.members:
+        if held.over or held.transaction is not None:
             return
         decision = self._decide_stopped(held)
         held.over = True
@@ -326,53 +364,11 @@ class AttemptRunner:
                 return None
 
 
-class Executors:
-    """The threads and processes in which sync handlers run, started when first needed."""
-
-    def __init__(self, threads: int, processes: int | None) -> None:
-        self.threads = HandlerThreads(threads)
-        self._process_count = processes
-        self._processes: ProcessPool | None = None
-
-    def processes(self) -> ProcessPool:
-        if self._processes is None:
-            from .process_pool import ProcessPool  # it takes time to load, and few apps need it
-
-            self._processes = ProcessPool(self._process_count)
-        return self._processes
-
-    def room(self, run_in: str) -> int:
-        """How many more handlers can start now in a `thread`, or in a `process`."""
-        return self.processes().room() if run_in == "process" else self.threads.room()
-
-    async def close(self) -> None:
-        self.threads.close()
-        if self._processes is not None:
-            await self._processes.close()
-            self._processes = None
-
-
-async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """What a handler returned or raised. Also SystemExit and the like: the worker goes on."""
-    try:
-        return await call, None
-    except BaseException as error:  # noqa: BLE001
-        return None, error
-
-
-def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """As `outcome`, in a thread. Futures do not carry every error (StopIteration, GeneratorExit)."""
-    try:
-        return call(), None
-    except BaseException as error:  # noqa: BLE001
-        return None, error
-
-
 async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
     """Decode the input in a thread, if that was left to the attempt."""
     if held.input is UNREAD:
         read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
-        value, error = await asyncio.to_thread(_caught, read)
+        value, error = await asyncio.to_thread(caught, read)
         if error is not None:
             return undecodable(error)
         held.input = value
@@ -389,11 +385,3 @@ def _overrides(stop: Stop, error: BaseException | None) -> bool:
 async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = fn(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value
-
-
-async def _wait_for_thread(future: asyncio.Future[Any]) -> None:
-    """Wait until a thread has ended, and ignore its outcome."""
-    while not future.done():
-        await asyncio.wait({future})
-    if not future.cancelled():
-        future.exception()
