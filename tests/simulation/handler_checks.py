@@ -190,7 +190,7 @@ class HandlerChecks:
         current = expected.token and expected.token == expected.started_token
         must(not current or expected.begun, f"{expected} runs, and the store does not know that it has begun")
         running = worker.running()
-        beside = len({id(held.carrier or held) for held in running})
+        beside = len({id(held.batch or held) for held in running})
         for lease in [held.lease for held in running]:
             most = max(1, (worker.most or USUAL_LIMIT) >> lease.losses)
             must(
