@@ -1,6 +1,7 @@
 """The storage rules, written once for the backends that are written in Python.
 
-Nothing here does I/O or keeps state beyond one call. A backend passes in what it has stored, and stores what it gets back.
+Nothing here does I/O or keeps state beyond one call. A backend passes in what it has stored, and stores what
+it gets back.
 
 times.py        when items are due and expire, how schedules move on
 submission.py   the plan of a submission: keys, duplicate ids, dependencies, cycles

@@ -10,15 +10,13 @@ not end within a grace period is settled without waiting for it. It keeps its pl
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
-import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from treadle.codec import Codec
-from treadle.context import Context, ContextServices, created_results, set_interrupt
+from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import timeout_of
@@ -26,13 +24,13 @@ from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
-from treadle.work_type import arguments_of
 
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
+from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
-from .handler_threads import caught, wait_for_end
+from .handler_threads import caught
 from .held import LOST, UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
 
@@ -61,22 +59,20 @@ class AttemptRunner:
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self._codec = core.settings.codec
-        self._services = services
         self._settler = settler
         self._after_commit = after_commit
         self._failures = failures
         self._beginner = Beginner(core)
         self._forget = forget
         self._on_free = on_free
-        self._middleware = worker.middleware
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self.pools = HandlerPools(worker.threads, worker.processes)
+        self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
+        self.call = self._caller.call
         self.timers = Timers(self._clock)
-        self.stopped = False
-        """The worker has stopped. No handler begins, and no task waits for a thread that still runs."""
 
     # -- one attempt -----------------------------------------------------------------------------------
 
@@ -101,7 +97,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._invoke(held)
+            value = await self._caller.invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:
@@ -173,13 +169,13 @@ class AttemptRunner:
         return [held for held in items if not held.over]
 
     def may_begin(self, held: HeldLease) -> bool:
-        """Whether the handler may start: the attempt is not over, its deadline has not passed, and the worker has
-        not stopped."""
+        """Whether the handler may start: the attempt is not over, its deadline has not passed, and the worker
+        has not stopped."""
         lease = held.lease
         if lease.deadline is not None and held.store_time(self._clock.monotonic()) >= lease.deadline:
             held.stop = held.stop or "deadline"
             self._settle_stopped(held)
-        return not held.over and not self.stopped
+        return not held.over and not self.pools.stopped
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
@@ -204,74 +200,6 @@ class AttemptRunner:
             return returned(held.lease, value, created, held.bound.strict)
         except BaseException as own:  # noqa: BLE001  a value of the user's own class may raise anything
             return Die("bad_result", failure_of(own), own)
-
-    # -- calling the handler ---------------------------------------------------------------------------
-
-    def _invoke(self, held: HeldLease) -> Awaitable[Any]:
-        bound = held.bound
-        if bound.wants_context or self._middleware:
-            fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
-            held.ctx = Context(held.lease, self._services, fields)
-            if self._middleware:
-                return self._call_through(held, 0, [])
-        return self._call(held)
-
-    async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
-        """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
-        a middleware that forgets to return it loses nothing."""
-        if layer == len(self._middleware):
-            seen.append(await self._call(held))
-            return seen[-1]
-        assert held.ctx is not None
-        call_next = functools.partial(self._call_through, held, layer + 1, seen)
-        middleware = self._middleware[layer]
-        answer: Any = middleware(held.ctx, call_next)
-        if not inspect.isawaitable(answer):
-            raise TypeError(
-                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
-            )
-        value = await answer
-        return seen[-1] if value is None and seen else value
-
-    def _call(self, held: HeldLease) -> Awaitable[Any]:
-        bound = held.bound
-        args, kwargs = arguments_of(bound.type).call(held.input)
-        if bound.wants_context:
-            args = (held.ctx, *args)
-        return self.call(held, args, kwargs)
-
-    def call(
-        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Awaitable[Any]:
-        """Call the handler on the loop, in a thread or in a process, as its type says."""
-        bound = caller.bound
-        if bound.is_async and bound.run_in == "loop":
-            call: Awaitable[Any] = bound.fn(*args, **kwargs)
-            return call
-        if bound.run_in == "process":
-            return self.pools.processes().run(bound.fn, args, kwargs, name=bound.name)
-        if bound.run_in == "thread":
-            return self._call_in_thread(caller, args, kwargs)
-        return _call_on_loop(bound.fn, args, kwargs)
-
-    async def _call_in_thread(
-        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
-        call = functools.partial(contextvars.copy_context().run, caller.bound.fn, *args, **kwargs)
-        thread = caller.thread = self.pools.threads.start(functools.partial(caught, call))
-        future = asyncio.wrap_future(thread)
-        try:
-            value, error = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if not thread.cancel():  # it has begun
-                self._settle_stopped_call(caller)
-                if not self.stopped:
-                    await wait_for_end(future)
-            raise
-        if error is not None:
-            raise error
-        return value
 
     # -- stopping an attempt ---------------------------------------------------------------------------
 
@@ -380,8 +308,3 @@ def _overrides(stop: Stop, error: BaseException | None) -> bool:
     ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
     ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
     return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
-
-
-async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    value = fn(*args, **kwargs)
-    return await value if inspect.isawaitable(value) else value

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from treadle.errors import BadResultError
 
 from .attempt import AttemptRunner
+from .handler_pools import POOLS
 from .held import BatchCall, BoundType, HeldLease
 from .settle import Settler
 
@@ -47,8 +48,16 @@ class Batches:
         assert batch is not None
         return max(0, batches * batch.size - len(self._buffers.get(bound.name, ())))
 
-    def calls(self, bound: BoundType) -> int:
-        """How many calls of the handler are on their way to a thread or a process."""
+    def pool_rooms(self, types: Iterable[BoundType]) -> dict[str, int]:
+        """How many more handlers could begin in threads, and in processes. Handlers whose items are on their
+        way there have their places already."""
+        rooms = {run_in: self._runner.pools.room(run_in) for run_in in POOLS}
+        for bound in types:
+            if bound.coming:
+                rooms[bound.run_in] = max(0, rooms[bound.run_in] - self._coming_calls(bound))
+        return rooms
+
+    def _coming_calls(self, bound: BoundType) -> int:
         batch = bound.type.batch
         if batch is None:
             return bound.coming
@@ -97,8 +106,8 @@ class Batches:
             self._start(bound, items[0], functools.partial(self._run, bound, items))
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
-        # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
-        # cancelled or expired item loses its part of the outcome.
+        # The call is one attempt for all items. Only its timeout, a stopping worker and a lapsed lease end
+        # the whole call. A cancelled or expired item loses its part of the outcome.
         batch = BatchCall(bound, task=asyncio.current_task())
         for held in collected:
             held.batch = batch

@@ -27,7 +27,6 @@ from treadle.result_plan import NOTHING
 from .attempt import AttemptRunner
 from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
-from .handler_pools import POOLS
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
 from .pending import PendingSettlement
@@ -162,7 +161,7 @@ class Dispatcher:
             return None
         bound_types = self._bound
         shared = min(self._doer.available(), PORTION)
-        pools = self._pool_rooms()
+        pools = self._batches.pool_rooms(bound_types.values())
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
@@ -172,7 +171,7 @@ class Dispatcher:
             self._demand,
             limit=limit,
             types=rooms,
-            shared=self._shared_rooms(pools),
+            shared=_shared_rooms(bound_types, pools),
             avoid=avoid,
             buffered=self._types.buffered,
             fairness=fairness,
@@ -184,31 +183,12 @@ class Dispatcher:
             room = min(room, pools[bound.run_in])
         return room if bound.type.batch is None else self._batches.room(bound, room)
 
-    def _pool_rooms(self) -> dict[str, int]:
-        """How many more handlers could begin in threads, and in processes. Handlers whose items are on their
-        way there have their places already."""
-        rooms = {run_in: self._runner.pools.room(run_in) for run_in in POOLS}
-        for bound in self._bound.values():
-            if bound.coming:
-                rooms[bound.run_in] = max(0, rooms[bound.run_in] - self._batches.calls(bound))
-        return rooms
-
-    def _shared_rooms(self, pools: Mapping[str, int]) -> tuple[SharedRoom, ...]:
-        """The rooms of the pools, for types that run there one by one. A batch waits here anyway."""
-        shared: list[SharedRoom] = []
-        for run_in, room in pools.items():
-            types = [name for name, bound in self._bound.items() if bound.run_in == run_in]
-            plain = frozenset(name for name in types if self._bound[name].type.batch is None)
-            if room > 0 and len(plain) > 1:
-                shared.append(SharedRoom(plain, room))
-        return tuple(shared)
-
     def could_start(self, type: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        room = self._room(bound, self._doer.available(), self._pool_rooms())
+        room = self._room(bound, self._doer.available(), self._batches.pool_rooms(self._bound.values()))
         return room > 0 and self._isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
@@ -342,6 +322,17 @@ class Dispatcher:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay, limited))
+
+
+def _shared_rooms(bound_types: Mapping[str, BoundType], pools: Mapping[str, int]) -> tuple[SharedRoom, ...]:
+    """The rooms of the pools, for types that run there one by one. A batch waits here anyway."""
+    shared: list[SharedRoom] = []
+    for run_in, room in pools.items():
+        types = [bound.type for bound in bound_types.values() if bound.run_in == run_in]
+        plain = frozenset(type.name for type in types if type.batch is None)
+        if room > 0 and len(plain) > 1:
+            shared.append(SharedRoom(plain, room))
+    return tuple(shared)
 
 
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:

@@ -56,6 +56,8 @@ class HandlerPools:
         self.threads = HandlerThreads(threads)
         self._places = {"thread": Places(threads), "process": Places(self._process_count)}
         """By the name of their pool."""
+        self.stopped = False
+        """The worker has stopped. No handler begins, and no task waits for a thread that still runs."""
 
     def processes(self) -> ProcessPool:
         if self._processes is None:
@@ -71,6 +73,11 @@ class HandlerPools:
     def room(self, run_in: str) -> int:
         """How many more handlers could begin now in a `thread`, or in a `process`."""
         return self._places[run_in].room()
+
+    def stop(self) -> None:
+        """The worker stops: cancel the calls that have not begun."""
+        self.stopped = True
+        self.threads.cancel_waiting()
 
     async def close(self) -> None:
         self.threads.close()

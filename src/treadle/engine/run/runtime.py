@@ -41,7 +41,14 @@ class Runtime:
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         self._services = EngineServices(core, worker.id, held, self.settler)
         self.runner = AttemptRunner(
-            core, worker, self._services, self.settler, after_commit, failures, self._forget, self._wake_claimer
+            core,
+            worker,
+            self._services,
+            self.settler,
+            after_commit,
+            failures,
+            self._forget,
+            self._wake_claimer,
         )
         self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back)
         self._dispatcher = Dispatcher(

@@ -69,8 +69,7 @@ class Shutdown:
 
     def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
         """Leave the items behind whose handlers run in threads. Returns the others."""
-        self._runner.stopped = True
-        self._runner.pools.threads.cancel_waiting()
+        self._runner.pools.stop()
         left = [held for held in unfinished if held.runs_in_thread]
         for held in left:
             held.over = True  # what the thread returns is not settled
