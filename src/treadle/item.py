@@ -174,6 +174,14 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 # ------------------------------------------------------------------------------------------------ claiming
 
 
+class SharedRoom(msgspec.Struct, frozen=True, gc=False):
+    """Room that several types share: their handlers run in the same threads, or in the same processes."""
+
+    types: frozenset[str]
+    room: int
+    """The largest number of items of these types together. 1 or more."""
+
+
 class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a worker requests with `claim`."""
 
@@ -183,6 +191,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     types: Mapping[str, int] | None = None
     """The types that this worker can run, each with the largest number it has room for. A type without room
     is listed with 0. None: every type, without limits."""
+    shared: tuple[SharedRoom, ...] = ()
+    """Types that share room, besides the room of each in `types`. A type shares at most one."""
     queues: tuple[str, ...] | None = None
     """None: every queue."""
     tenants: tuple[str, ...] | None = None

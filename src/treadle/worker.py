@@ -18,7 +18,7 @@ import msgspec
 from treadle.callables import check_callable
 from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
-from treadle.doers.base import managed
+from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
 from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
@@ -92,8 +92,8 @@ class Worker:
             backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
             lifespan=_function(lifespan, "lifespan"),
-            threads=threads,
-            processes=processes,
+            threads=check_whole(threads, "threads"),
+            processes=None if processes is None else check_whole(processes, "processes"),
         )
         self._runtime: Runtime | None = None
         self._last: Runtime | None = None

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
-from treadle import Abort, Context, Defer, Result, Retry, work
+from treadle import Abort, AcceptInfo, Context, Defer, Result, Retry, work
 from treadle.doers import priority
 from treadle.events import Failed, LeaseLost, Started
 
@@ -320,6 +320,41 @@ async def test_batch_items_can_be_children(make_app: MakeApp) -> None:
     async with make_app(root, double, total, on_event=seen) as app:
         assert await app.enqueue(root()).group(PATIENCE) == 90
     assert len([event for event in seen.of(Started) if event.type == "double"]) == 10
+
+
+@pytest.mark.parametrize("polite", [True, False], ids=["polite", "ignores cancellation"])
+async def test_a_batch_does_not_begin_after_stop(make_app: MakeApp, polite: bool) -> None:
+    """§10: It was asking `accept`. The handler began for the other items, and ran on although all of them had
+    been given back."""
+    barrier, answered = Barrier(), asyncio.Event()
+    began: list[list[int]] = []
+
+    @work.batch(size=3, max_wait=0.01, name="batch")
+    async def batch(numbers: list[int]) -> list[int]:
+        began.append(numbers)
+        return numbers
+
+    async def accept(info: AcceptInfo) -> bool:
+        try:
+            await barrier.wait()
+        except asyncio.CancelledError:
+            answered.set()
+            if polite:
+                raise
+        return True
+
+    app = make_app(batch, accept=accept)
+    handles = await app.enqueue_many([batch(n) for n in range(3)])
+    await app.start()
+    await barrier.reached()
+    barrier.go.clear()
+    stopping = asyncio.ensure_future(app.stop(drain=0))
+    await answered.wait()
+    barrier.go.set()
+    await stopping
+    other = make_app(batch)
+    assert [(await other.handle(each.id).state()).status for each in handles] == ["ready"] * 3
+    assert began == []
 
 
 def test_a_batch_function_with_a_context_is_refused() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until, until_status
-from treadle import Retry, Treadle, WorkType, work
-from treadle.doers import Doer, balanced, concurrency, rate_limited, unlimited
-from treadle.item import Demand, Heartbeat, Lease
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, failure, until, until_status
+from treadle import Handle, Retry, Treadle, WorkType, work
+from treadle.backend import Backend
+from treadle.doers import balanced, rate_limited, unlimited
+from treadle.item import Demand, Heartbeat, Lease, Loss
 from treadle.testing import ManualClock
+from treadle.testing.wrap import WrappedBackend
 from treadle.worker import DEFAULT_CONCURRENCY
 
 
@@ -318,53 +322,96 @@ async def test_losses_are_not_failures(make_app: MakeApp) -> None:
 # ------------------------------------------------------------------------------------- what has not begun
 
 
-@pytest.mark.parametrize("doer", [None, balanced(1, buffer=5), rate_limited(1, 3600), concurrency(1)])
-async def test_a_buffered_item_counts_no_loss(make_app: MakeApp, doer: Doer | None) -> None:
-    """Its handler had not begun when its worker died: it waited for a batch, a slot or a permit."""
-    barrier = Barrier()
-    options = {} if doer is None else {"doer": doer}
-    if doer is None:
-
-        @work.batch(name="task", size=2, max_wait=60)
-        async def task(texts: list[int]) -> list[int]:
-            await barrier.wait()
-            return texts
-    else:
-
-        @work(name="task", **options)
-        async def task(text: int) -> int:
-            await barrier.wait()
-            return text
-
-    app = make_app(task, worker_id="mortal")
-    await app.start()
-    if doer is None:
-        handles = [await app.enqueue(task(1))]
-        await until_status(app, handles[0].id, "running")
-    else:
-        handles = await app.enqueue_many([task(n) for n in range(2)])
-        await barrier.reached()
-        await until_status(app, handles[1].id, "running", "ready")
+async def lose_worker(app: Treadle) -> None:
+    """Let the store take the leases of the app's worker away. The worker does not hear of it."""
     await app.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
-    await app.backend.remove_worker("mortal")
+    await app.backend.remove_worker(app.worker.id)
+
+
+async def losses_of(*handles: Handle[Any, Any]) -> list[tuple[int, int]]:
+    """The attempts and the losses of these."""
     states = [await handle.state() for handle in handles]
-    assert sorted((state.attempt, state.losses) for state in states) == (
-        [(0, 0)] if doer is None else [(0, 0), (1, 1)]
-    )
+    return [(state.attempt, state.losses) for state in states]
+
+
+async def test_an_item_that_a_batch_collects_counts_no_loss(make_app: MakeApp) -> None:
+    """Its handler had not begun when its worker died."""
+
+    @work.batch(name="task", size=2, max_wait=60)
+    async def task(numbers: list[int]) -> list[int]:
+        return numbers
+
+    app = make_app(task)
+    await app.start()
+    handle = await app.enqueue(task(1))
+    await until_status(app, handle.id, "running")
+    await lose_worker(app)
+    assert await losses_of(handle) == [(0, 0)]
+
+
+async def test_an_item_that_waits_for_room_counts_no_loss(make_app: MakeApp) -> None:
+    """Only the one whose handler had begun does."""
+    barrier = Barrier()
+
+    @work(name="task", doer=balanced(1, buffer=5))
+    async def task() -> None:
+        await barrier.wait()
+
+    app = make_app(task)
+    await app.start()
+    first = await app.enqueue(task())
+    await barrier.reached()
+    second = await app.enqueue(task())
+    await until_status(app, second.id, "running")
+    await lose_worker(app)
+    assert await losses_of(first, second) == [(1, 1), (0, 0)]
     barrier.go.set()
 
 
-async def test_a_batch_begins_with_one_call(make_app: MakeApp) -> None:
+async def test_an_item_that_waits_for_a_permit_counts_no_loss(make_timed: MakeApp) -> None:
+    """The next permit is near, so it is leased. The clock stands still."""
+    barrier = Barrier()
+
+    @work(name="task", doer=rate_limited(1, 0.2))
+    async def task() -> None:
+        await barrier.wait()
+
+    app = make_timed(task)
+    await app.start()
+    first = await app.enqueue(task())
+    await barrier.reached()
+    second = await app.enqueue(task())
+    await until_status(app, second.id, "running")
+    await lose_worker(app)
+    assert await losses_of(first, second) == [(1, 1), (0, 0)]
+    barrier.go.set()
+
+
+class BeginCalls(WrappedBackend):
+    """Counts the items that each call of `begin` begins."""
+
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self.counts: list[int] = []
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        self.counts.append(len(leases))
+        return await super().begin(leases)
+
+
+async def test_a_batch_begins_with_one_call(make_app: MakeApp, store: MakeBackend) -> None:
     """The attempts of its items are counted together."""
 
-    @work.batch(name="double", size=10, max_wait=0.05)
+    @work.batch(name="double", size=10, max_wait=60)
     async def double(numbers: list[int]) -> list[int]:
         return [2 * number for number in numbers]
 
-    async with make_app(double) as app:
+    backend = BeginCalls(store())
+    async with make_app(double, backend=backend) as app:
         handles = await app.enqueue_many([double(n) for n in range(10)])
         assert [await handle.result(PATIENCE) for handle in handles] == [2 * n for n in range(10)]
         assert {(await handle.state()).attempt for handle in handles} == {1}
+    assert backend.counts == [10]
 
 
 # --------------------------------------------------------------------------------------------- the default

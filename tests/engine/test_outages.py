@@ -169,6 +169,35 @@ async def test_an_outage_longer_than_the_lease_interrupts_handlers(
         assert (reasons, len(attempts)) == (["error"], 2)
 
 
+async def test_an_outage_longer_than_the_lease_ends_the_whole_batch(
+    make_faulty: MakeApp, faults: Faults
+) -> None:
+    """Its items were given back, and ran again, while the handler still ran for them."""
+    barrier = Barrier()
+    calls: list[str] = []
+
+    @work.batch(size=2, max_wait=0.05, name="held")
+    async def held(numbers: list[int]) -> list[int]:
+        calls.append("begins")
+        if barrier.count == 0:
+            try:
+                await barrier.wait()
+            finally:
+                calls.append("ends")
+        return numbers
+
+    async with make_faulty(held, lease=0.4) as app:
+        handles = await app.enqueue_many([held(1), held(2)])
+        await barrier.reached()
+        verbs = ("beat", "heartbeat_connection", "claim", "settle")
+        away = [faults.fail(verb, times=None) for verb in verbs]
+        await until(lambda: len(calls) > 1 or not app.active())
+        for fault in away:
+            fault.end()
+        assert [await handle.result(PATIENCE) for handle in handles] == [1, 2]
+    assert calls[:3] == ["begins", "ends", "begins"]
+
+
 # ------------------------------------------------------------------------------------------------- at the end
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import work
+from treadle import Retry, work
 
 
 @work(name="lock", run_in="process")
@@ -33,6 +35,22 @@ async def test_a_result_that_cannot_be_pickled_is_dead_at_once(make_app: MakeApp
         assert "a lock, which cannot be sent back from its process" in died.error
         assert "return plain data, or run it in a thread" in died.error
         assert await app.enqueue(add_in_process(1)).result(PATIENCE) == 2
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_an_attempt_whose_process_cannot_be_started_fails(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§17. It ran for ever, without a process and without its timeout."""
+
+    def fail(self: BaseProcess) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(BaseProcess, "start", fail)
+    async with make_app(add_in_process, processes=1, retry=Retry(attempts=2, base=0)) as app:
+        died = await failure(app.enqueue(add_in_process(1)).result(PATIENCE))
+    assert (died.reason, died.attempts, died.error_type) == ("exhausted", 2, "ProcessNotStarted")
+    assert "the process for add could not be started" in died.error
 
 
 PROGRAM = """

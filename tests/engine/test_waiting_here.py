@@ -45,15 +45,34 @@ async def test_an_item_that_a_batch_collects_expires(make_app: MakeApp) -> None:
     assert calls == [[1, 3, 4]]
 
 
-async def test_max_wait_counts_from_the_first_item_that_is_left(make_app: MakeApp) -> None:
-    @work.batch(size=2, max_wait=LONG, name="collect")
+async def test_max_wait_counts_from_the_first_item_that_is_left(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """The timer of an item that has expired does not cut the wait of the next one short."""
+    calls: list[list[int]] = []
+
+    @work.batch(size=9, max_wait=10, name="collect")
     async def collect(numbers: list[int]) -> list[int]:
+        calls.append(numbers)
         return numbers
 
-    async with make_app(collect) as app:
-        await expires(app, collect(1))
-        handles = await app.enqueue_many([collect(2), collect(3)])
-        assert [await handle.result(PATIENCE) for handle in handles] == [2, 3]
+    @work(name="plain")
+    async def plain() -> None: ...
+
+    seen = Seen()
+    async with make_timed(collect, plain, on_event=seen, lease=LONG) as app:
+        await app.enqueue(collect(1), expires_in=6)
+        await until(lambda: len(app.active()) == 1)
+        await clock.advance(6.5)
+        await seen.until(Expired)
+        handle = await app.enqueue(collect(2))
+        await until(lambda: [lease.id for lease in app.active()] == [handle.id])
+        await clock.advance(9)  # 15.5 s after the first, 9 s after the second
+        await app.enqueue(plain()).result(PATIENCE)  # time for a batch to begin
+        assert calls == []
+        await clock.advance(2)
+        assert await handle.result(PATIENCE) == 2
+    assert calls == [[2]]
 
 
 @pytest.mark.parametrize("doer", [balanced, oldest])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
+from treadle.engine.run.batch import Batches
+from treadle.engine.run.handler_pools import POOLS, HandlerPools
 from treadle.engine.run.handler_threads import HandlerThreads
 from treadle.engine.run.held import HeldLease
 from treadle.engine.run.runtime import Runtime
+from treadle.rules.rooms import SharedRooms
+
+SHARED = "tests/engine/test_handler_pools.py::test_types_share_the_threads[memory]"
+TIMEOUT = "tests/engine/test_handler_pools.py::test_a_timeout_does_not_count_the_wait_for_a_thread"
 
 
 @mutant("a stopping worker gives back an item whose thread still runs")
@@ -29,3 +36,21 @@ def skips_to_any_worker(patch: Patch) -> None:
         return real(self, type, (settings.queues or (queue,))[0], (settings.tenants or (tenant,))[0])
 
     patch(Runtime, "offers", offers)
+
+
+@mutant("each type is given the room of all threads", tests=SHARED)
+def unshared_room(patch: Patch) -> None:
+    def use(self: Any, type: str, rooms: Any) -> bool:
+        return False
+
+    patch(SharedRooms, "use", use)
+
+
+@mutant("items on their way to a thread take no room", tests=SHARED)
+def room_taken_late(patch: Patch) -> None:
+    patch(Batches, "pool_rooms", lambda self, types: {name: self._runner.pools.room(name) for name in POOLS})
+
+
+@mutant("a handler begins before there is a thread for it", tests=TIMEOUT)
+def begins_without_thread(patch: Patch) -> None:
+    patch(HandlerPools, "place", lambda self, run_in: nullcontext())

@@ -195,7 +195,7 @@ class HandlerChecks:
         current = expected.token and expected.token == expected.started_token
         must(not current or expected.begun, f"{expected} runs, and the store does not know that it has begun")
         running = worker.running()
-        beside = len({id(held.carrier or held) for held in running})
+        beside = len({id(held.batch or held) for held in running})
         for held in running:
             lease, now = held.lease, asyncio.get_running_loop().time()
             # An item that found no room was given back, and may run beside twice as many each time.

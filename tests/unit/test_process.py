@@ -1,6 +1,7 @@
 """The process pool: results, kills, children that die, and no process left behind."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -9,13 +10,14 @@ import time
 import traceback
 from collections.abc import AsyncIterator
 from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.unit import process_handlers as handlers
-from treadle.engine.run.process_pool import ProcessPool
+from treadle.engine.run.process_pool import ProcessNotStarted, ProcessPool
 from treadle.errors import (
     Abort,
     BadResultError,
@@ -224,17 +226,26 @@ async def test_a_pool_closed_while_its_child_starts_leaves_no_process() -> None:
     assert active_children() == []
 
 
-async def test_room_counts_the_free_children(pool: ProcessPool, tmp_path: Path) -> None:
-    assert pool.room() == 2
-    await pool.ready()
-    assert pool.room() == 2
-    started = Started(tmp_path / "pid")
-    call = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
-    await started.pid()
-    assert pool.room() == 1
-    call.cancel()
-    await asyncio.wait([call])
-    assert pool.room() == 2
+async def test_a_process_that_cannot_be_started_fails_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ready` waited for ever. Later calls try again."""
+    starting = BaseProcess.start
+    pool = ProcessPool(1)
+
+    def fail(self: BaseProcess) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    async with asyncio.timeout(30):
+        monkeypatch.setattr(BaseProcess, "start", fail)
+        await pool.ready()
+        for _ in range(2):
+            with pytest.raises(
+                ProcessNotStarted, match="process for add could not be started: BlockingIOError"
+            ):
+                await pool.run(handlers.add, (1, 2), name="add")
+        monkeypatch.setattr(BaseProcess, "start", starting)
+        await pool.ready()
+        assert await pool.run(handlers.add, (1, 2)) == 3
+        await pool.close()
 
 
 async def test_an_idle_child_that_died_is_replaced(pool: ProcessPool) -> None:

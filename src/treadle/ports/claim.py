@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
+from treadle.rules.rooms import SharedRooms
 
 from . import groups
 from .dependencies import PortsDependencies
@@ -42,6 +43,7 @@ class DemandRoom:
     def __init__(self, demand: Demand) -> None:
         self._demand = demand
         self._types = None if demand.types is None else dict(demand.types)
+        self._shared = SharedRooms(demand) if demand.shared else None
         self.left = demand.limit
         self.verdicts = POP_LIMIT
 
@@ -63,6 +65,8 @@ class DemandRoom:
             if types.get(type, 0) <= 0:
                 return False
             types[type] -= 1
+            if self._shared is not None:
+                self._shared.use(type, types)
         self.left -= 1
         return True
 

@@ -1,11 +1,13 @@
 """The storage rules, written once for the backends that are written in Python.
 
-Nothing here does I/O or keeps state. A backend passes in what it has stored, and stores what it gets back.
+Nothing here does I/O or keeps state beyond one call. A backend passes in what it has stored, and stores what
+it gets back.
 
 times.py        when items are due and expire, how schedules move on
 submission.py   the plan of a submission: keys, duplicate ids, dependencies, cycles
 settlement.py   items that are put back or lose their worker, history, tokens, the values of groups
 limits.py       permits of fleet-wide limits
+rooms.py        room that types share in a claim
 """
 
 PORTION = 1000

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
+from treadle.rules.rooms import SharedRooms
 
 from .doomed import UnknownTypeSearch
 from .fairness import FairOrder, MergedLine, ParkedItems, ReadyLine
@@ -110,6 +111,7 @@ class HandOut:
         self._now = now
         self._room = None if demand.types is None else dict(demand.types)
         """How many more items of each type are wanted. None: any."""
+        self._shared = SharedRooms(demand) if demand.shared else None
         self.left = demand.limit if self._room is None else min(demand.limit, sum(self._room.values()))
         self._may_park = MOST_PARKED
         self._avoided: list[Row] = []
@@ -154,7 +156,7 @@ class HandOut:
         """Lease up to `most` rows of a line. Rows that are not wanted are parked, so that later claims do not
         meet them again. True: a type has no more room."""
         store, demand, room = self._store, self._demand, self._room
-        worker, now = self._worker, self._now
+        worker, now, shared = self._worker, self._now, self._shared
         buffered = demand.buffered
         left, filled = most, False
         while left > 0 and (row := line.pop()) is not None:
@@ -179,6 +181,8 @@ class HandOut:
                     continue
                 room[type] = free
                 filled = filled or not free
+                if shared is not None and shared.use(type, room):
+                    filled = True
             self._leases.append(lease(store, row, worker, now, buffered))
             left -= 1
         self.left -= most - left

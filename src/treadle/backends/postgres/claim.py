@@ -44,8 +44,18 @@ def _demanded(demand: Demand) -> tuple[object, ...]:
         _listed(demand.tenants),
         _avoided(demand.avoid) if demand.avoid else None,
         _listed(tuple(demand.buffered) or None),
+        *_shared(demand),
         demand.unknown_grace,
     )
+
+
+def _shared(demand: Demand) -> tuple[str | None, str | None]:
+    """The rooms that types share as the type `treadle.demand` has them."""
+    if not demand.shared or demand.types is None:
+        return None, None
+    places = {type: place for place, each in enumerate(demand.shared, 1) for type in each.types}
+    rooms = [each.room for each in demand.shared]
+    return numbers([places.get(type) for type in demand.types], whole=True), numbers(rooms, whole=True)
 
 
 def _avoided(avoid: Mapping[str, frozenset[AvoidedLane]]) -> str:

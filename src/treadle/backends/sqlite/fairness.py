@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from treadle.item import AvoidedLane, Demand
 from treadle.rules import PORTION
+from treadle.rules.rooms import SharedRooms
 
 from .statements import NEXT, Row, Tx, array, statements
 
@@ -66,6 +67,7 @@ class ClaimRoom:
         self._now = now
         self._demand = demand
         self._types = None if demand.types is None else dict(demand.types)
+        self._shared = SharedRooms(demand) if demand.shared else None
         self.left = demand.limit if self._types is None else min(demand.limit, sum(self._types.values()))
         self.parked: list[int] = []
         self.overdue: list[int] = []
@@ -91,6 +93,8 @@ class ClaimRoom:
             return True
         elif self._types.get(type, 0) > 0:
             self._types[type] -= 1
+            if self._shared is not None:
+                self._shared.use(type, self._types)
             return True
         else:
             self.parked.append(no)

@@ -12,39 +12,40 @@ until it ends.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
-import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
 
 from treadle.codec import Codec
-from treadle.context import Context, ContextServices, created_results, set_interrupt
+from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded
 from treadle.events import Started, from_lease
-from treadle.flow_control import AcceptInfo
-from treadle.work_type import arguments_of
+from treadle.flow_control import Accept, AcceptInfo
 
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, overrides, returned, undecodable
-from .handler_threads import HandlerThreads
-from .held import UNREAD, HeldLease, Stop
+from .handler_call import HandlerCaller
+from .handler_pools import HandlerPools
+from .handler_threads import caught
+from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
-
-if TYPE_CHECKING:
-    from .process_pool import ProcessPool
 
 CANCEL_GRACE = 1.0
 """Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
 
+STOPS_BATCH: frozenset[Stop] = frozenset(("timeout", "error"))
+"""The reasons that stop the whole call of a batch. Others end one of its items."""
+
 
 class AttemptRunner:
-    """forget: called with an attempt that is over and never began."""
+    """forget: called with an attempt that is over and never began.
+    on_free: called when a thread or process is free again, some time after the attempt was settled."""
 
     def __init__(
         self,
@@ -55,25 +56,25 @@ class AttemptRunner:
         after_commit: AfterCommit,
         failures: FailureDecider,
         forget: Callable[[HeldLease], None],
+        on_free: Callable[[], None],
     ) -> None:
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self._codec = core.settings.codec
-        self._services = services
         self._settler = settler
         self._after_commit = after_commit
         self._failures = failures
         self._beginner = Beginner(core)
         self._forget = forget
-        self._middleware = worker.middleware
+        self._on_free = on_free
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.executors = Executors(worker.threads, worker.processes)
+        self.pools = HandlerPools(worker.threads, worker.processes)
+        self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
+        self.call = self._caller.call
         self.timers = Timers(self._clock)
-        self.stopped = False
-        """The worker has stopped. No task waits for a thread that still runs."""
 
     # -- one attempt -----------------------------------------------------------------------------------
 
@@ -84,10 +85,13 @@ class AttemptRunner:
         if held.stop is not None:
             self._settle_stopped(held)
             return
-        if (self._accept is not None or held.input is UNREAD) and not await self.accepted(held):
-            return
+        if self._accept is not None or held.input is UNREAD:
+            with self._ends_if_stopped(held):
+                await self.prepare(held)
+            if held.over:
+                return
         if held.bound.run_in == "process":
-            await self.executors.processes().ready()  # before the timeout starts: a child starts slowly
+            await self.pools.processes().ready()  # before the timeout starts: a child starts slowly
         if not self.may_begin(held):
             return
         if not held.lease.begun and not await self.begin_in_store([held]):
@@ -95,7 +99,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._invoke(held)
+            value = await self._caller.invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:
@@ -109,28 +113,48 @@ class AttemptRunner:
         else:
             await self._settler.decided_within(held, decision)
 
-    async def accepted(self, held: HeldLease) -> bool:
-        """Decode a large input and ask the `accept` hook. False: the attempt is settled already."""
+    async def run_in_pool(self, held: HeldLease) -> None:
+        """As `run`, as soon as there is a thread or a process for the handler."""
+        held.task = asyncio.current_task()
+        held.arrive()
+        with self._ends_if_stopped(held):
+            async with self.pools.place(held.bound.run_in):
+                await self.run(held)
+        self.freed(held)
+
+    def freed(self, stopped: HeldLease | BatchCall) -> None:
+        """A handler has left its place. If it was stopped, it may have ended long after its settlement."""
+        if stopped.stop is not None:
+            self._on_free()
+
+    @contextmanager
+    def _ends_if_stopped(self, held: HeldLease) -> Generator[None]:
+        """If the attempt is cancelled because it is being stopped, settle it and end."""
         try:
-            refusal = await _read_input(held, self._codec) or await self._ask_accept(held)
+            yield
         except asyncio.CancelledError:
             if held.stop is None:
                 raise
             self._settle_stopped(held)
-            return False
-        if refusal is not None and not held.over:
-            held.over = True
-            self._settler.decided(held, refusal)
-        return not held.over
 
-    async def _ask_accept(self, held: HeldLease) -> Decision | None:
-        if self._accept is None:
-            return None
+    async def prepare(self, held: HeldLease) -> None:
+        """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""
+        if held.input is UNREAD:
+            self._settle_unbegun(held, await _read_input(held, self._codec))
+        if self._accept is not None and not held.over:
+            self._settle_unbegun(held, await self._ask_accept(held, self._accept))
+
+    async def _ask_accept(self, held: HeldLease, accept: Accept) -> Decision | None:
         lease = held.lease
         info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
         # If it raises, the item is left to another worker.
-        answer = await self._hooks.ask(self._accept, "accept", info, bool, otherwise=False)
+        answer = await self._hooks.ask(accept, "accept", info, bool, otherwise=False)
         return None if answer else GiveBack(self._decline_delay)
+
+    def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:
+        if decision is not None and not held.over:
+            held.over = True
+            self._settler.decided(held, decision)
 
     async def begin_in_store(self, items: list[HeldLease]) -> list[HeldLease]:
         """Count the attempts as begun, where the claim did not. Returns those whose handlers may run."""
@@ -148,12 +172,13 @@ class AttemptRunner:
         return [held for held in items if not held.over]
 
     def may_begin(self, held: HeldLease) -> bool:
-        """Whether the handler may start: the attempt is not over, and its deadline has not passed."""
+        """Whether the handler may start: the attempt is not over, its deadline has not passed, and the worker
+        has not stopped."""
         lease = held.lease
         if lease.deadline is not None and held.store_time(self._clock.monotonic()) >= lease.deadline:
             held.stop = held.stop or "deadline"
             self._settle_stopped(held)
-        return not held.over
+        return not held.over and not self.pools.stopped
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
@@ -178,70 +203,6 @@ class AttemptRunner:
             return returned(held.lease, value, created, held.bound.strict)
         except BaseException as own:  # noqa: BLE001  a value of the user's own class may raise anything
             return Die("bad_result", failure_of(own), own)
-
-    # -- calling the handler ---------------------------------------------------------------------------
-
-    def _invoke(self, held: HeldLease) -> Awaitable[Any]:
-        bound = held.bound
-        if bound.wants_context or self._middleware:
-            fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
-            held.ctx = Context(held.lease, self._services, fields)
-            if self._middleware:
-                return self._call_through(held, 0, [])
-        return self._call(held)
-
-    async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
-        """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
-        a middleware that forgets to return it loses nothing."""
-        if layer == len(self._middleware):
-            seen.append(await self._call(held))
-            return seen[-1]
-        assert held.ctx is not None
-        call_next = functools.partial(self._call_through, held, layer + 1, seen)
-        middleware = self._middleware[layer]
-        answer: Any = middleware(held.ctx, call_next)
-        if not inspect.isawaitable(answer):
-            raise TypeError(
-                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
-            )
-        value = await answer
-        return seen[-1] if value is None and seen else value
-
-    def _call(self, held: HeldLease) -> Awaitable[Any]:
-        bound = held.bound
-        args, kwargs = arguments_of(bound.type).call(held.input)
-        if bound.wants_context:
-            args = (held.ctx, *args)
-        return self.call(held, args, kwargs)
-
-    def call(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        """Call the handler on the loop, in a thread or in a process, as its type says."""
-        bound = held.bound
-        if bound.is_async and bound.run_in == "loop":
-            call: Awaitable[Any] = bound.fn(*args, **kwargs)
-            return call
-        if bound.run_in == "process":
-            return self.executors.processes().run(bound.fn, args, kwargs, name=bound.name)
-        if bound.run_in == "thread":
-            return self._call_in_thread(held, args, kwargs)
-        return _call_on_loop(bound.fn, args, kwargs)
-
-    async def _call_in_thread(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
-        call = functools.partial(contextvars.copy_context().run, held.bound.fn, *args, **kwargs)
-        held.thread = self.executors.threads.start(functools.partial(_caught, call))
-        future = asyncio.wrap_future(held.thread)
-        try:
-            value, error = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if held.stop is not None and not held.over:
-                self._settle_stopped(held)
-            if not self.stopped:
-                await _wait_for_thread(future)
-            raise
-        if error is not None:
-            raise error
-        return value
 
     # -- stopping an attempt ---------------------------------------------------------------------------
 
@@ -284,29 +245,34 @@ class AttemptRunner:
         replaces it."""
         if held.over:
             return
-        # Only a timeout stops the whole call of a batch. Other reasons end one of its items.
-        running = held.carrier if held.carrier is not None and held.stop == "timeout" else held
-        if not running.started and not running.members:
-            # It waits for its turn, or for `accept`.
+        batch = held.batch
+        if not held.started:
+            # It waits for its turn, for a thread, or for `accept`.
             self._settle_stopped(held)
             self._forget(held)
-            if running.task is not None:
-                running.task.cancel()
-            return
-        if running.task is None:
+            if held.task is not None:
+                held.task.cancel()
+        elif batch is not None and held.stop in STOPS_BATCH:
+            if batch.stop is None and batch.task is not None:
+                batch.stop = held.stop
+                batch.task.cancel()
+            self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+        elif held.task is not None:
+            held.task.cancel()
+            self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+        else:
             self._settle_stopped(held)
-            return
-        if running is held or running.stop is None:
-            running.stop = held.stop
-            running.task.cancel()
-        self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
+
+    def _settle_stopped_call(self, caller: HeldLease | BatchCall) -> None:
+        """Settle the attempts of a call that is being stopped, although its thread goes on."""
+        if caller.stop is not None:
+            for held in caller.items if isinstance(caller, BatchCall) else (caller,):
+                held.stop = held.stop or caller.stop
+                self._settle_stopped(held)
 
     def _settle_stopped(self, held: HeldLease) -> None:
         """Settle an attempt that is being stopped, even if its handler still runs."""
-        for member in held.members:
-            member.stop = member.stop or held.stop
-            self._settle_stopped(member)
-        if held.over or held.members:
+        if held.over:
             return
         decision = self._decide_stopped(held)
         held.over = True
@@ -331,67 +297,12 @@ class AttemptRunner:
                 return None
 
 
-class Executors:
-    """The threads and processes in which sync handlers run, started when first needed."""
-
-    def __init__(self, threads: int, processes: int | None) -> None:
-        self.threads = HandlerThreads(threads)
-        self._process_count = processes
-        self._processes: ProcessPool | None = None
-
-    def processes(self) -> ProcessPool:
-        if self._processes is None:
-            from .process_pool import ProcessPool  # it takes time to load, and few apps need it
-
-            self._processes = ProcessPool(self._process_count)
-        return self._processes
-
-    def room(self, run_in: str) -> int:
-        """How many more handlers can start now in a `thread`, or in a `process`."""
-        return self.processes().room() if run_in == "process" else self.threads.room()
-
-    async def close(self) -> None:
-        self.threads.close()
-        if self._processes is not None:
-            await self._processes.close()
-            self._processes = None
-
-
-async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """What a handler returned or raised. Also SystemExit and the like: the worker goes on."""
-    try:
-        return await call, None
-    except BaseException as error:  # noqa: BLE001
-        return None, error
-
-
-def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """As `outcome`, in a thread. Futures do not carry every error (StopIteration, GeneratorExit)."""
-    try:
-        return call(), None
-    except BaseException as error:  # noqa: BLE001
-        return None, error
-
-
 async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
     """Decode the input in a thread, if that was left to the attempt."""
     if held.input is UNREAD:
         read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
-        value, error = await asyncio.to_thread(_caught, read)
+        value, error = await asyncio.to_thread(caught, read)
         if error is not None:
             return undecodable(error)
         held.input = value
     return None
-
-
-async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    value = fn(*args, **kwargs)
-    return await value if inspect.isawaitable(value) else value
-
-
-async def _wait_for_thread(future: asyncio.Future[Any]) -> None:
-    """Wait until a thread has ended, and ignore its outcome."""
-    while not future.done():
-        await asyncio.wait({future})
-    if not future.cancelled():
-        future.exception()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
-from treadle.engine.submit.build_item import NO_OPTIONS
 from treadle.errors import BadResultError
 
-from .attempt import AttemptRunner, outcome
-from .held import BoundType, HeldLease
+from .attempt import AttemptRunner
+from .handler_pools import POOLS
+from .held import BatchCall, BoundType, HeldLease
 from .settle import Settler
 
 Start: TypeAlias = Callable[[BoundType, HeldLease, Callable[[], Coroutine[Any, Any, None]]], None]
@@ -46,6 +47,22 @@ class Batches:
         batch = bound.type.batch
         assert batch is not None
         return max(0, batches * batch.size - len(self._buffers.get(bound.name, ())))
+
+    def pool_rooms(self, types: Iterable[BoundType]) -> dict[str, int]:
+        """How many more handlers could begin in threads, and in processes. Handlers whose items are on their
+        way there have their places already."""
+        rooms = {run_in: self._runner.pools.room(run_in) for run_in in POOLS}
+        for bound in types:
+            if bound.coming:
+                rooms[bound.run_in] = max(0, rooms[bound.run_in] - self._coming_calls(bound))
+        return rooms
+
+    def _coming_calls(self, bound: BoundType) -> int:
+        batch = bound.type.batch
+        if batch is None:
+            return bound.coming
+        flushed = bound.coming - len(self._buffers.get(bound.name, ()))
+        return math.ceil(flushed / batch.size)
 
     def add(self, held: HeldLease) -> None:
         bound = held.bound
@@ -89,33 +106,49 @@ class Batches:
             self._start(bound, items[0], functools.partial(self._run, bound, items))
 
     async def _run(self, bound: BoundType, collected: list[HeldLease]) -> None:
-        # The call is one attempt for all items. Only its timeout and a stopping worker end the whole call. A
-        # cancelled or expired item loses its part of the outcome.
-        carrier = HeldLease(collected[0].lease, bound, {}, NO_OPTIONS, collected[0].sent)
-        carrier.task = asyncio.current_task()
+        # The call is one attempt for all items. Only its timeout, a stopping worker and a lapsed lease end
+        # the whole call. A cancelled or expired item loses its part of the outcome.
+        batch = BatchCall(bound, task=asyncio.current_task())
         for held in collected:
-            held.carrier = carrier
-        accepted = [held for held in _unfinished(collected) if await self._runner.accepted(held)]
-        ready = [held for held in accepted if self._runner.may_begin(held)]
-        items = await self._runner.begin_in_store(ready)
+            held.batch = batch
+            held.arrive()
+        async with self._runner.pools.place(bound.run_in):
+            await self._call(batch, collected)
+        self._runner.freed(batch)
+
+    async def _call(self, batch: BatchCall, collected: list[HeldLease]) -> None:
+        runner, bound = self._runner, batch.bound
+        for held in collected:
+            if not held.over:
+                await runner.prepare(held)
+        if bound.run_in == "process":
+            await runner.pools.processes().ready()
+        items = await runner.begin_in_store([held for held in collected if runner.may_begin(held)])
         if not items:
             return
-        carrier.members = items
+        batch.items = items
         for held in items:
-            self._runner.begin(held)
+            runner.begin(held)
         inputs = [next(iter(held.input.values())) for held in items]
-        value, error = await outcome(self._runner.call(carrier, (inputs,), {}))
-        carrier.over = True
+        value, error = await _outcome(runner.call(batch, (inputs,), {}))
         for held, output in zip(items, _outputs(bound, len(items), value, error), strict=True):
-            self._settle(held, carrier, output)
+            self._settle(held, batch, output)
 
-    def _settle(self, held: HeldLease, carrier: HeldLease, output: object) -> None:
-        held.stop = held.stop or carrier.stop
+    def _settle(self, held: HeldLease, batch: BatchCall, output: object) -> None:
+        held.stop = held.stop or batch.stop
         error = output if isinstance(output, BaseException) else None
         decision = self._runner.decide(held, None if error is not None else output, error)
         if decision is not None:
             held.over = True
             self._settler.decided(held, decision)
+
+
+async def _outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What a handler returned or raised. Also SystemExit and the like: the worker goes on."""
+    try:
+        return await call, None
+    except BaseException as error:  # noqa: BLE001
+        return None, error
 
 
 def _unfinished(items: list[HeldLease]) -> list[HeldLease]:

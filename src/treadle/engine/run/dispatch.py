@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -23,7 +23,7 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
 from treadle.errors import DecodeError, PayloadError, UnsupportedError
-from treadle.item import Demand, Item, Lease
+from treadle.item import Demand, Item, Lease, SharedRoom
 from treadle.result_plan import NOTHING
 
 from .attempt import AttemptRunner
@@ -169,7 +169,8 @@ class Dispatcher:
             return None
         bound_types = self._bound
         shared = min(self._doer.available(), PORTION)
-        rooms = {name: self._room(bound, shared) for name, bound in bound_types.items()}
+        pools = self._batches.pool_rooms(bound_types.values())
+        rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms[DEPENDENCY.name] = limit
@@ -178,23 +179,25 @@ class Dispatcher:
             self._demand,
             limit=limit,
             types=rooms,
+            shared=_shared_rooms(bound_types, pools),
             avoid=avoid,
             buffered=self._types.buffered,
             fairness=fairness,
         )
 
-    def _room(self, bound: BoundType, shared: int) -> int:
+    def _room(self, bound: BoundType, shared: int, pools: Mapping[str, int]) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
-        if bound.type.batch is not None:
-            return self._batches.room(bound, room)
-        return room if bound.run_in == "loop" else min(room, self._runner.executors.room(bound.run_in))
+        if bound.pooled:
+            room = min(room, pools[bound.run_in])
+        return room if bound.type.batch is None else self._batches.room(bound, room)
 
     def could_start(self, type: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        return self._room(bound, self._doer.available()) > 0 and self._isolation.room() > 0
+        room = self._room(bound, self._doer.available(), self._batches.pool_rooms(self._bound.values()))
+        return room > 0 and self._isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 
@@ -268,7 +271,8 @@ class Dispatcher:
         if bound.type.batch is not None:
             self._batches.add(held)
         else:
-            self._start(bound, held, functools.partial(self._runner.run, held))
+            run = self._runner.run_in_pool if bound.pooled else self._runner.run
+            self._start(bound, held, functools.partial(run, held))
 
     def _start(self, bound: BoundType, first: HeldLease, task: Task) -> None:
         """Hand an attempt, or a batch that begins with `first`, to its doer."""
@@ -331,6 +335,17 @@ class Dispatcher:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay, limited))
+
+
+def _shared_rooms(bound_types: Mapping[str, BoundType], pools: Mapping[str, int]) -> tuple[SharedRoom, ...]:
+    """The rooms of the pools, for types that run there one by one. A batch waits here anyway."""
+    shared: list[SharedRoom] = []
+    for run_in, room in pools.items():
+        types = [bound.type for bound in bound_types.values() if bound.run_in == run_in]
+        plain = frozenset(type.name for type in types if type.batch is None)
+        if room > 0 and len(plain) > 1:
+            shared.append(SharedRoom(plain, room))
+    return tuple(shared)
 
 
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:

@@ -6,6 +6,7 @@ executor of the standard library would wait for it.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -62,10 +63,6 @@ class HandlerThreads:
         """Whether a call runs or waits."""
         return bool(self._unfinished)
 
-    def room(self) -> int:
-        """How many more calls can begin now."""
-        return max(0, self._most - len(self._unfinished))
-
     def cancel_waiting(self) -> None:
         """Cancel the calls that have not begun."""
         with self._lock:
@@ -85,3 +82,19 @@ class HandlerThreads:
         """End each thread when its call has ended. No call may be started any more."""
         for _ in range(self._threads):
             self._calls.put(None)
+
+
+def caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What a call returned or raised. Futures do not carry every error (StopIteration, GeneratorExit)."""
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001
+        return None, error
+
+
+async def wait_for_end(future: asyncio.Future[Any]) -> None:
+    """Wait until a thread has ended, and ignore its outcome."""
+    while not future.done():
+        await asyncio.wait({future})
+    if not future.cancelled():
+        future.exception()

@@ -51,6 +51,10 @@ class BoundType:
         self.metrics = metrics
         self.doer = doer
         self.own_doer = own_doer
+        self.pooled = self.run_in != "loop"
+        """Whether its handler runs in a thread or a process."""
+        self.coming = 0
+        """How many of its leases are on their way to a place in their pool."""
 
 
 Stop: TypeAlias = InterruptReason | Literal["timeout"]
@@ -89,20 +93,39 @@ class HeldLease(msgspec.Struct, eq=False):
     """Nothing that the handler does from now on is settled."""
     transaction: Any = None
     """The handler's transaction, from the end of its block until it is being committed or rolled back."""
-    carrier: HeldLease | None = None
-    """For an item of a batch: the batch."""
-    members: Sequence[HeldLease] = ()
-    """For a batch: its items. The batch itself is never settled."""
+    batch: BatchCall | None = None
+    """For an item of a batch: the call that it shares."""
+    coming: bool = False
+    """Whether it counts in `BoundType.coming`."""
 
     @property
     def runs_in_thread(self) -> bool:
         """Whether a thread is running its handler now."""
-        thread = (self.carrier or self).thread
+        thread = (self.batch or self).thread
         return thread is not None and thread.running()
+
+    def arrive(self) -> None:
+        """It takes a place in its pool now, or waits for one there, or needs none any more."""
+        if self.coming:
+            self.coming = False
+            self.bound.coming -= 1
 
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""
         return self.lease.claimed_at + (monotonic - self.sent)
+
+
+class BatchCall(msgspec.Struct, eq=False):
+    """The one call of a handler that the items of a batch share."""
+
+    bound: BoundType
+    items: Sequence[HeldLease] = ()
+    """The items whose attempts it is; none before the call."""
+    task: asyncio.Task[Any] | None = None
+    thread: Future[Any] | None = None
+    """The call of the handler in a thread."""
+    stop: Stop | None = None
+    """Why the whole call is being stopped. An item may be stopped alone."""
 
 
 class HeldLeases:
@@ -127,7 +150,11 @@ class HeldLeases:
         self.taken += 1
         self.by_token[lease.token] = held
         self.refs[lease.tenant, lease.id] = lease.token
-        held.bound.metrics.claimed()
+        bound = held.bound
+        bound.metrics.claimed()
+        if bound.pooled:
+            held.coming = True
+            bound.coming += 1
 
     def take_unrun(self, lease: Lease) -> None:
         """Take the lease of an item that is settled without an attempt."""
@@ -139,6 +166,7 @@ class HeldLeases:
         self._unrun.discard(lease.token)
         held = self.by_token.pop(lease.token, None)
         if held is not None:
+            held.arrive()
             for timer in held.timers:
                 timer.cancel()
             ref = (lease.tenant, lease.id)

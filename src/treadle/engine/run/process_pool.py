@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
 from treadle.engine.main_guard import UNGUARDED
-from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped, shown
+from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped, TreadleError, shown
 
 from .process_child import Raised, Reference, Returned, Unsendable, serve
 
@@ -98,10 +98,6 @@ class ProcessPool:
             await asyncio.wait([child.started])
         finally:
             self._return(child)
-
-    def room(self) -> int:
-        """How many more calls could start now."""
-        return max(0, self.size - (len(self._children) - len(self._idle)) - len(self._waiting))
 
     async def close(self) -> None:
         """End all children. Idle ones end by themselves, busy ones are killed. Idempotent."""
@@ -188,6 +184,14 @@ class BadArgumentError(HandlerError):
             f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
             "thread"
         )
+
+
+class ProcessNotStarted(TreadleError):
+    """The system could not start a process for a handler. Another attempt may help."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"the process for {name} could not be started: {shown(error)}")
+        self.__cause__ = error
 
 
 class UnguardedProgram(HandlerError):
@@ -282,8 +286,9 @@ class _PoolChild:
             with self._start() as connection:
                 self._serve(connection)
         except Exception as error:  # noqa: BLE001  there is no process: every call fails
+            self._post(self.started, None)
             while (call := self._calls.get()) is not None:
-                self._post(call.answer, error)
+                self._post(call.answer, ProcessNotStarted(call.name, error))
         self._reap()
         self._post(self.started, None)
         self._post(self.ended, None)

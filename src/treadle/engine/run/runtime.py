@@ -42,7 +42,14 @@ class Runtime:
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         self._services = EngineServices(core, worker.id, held, self.settler)
         self.runner = AttemptRunner(
-            core, worker, self._services, self.settler, after_commit, failures, self._forget
+            core,
+            worker,
+            self._services,
+            self.settler,
+            after_commit,
+            failures,
+            self._forget,
+            self._wake_claimer,
         )
         self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back)
         self._dispatcher = Dispatcher(
@@ -103,13 +110,13 @@ class Runtime:
     async def _close(self) -> None:
         """End everything that was started, except threads that run a handler."""
         async with self._lifespan:
-            self.lingers = self.runner.executors.threads.busy
+            self.lingers = self.runner.pools.threads.busy
             await self.loops.close(keep_lease=self.lingers)
             if not self.lingers:
                 await self._remove_worker()
             for doer in self._types.doers():
                 await doer.close()
-            await self.runner.executors.close()
+            await self.runner.pools.close()
             if self.lingers:
                 self._linger()
 
@@ -124,7 +131,7 @@ class Runtime:
         )
         self._core.lingering.add(self)
         wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, self._threads_ended)
-        self.runner.executors.threads.when_idle(functools.partial(self._call_on_loop, wake))
+        self.runner.pools.threads.when_idle(functools.partial(self._call_on_loop, wake))
 
     def _call_on_loop(self, wake: Callable[[], object]) -> None:
         try:

@@ -57,7 +57,7 @@ class Shutdown:
         for held in unfinished:
             self._runner.interrupt(held, "stopping")  # not done yet if the wait was cut short
         unfinished = self._leave_threads(unfinished)
-        running = {task for held in unfinished if (task := (held.carrier or held).task) is not None}
+        running = {task for held in unfinished if (task := (held.batch or held).task) is not None}
         for task in running:
             task.cancel()
         if running:
@@ -69,8 +69,7 @@ class Shutdown:
 
     def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
         """Leave the items behind whose handlers run in threads. Returns the others."""
-        self._runner.stopped = True
-        self._runner.executors.threads.cancel_waiting()
+        self._runner.pools.stop()
         left = [held for held in unfinished if held.runs_in_thread]
         for held in left:
             held.over = True  # what the thread returns is not settled

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from treadle.backend import Backend
-from treadle.item import Demand
+from treadle.item import Demand, SharedRoom
 
 from .build import (
     apply,
@@ -107,6 +108,31 @@ class ClaimCases:
         await submit(backend, *items(5, type="mail"), *items(5, type="sms"))
         leases = await claim(backend, 4, types={"mail": 1, "sms": 100})
         assert sorted(lease.type for lease in leases) == ["mail"] + ["sms"] * 3
+
+    async def test_a_claim_respects_the_room_that_types_share(self, backend: Backend) -> None:
+        """Together, `mail` and `sms` get no more than their shared room. Others get theirs."""
+        shared = (SharedRoom(frozenset({"mail", "sms"}), 4),)
+        await submit(backend, *items(5, type="mail"), *items(5, type="sms"), *items(3, type="fax"))
+        room = {"mail": 4, "sms": 4, "fax": 9}
+        for expected in ((4, 3), (4, 0), (2, 0)):
+            types = [lease.type for lease in await claim(backend, types=room, shared=shared)]
+            assert (len(types) - types.count("fax"), types.count("fax")) == expected
+
+    @needs("order")
+    async def test_shared_room_counts_over_lanes_and_queues(self, backend: Backend) -> None:
+        """Items that were parked count as well. The order does not change."""
+        shared = (SharedRoom(frozenset({"mail", "sms"}), 3), SharedRoom(frozenset({"fax", "post"}), 2))
+        room = {"mail": 3, "sms": 2, "fax": 2, "post": 2, "plain": 9}
+        for n in range(24):
+            type = ("mail", "sms", "fax", "post")[n % 4]
+            await submit(backend, item(type=type, queue=f"q{n % 3}", lane=f"l{n % 5}"))
+        await submit(backend, item("plain", "plain", queue="q9"))
+        claims = [
+            Counter(lease.type for lease in await claim(backend, types=room, shared=shared)) for _ in range(6)
+        ]
+        assert [each["mail"] + each["sms"] for each in claims] == [3, 3, 3, 3, 0, 0]
+        assert [each["fax"] + each["post"] for each in claims] == [2] * 6
+        assert [each["plain"] for each in claims] == [1, 0, 0, 0, 0, 0]
 
     async def test_a_claim_returns_only_the_demanded_queues(self, backend: Backend) -> None:
         """None means every queue."""

@@ -280,8 +280,11 @@ create type treadle.ended_rows as (
 -- avoid  the keys of an object: a type, with the number of its set of lanes as value; that number and a tenant;
 --        that number, a tenant and a lane (see `treadle.avoids`). So a look-up takes a few comparisons, however
 --        many lanes there are.
+-- shared        for each type, the place of its room in `shared_rooms`, or null
+-- shared_rooms  the rooms that types share
 create type treadle.demand as (
-  types text[], rooms int[], queues text[], tenants text[], avoid jsonb, buffered text[]
+  types text[], rooms int[], queues text[], tenants text[], avoid jsonb, buffered text[], shared int[],
+  shared_rooms int[]
 );
 
 -- What the claim before served last: the queue, the tenant of each queue, the lane of each queue and tenant.

@@ -19,7 +19,7 @@ as $$
 declare
   most_parked constant int := 2000;
   types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean;
-  next_type text; place int; room int := p_limit; stretch int := 1; lines treadle.lines;
+  next_type text; place int; sharing int; room int := p_limit; stretch int := 1; lines treadle.lines;
   found_no bigint[]; found_type text[]; found_parked boolean[]; found_avoided boolean[];
   chosen bigint[]; to_park bigint[]; parked int := 0;
 begin
@@ -75,12 +75,23 @@ begin
       chosen := found_no[1:room];
     elsif found_avoided is null and not exists (
         select 1 from unnest(found_type[1:room]) f(type) group by f.type
-        having count(*) > coalesce(p_demand.rooms[array_position(p_demand.types, f.type)], 0)) then
+        having count(*) > coalesce(p_demand.rooms[array_position(p_demand.types, f.type)], 0))
+        and (p_demand.shared is null or not exists (
+          select 1 from unnest(found_type[1:room]) f(type)
+          group by p_demand.shared[array_position(p_demand.types, f.type)]
+          having count(*) > p_demand.shared_rooms[p_demand.shared[min(array_position(p_demand.types, f.type))]])) then
       -- The usual case: there is room for all of them.
       chosen := found_no[1:room];
       for next_type, place in select f.type, count(*) from unnest(found_type[1:room]) f(type) group by f.type loop
         p_demand.rooms[array_position(p_demand.types, next_type)] :=
           p_demand.rooms[array_position(p_demand.types, next_type)] - place;
+        sharing := p_demand.shared[array_position(p_demand.types, next_type)];
+        if sharing is not null then
+          p_demand.shared_rooms[sharing] := p_demand.shared_rooms[sharing] - place;
+          if p_demand.shared_rooms[sharing] = 0 then
+            p_demand.rooms := treadle.without_shared_room(p_demand.rooms, p_demand.shared, sharing);
+          end if;
+        end if;
       end loop;
     else
       for k in 1 .. cardinality(found_no) loop
@@ -91,6 +102,13 @@ begin
           chosen := chosen || found_no[k];
           if place is not null then
             p_demand.rooms[place] := p_demand.rooms[place] - 1;
+            sharing := p_demand.shared[place];
+            if sharing is not null then
+              p_demand.shared_rooms[sharing] := p_demand.shared_rooms[sharing] - 1;
+              if p_demand.shared_rooms[sharing] = 0 then
+                p_demand.rooms := treadle.without_shared_room(p_demand.rooms, p_demand.shared, sharing);
+              end if;
+            end if;
           end if;
         elsif not some_parked or not found_parked[k] then
           to_park := to_park || found_no[k];
@@ -189,4 +207,11 @@ end $$;
 create or replace function treadle.fair_share(p_whole int, p_many int, p_nth int) returns int
 language sql immutable as $$
   select p_whole / p_many + case when p_nth <= p_whole % p_many then 1 else 0 end
+$$;
+
+-- The rooms of types once the shared room at `p_place` is used up: none of the types that share it has room.
+create or replace function treadle.without_shared_room(p_rooms int[], p_shared int[], p_place int) returns int[]
+language sql immutable as $$
+  select array_agg(case when r.shared = p_place then 0 else r.room end order by r.k)
+  from unnest(p_rooms, p_shared) with ordinality r(room, shared, k)
 $$;

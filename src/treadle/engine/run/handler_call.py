@@ -1,0 +1,106 @@
+"""Handler call: calls a handler through the middlewares, on the loop, in a thread or in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from treadle.context import Context, ContextServices
+from treadle.engine.settings import Middleware
+from treadle.work_type import arguments_of
+
+from .handler_pools import HandlerPools
+from .handler_threads import caught, wait_for_end
+from .held import BatchCall, HeldLease
+
+
+class HandlerCaller:
+    """settle_stopped: called when an attempt or a batch is cancelled whose handler goes on in its thread."""
+
+    def __init__(
+        self,
+        services: ContextServices,
+        middleware: tuple[Middleware, ...],
+        pools: HandlerPools,
+        settle_stopped: Callable[[HeldLease | BatchCall], None],
+    ) -> None:
+        self._services = services
+        self._middleware = middleware
+        self._pools = pools
+        self._settle_stopped = settle_stopped
+
+    def invoke(self, held: HeldLease) -> Awaitable[Any]:
+        """Run one attempt: the handler, with its context, through the middlewares."""
+        bound = held.bound
+        if bound.wants_context or self._middleware:
+            fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
+            held.ctx = Context(held.lease, self._services, fields)
+            if self._middleware:
+                return self._call_through(held, 0, [])
+        return self._call(held)
+
+    async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
+        """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
+        a middleware that forgets to return it loses nothing."""
+        if layer == len(self._middleware):
+            seen.append(await self._call(held))
+            return seen[-1]
+        assert held.ctx is not None
+        call_next = functools.partial(self._call_through, held, layer + 1, seen)
+        middleware = self._middleware[layer]
+        answer: Any = middleware(held.ctx, call_next)
+        if not inspect.isawaitable(answer):
+            raise TypeError(
+                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
+            )
+        value = await answer
+        return seen[-1] if value is None and seen else value
+
+    def _call(self, held: HeldLease) -> Awaitable[Any]:
+        bound = held.bound
+        args, kwargs = arguments_of(bound.type).call(held.input)
+        if bound.wants_context:
+            args = (held.ctx, *args)
+        return self.call(held, args, kwargs)
+
+    def call(
+        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Awaitable[Any]:
+        """Call the handler on the loop, in a thread or in a process, as its type says."""
+        bound = caller.bound
+        if bound.is_async and bound.run_in == "loop":
+            call: Awaitable[Any] = bound.fn(*args, **kwargs)
+            return call
+        if bound.run_in == "process":
+            return self._pools.processes().run(bound.fn, args, kwargs, name=bound.name)
+        if bound.run_in == "thread":
+            return self._call_in_thread(caller, args, kwargs)
+        return _call_on_loop(bound.fn, args, kwargs)
+
+    async def _call_in_thread(
+        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
+        call = functools.partial(contextvars.copy_context().run, caller.bound.fn, *args, **kwargs)
+        thread = caller.thread = self._pools.threads.start(functools.partial(caught, call))
+        future = asyncio.wrap_future(thread)
+        try:
+            value, error = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not thread.cancel():  # it has begun
+                self._settle_stopped(caller)
+                if not self._pools.stopped:
+                    await wait_for_end(future)
+            raise
+        if error is not None:
+            raise error
+        return value
+
+
+async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = fn(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
