@@ -143,8 +143,8 @@ async def _open_unseen(self: Any) -> Any:
 def unbounded_transactions(patch: Patch) -> None:
     real = pool.PostgresPool.__init__
 
-    def init(self: Any, connect: Any, *, size: int, reserved: int, **given: Any) -> None:
-        real(self, connect, size=size, reserved=reserved, **given)
+    def init(self: Any, connect: Any, greet: Any, *, size: int, reserved: int, **given: Any) -> None:
+        real(self, connect, greet, size=size, reserved=reserved, **given)
         self._transactions = self._ordinary.__class__(size)
 
     patch(pool.PostgresPool, "__init__", init)
