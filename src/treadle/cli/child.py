@@ -18,8 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.app import Treadle
 from treadle.cli.liveness import LoopLiveness
-from treadle.cli.load import CannotLoad, load
+from treadle.cli.load import CannotLoad, load, report
 from treadle.doers import balanced
 from treadle.worker import Worker, copy_worker
 
@@ -27,6 +28,8 @@ EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
 USAGE_ERROR = 2
 """Exit code for an error that a restart would not fix."""
+LOAD_ERROR = 3
+"""Exit code if the module of the app raised. A later try may succeed: a file or a server was missing."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,16 +53,17 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
     try:
-        asyncio.run(work(options))
+        app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
-        print(f"treadle: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
-        sys.exit(USAGE_ERROR)
+        report(error)
+        sys.exit(LOAD_ERROR if error.__cause__ else USAGE_ERROR)
+    asyncio.run(work(app, options))
 
 
-async def work(options: ChildOptions) -> None:
+async def work(app: Treadle, options: ChildOptions) -> None:
     """Run the app's worker until told to stop. Then the process ends, also if a thread still runs."""
     try:
-        await _work(options)
+        await _work(app, options)
     except BaseException:
         _exit_soon(1)
         raise
@@ -77,14 +81,13 @@ def _exit_soon(code: int) -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-async def _work(options: ChildOptions) -> None:
+async def _work(app: Treadle, options: ChildOptions) -> None:
     liveness = LoopLiveness(Path(options.liveness))
     writing = asyncio.ensure_future(liveness.run())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(sys.stdin.fileno(), _stop_at_end_of_input, stop)
-    app = load(options.app)
     worker = copy_worker(
         app.worker,
         id=options.worker,
