@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
-from treadle.engine.run.handler_threads import HandlerThreads
 from treadle.engine.run.held import HeldLease
 from treadle.engine.run.runtime import Runtime
 
@@ -17,7 +16,7 @@ def thread_given_back(patch: Patch) -> None:
 
 @mutant("a worker frees its leases and permits although a thread of it still runs")
 def freed_while_thread_runs(patch: Patch) -> None:
-    patch(HandlerThreads, "busy", property(lambda self: False))
+    patch(Runtime, "has_left_threads", lambda self: False)
 
 
 @mutant("an item skips the queue to a worker that does not serve its queue or tenant")

@@ -30,7 +30,7 @@ from treadle.work_type import arguments_of
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, returned, undecodable
-from .handler_threads import HandlerThreads
+from .handler_threads import HandlerThreads, caught, wait_for_end
 from .held import LOST, UNREAD, HeldLease, Stop
 from .settle import Settler
 
@@ -226,15 +226,17 @@ class AttemptRunner:
     async def _call_in_thread(self, held: HeldLease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
         call = functools.partial(contextvars.copy_context().run, held.bound.fn, *args, **kwargs)
-        held.thread = self.executors.threads.start(functools.partial(_caught, call))
+        held.thread = self.executors.threads.start(functools.partial(caught, call))
         future = asyncio.wrap_future(held.thread)
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if held.stop is not None and not held.over:
+            if self.stopped and held.thread.running():
+                held.leave_to_lease()
+            elif held.stop is not None and not held.over:
                 self._settle_stopped(held)
             if not self.stopped:
-                await _wait_for_thread(future)
+                await wait_for_end(future)
             raise
         if error is not None:
             raise error
@@ -360,19 +362,11 @@ async def outcome(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """As `outcome`, in a thread. Futures do not carry every error (StopIteration, GeneratorExit)."""
-    try:
-        return call(), None
-    except BaseException as error:  # noqa: BLE001
-        return None, error
-
-
 async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
     """Decode the input in a thread, if that was left to the attempt."""
     if held.input is UNREAD:
         read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
-        value, error = await asyncio.to_thread(_caught, read)
+        value, error = await asyncio.to_thread(caught, read)
         if error is not None:
             return undecodable(error)
         held.input = value
@@ -389,11 +383,3 @@ def _overrides(stop: Stop, error: BaseException | None) -> bool:
 async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = fn(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value
-
-
-async def _wait_for_thread(future: asyncio.Future[Any]) -> None:
-    """Wait until a thread has ended, and ignore its outcome."""
-    while not future.done():
-        await asyncio.wait({future})
-    if not future.cancelled():
-        future.exception()

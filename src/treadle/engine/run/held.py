@@ -91,6 +91,12 @@ class HeldLease(msgspec.Struct, eq=False):
         thread = (self.carrier or self).thread
         return thread is not None and thread.running()
 
+    def leave_to_lease(self) -> None:
+        """The event loop ends before the thread of a stopped worker: the item is free when the lease
+        lapses."""
+        for each in (self, *self.members):
+            each.over = True
+
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""
         return self.lease.claimed_at + (monotonic - self.sent)
