@@ -358,7 +358,7 @@ async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tri
         assert second.is_running()
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
         async with asyncio.timeout(20):
-            while len(_children(process.pid)) < 2:
+            while len(_children(process.pid)) < 2:  # noqa: ASYNC110  another process starts it
                 await asyncio.sleep(0.05)
         for handle in handles:
             await handle.result(timeout=20)

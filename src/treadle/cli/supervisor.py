@@ -226,12 +226,15 @@ class Supervisor:
         if child.reported or not child.is_blocked(self._settings.heartbeat):
             return
         child.reported = True
+        limit = self._max_block
+        if child.told_to_end is not None:
+            limit = min(limit, self._settings.drain + END_GRACE)
         LOGGER.warning(
             "the event loop of process %d has been blocked for %.1f s; the process is killed after %.0f s. "
             "The stacks of its threads follow",
             child.pid,
             child.liveness.blocked_for(),
-            self._max_block,
+            limit,
         )
         child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
 

@@ -26,7 +26,6 @@ from .loops import WorkerLoops
 from .settle import SettlementBuilder, Settler
 from .shutdown import Shutdown
 
-
 SETTLE_CHECK = 0.05
 """Seconds between two looks at whether all is settled. The first comes when the settler has nothing to do."""
 
