@@ -65,7 +65,7 @@ class ChildProcess:
         """The heartbeat that is being sent."""
         self.reported = False
         """Its blocked event loop was logged."""
-        self.told_to_end: float | None = None
+        self.ending_since: float | None = None
         """When it was told to end, by the monotonic clock."""
         self.waited_for = False
         """That it has not ended with its drain was logged."""
@@ -98,8 +98,8 @@ class ChildProcess:
 
     def terminate(self) -> None:
         """Tell it to drain and end."""
-        if self.told_to_end is None and self.alive:
-            self.told_to_end = time.monotonic()
+        if self.ending_since is None and self.alive:
+            self.ending_since = time.monotonic()
             self.process.terminate()
 
     def kill(self, why: str) -> None:
@@ -178,8 +178,8 @@ class Supervisor:
                 continue
             if child.is_blocked(self._max_block):
                 child.kill(f"its event loop was blocked for {self._max_block:.0f} s")
-            elif child.told_to_end is not None:
-                self._check_end(child, time.monotonic() - child.told_to_end)
+            elif child.ending_since is not None:
+                self._check_end(child, time.monotonic() - child.ending_since)
             self._report_blocked(child)
             self._send_heartbeat(child)
 
@@ -227,7 +227,7 @@ class Supervisor:
             return
         child.reported = True
         limit = self._max_block
-        if child.told_to_end is not None:
+        if child.ending_since is not None:
             limit = min(limit, self._settings.drain + END_GRACE)
         LOGGER.warning(
             "the event loop of process %d has been blocked for %.1f s; the process is killed after %.0f s. "
@@ -288,7 +288,7 @@ class Supervisor:
         if code == USAGE_ERROR or (code == LOAD_ERROR and self._options.burst):
             self._code = USAGE_ERROR
             self.restart()
-        elif code and child.told_to_end is None:
+        elif code and child.ending_since is None:
             LOGGER.error("process %d ended with code %d", child.pid, code)
         failed = code and time.monotonic() - child.started_at < STEADY
         self._short_lives = self._short_lives + 1 if failed else 0
