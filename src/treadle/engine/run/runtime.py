@@ -150,16 +150,16 @@ class Runtime:
         self._ending = asyncio.ensure_future(self._end_lingering())
 
     async def _end_lingering(self) -> None:
-        await self._settle_left()
+        await self.settle_left()
         await self.loops.end_watchdog()
         await self._remove_worker()
         self.lingers = False
         self._core.lingering.discard(self)
         await self._core.close_backend_if_unused()
 
-    async def _settle_left(self) -> None:
+    async def settle_left(self) -> None:
         """Return when what the threads returned is settled, or was refused: the lease was lost. Like every
-        settlement it is repeated until the store answers."""
+        settlement it is repeated until the store answers. Public: a mutant replaces it."""
         if tasks := {task for held in self._unsettled() if (task := (held.carrier or held).task) is not None}:
             await asyncio.wait(tasks)
         while self._unsettled():
