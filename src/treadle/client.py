@@ -133,7 +133,7 @@ class Client(Operator):
     # -- life ------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Finish pending writes and close the backend. Idempotent."""
+        """Stop its workers, finish pending writes and close the backend. Idempotent."""
         await self._core.close()
 
     async def __aenter__(self) -> Client:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, cast
 
 import msgspec
@@ -119,7 +121,24 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
                 f"{self.name!r} takes a Context, which cannot be sent to another process: "
                 "with run_in='process', pass what the handler needs as arguments"
             )
+        if chosen == "process":
+            self._check_importable(handler.fn)
         return handler
+
+    def _check_importable(self, fn: Callable[..., Any]) -> None:
+        """Raise TypeError if another process cannot import the function."""
+        if "<" in fn.__qualname__:  # <locals> or <lambda>
+            raise TypeError(
+                f"{self.name!r} is defined inside a function, or is a lambda, and another process cannot "
+                "import it: with run_in='process', define it at the top of a module"
+            )
+        main = sys.modules["__main__"]
+        has_file = main.__spec__ is not None or Path(getattr(main, "__file__", None) or "").is_file()
+        if fn.__module__ == "__main__" and not has_file:
+            raise TypeError(
+                f"{self.name!r} is defined in no file, and another process cannot import it: with "
+                "run_in='process', define it in a module"
+            )
 
     # ------------------------------------------------------------------------------------- as stored
 

@@ -26,7 +26,7 @@ from treadle.errors import NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
-from treadle.loop_mark import forks
+from treadle.loop_mark import LoopMark, forks
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
 
@@ -99,6 +99,7 @@ class Worker:
         self._last: Runtime | None = None
         """The runtime that was stopped last."""
         self._changing = asyncio.Lock()
+        self._changing_mark: LoopMark | None = None
 
     @property
     def running(self) -> bool:
@@ -121,15 +122,18 @@ class Worker:
                     self._core.runtimes.remove(self._runtime)
                     self._runtime = None
                     raise
+                self._core.stop_workers.append(self.stop)
 
     def _leave_dead_loop(self) -> None:
         """If it ran on an event loop that is gone, it does not run any more. In a forked process it is
         another worker than that of the parent."""
         self._core.leave_dead_loop()
+        if self._changing_mark is None or self._changing_mark.is_gone:
+            self._changing, self._changing_mark = asyncio.Lock(), LoopMark()
         if self._runtime is not None and self._runtime not in self._core.runtimes:
-            self._runtime, self._changing = None, asyncio.Lock()
+            self._runtime = None
         if self._forks != forks():
-            self._forks, self._last, self._changing = forks(), None, asyncio.Lock()
+            self._forks, self._last = forks(), None
             if not self._has_own_id:
                 self._use_another_id()
 
@@ -142,7 +146,8 @@ class Worker:
         so that another worker can start it at once. Idempotent. Waits for a start that is under way.
 
         A handler in a thread cannot be stopped. If it still runs, its item stays leased, and keeps its
-        permits, until it ends or the process does. What it returns then is not settled: the item runs again.
+        permits, until it ends or the process does. What it returns is settled if the event loop still runs
+        then. Otherwise the item runs again.
         """
         self._leave_dead_loop()
         async with self._changing:
@@ -150,6 +155,7 @@ class Worker:
             if runtime is not None:
                 self._last = runtime
                 self._core.runtimes.remove(runtime)
+                self._core.stop_workers.remove(self.stop)
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)
 

@@ -16,7 +16,8 @@ from treadle import Context, MemoryBackend, Retry, Treadle
 from treadle.item import Claim, Demand
 
 LEASE = float(os.environ.get("SHOP_LEASE", "2"))
-app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=LEASE, poll_interval=0.2, drain=2.0)
+DRAIN = float(os.environ.get("SHOP_DRAIN", "2"))
+app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=LEASE, poll_interval=0.2, drain=DRAIN)
 ledger = Ledger(Path(os.environ.get("SHOP_LEDGER", os.devnull)))
 
 

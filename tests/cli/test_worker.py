@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from tests.cli import shop
 from tests.support.proxy import Proxy
 from treadle import Client, WorkFailed
+from treadle.cli.supervisor import END_GRACE
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 2.0
@@ -69,6 +71,13 @@ class Shop:
             if len(lines) >= times:
                 return lines
             assert time.monotonic() < deadline, f"{text!r} was not written {times} time(s): {self.lines()}"
+            await asyncio.sleep(0.02)
+
+    async def logged(self, text: str, patience: float = 30.0) -> None:
+        """Wait until the supervisor or a child has logged the text."""
+        deadline = time.monotonic() + patience
+        while text not in self.errors():
+            assert time.monotonic() < deadline, f"{text!r} was not logged: {self.errors()}"
             await asyncio.sleep(0.02)
 
     def client(self) -> Client:
@@ -325,6 +334,114 @@ async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url:
             assert await asyncio.to_thread(process.wait, 10) == 0
         finally:
             here.end()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Generator[Shop]:
+    """A shop on SQLite, for what does not depend on the store."""
+    opened = Shop(f"sqlite:///{tmp_path / 'work.db'}", tmp_path)
+    yield opened
+    opened.end()
+
+
+async def test_a_child_that_does_not_end_with_its_drain_is_killed(
+    here: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop of one is blocked, the other is stopped by a signal. It took 60 s."""
+    monkeypatch.setenv("SHOP_DRAIN", "0.2")
+    async with here.client() as client:
+        handles = [await client.enqueue(shop.block(300))]
+        process = here.start("--processes", "2", lease=5)
+        (line,) = await here.written("block")
+        handles.append(await client.enqueue(shop.linger(300)))
+        (stopped,) = await here.written("linger")
+        os.kill(int(stopped.split()[1]), signal.SIGSTOP)
+        began = time.monotonic()
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert time.monotonic() - began < 0.2 + END_GRACE + 5
+        assert [(await handle.state()).losses for handle in handles] == [1, 1]
+    for pid in (line.split()[1], stopped.split()[1]):
+        (why,) = [each for each in here.errors().splitlines() if f"killed process {pid}" in each]
+        assert "was told to end" in why
+        assert f"waiting for process {pid}" in here.errors()
+
+
+async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tries_again(here: Shop) -> None:
+    """It has no descriptors left when a child dies. It used to end with a traceback, and the other child with
+    it."""
+    async with here.client() as client:
+        process = here.start("--processes", "2")
+        handles = await client.enqueue_many([shop.linger(1.0) for _ in range(2)])
+        await here.written("linger", times=2)
+        first, second = _children(process.pid)
+        limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        first.kill()
+        await here.logged("could not start a process")
+        assert second.is_running()
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+        async with asyncio.timeout(20):
+            while len(_children(process.pid)) < 2:  # noqa: ASYNC110  another process starts it
+                await asyncio.sleep(0.05)
+        for handle in handles:
+            await handle.result(timeout=20)
+        assert second.is_running()
+    assert "Traceback" not in here.errors()
+
+
+ASKS_AT_IMPORT = """
+import asyncio
+from tests.cli.shop import app
+
+async def read_settings() -> None: ...
+
+asyncio.run(read_settings())
+"""
+FAILS_IN_A_CHILD = """
+import sys
+from tests.cli.shop import app
+
+if "--burst" not in sys.argv:
+    raise ValueError("no settings here")
+"""
+
+
+async def test_an_app_may_run_an_event_loop_while_it_is_imported(
+    here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asks_at_import.py").write_text(ASKS_AT_IMPORT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with here.client() as client:
+        handle = await client.enqueue(shop.greet("a"))
+        process = here.start("--burst", app="asks_at_import:app")
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert await handle.result(timeout=1) == "hello a"
+
+
+async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
+    here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_in_a_child.py").write_text(FAILS_IN_A_CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = here.start("--burst", app="fails_in_a_child:app")
+    assert await asyncio.to_thread(process.wait, 30) == 2
+    assert "'fails_in_a_child' cannot be imported: ValueError: no settings here" in here.errors()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--max-block", "0"), "max-block"),
+        (("--processes", "2"), "keeps its items in memory"),
+    ],
+)
+async def test_options_that_cannot_work_are_refused(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    shop_here = Shop("memory://", tmp_path)
+    assert await asyncio.to_thread(shop_here.start(*options).wait, 30) == 2
+    assert message in shop_here.errors()
 
 
 @pytest.mark.parametrize(

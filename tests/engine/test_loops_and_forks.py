@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, until
-from treadle import Stopped, Treadle, work
+from treadle import Client, Stopped, Treadle, Worker, work
 from treadle.backend import Backend
 from treadle.doers import balanced
 
@@ -70,6 +70,26 @@ def test_an_app_starts_anew_on_a_second_event_loop(store: Callable[[], Backend])
         asyncio.run(use(n))
         assert not app.worker.running
     asyncio.run(app.stop())
+
+
+@pytest.mark.usefixtures("nothing_logged")
+def test_an_app_that_was_stopped_starts_anew_on_a_second_event_loop(store: Callable[[], Backend]) -> None:
+    """Callers wait long enough for the reader of results to wait too, on both loops."""
+    app = make(store)
+
+    @app.work(name="pause")
+    async def pause() -> str:
+        await asyncio.sleep(0.1)
+        return "done"
+
+    async def use() -> None:
+        await asyncio.gather(app.start(), app.start())
+        async with app:
+            handles = await app.enqueue_many([pause(), pause()])
+            assert await asyncio.gather(*(handle.result(PATIENCE) for handle in handles)) == ["done"] * 2
+
+    for _ in range(3):
+        asyncio.run(use())
 
 
 @pytest.mark.usefixtures("nothing_logged")
@@ -210,6 +230,46 @@ async def test_an_enqueue_while_the_app_closes_is_refused(make_app: MakeApp) -> 
                 await app.enqueue(late).result()
             await asyncio.gather(closing, app.close())
         assert await app.get([late.id]) == [None]
+
+
+@pytest.mark.usefixtures("nothing_logged")
+async def test_a_close_stops_the_worker_first(make_app: MakeApp) -> None:
+    """As the end of `async with` does. The store was closed under the worker."""
+    started = asyncio.Event()
+
+    @work(name="pause")
+    async def pause() -> str:
+        started.set()
+        await asyncio.sleep(0.1)
+        return "done"
+
+    app = make_app(pause)
+    await app.start()
+    handle = await app.enqueue(pause())
+    await started.wait()
+    await app.close()
+    assert not app.worker.running
+    assert (await app.handle(handle.id).state()).result == "done"
+
+
+@pytest.mark.usefixtures("nothing_logged")
+async def test_a_client_that_closes_stops_its_workers(store: Callable[[], Backend]) -> None:
+    client = Client(store(), work=[add])
+    workers = [Worker(client), Worker(client)]
+    for worker in workers:
+        await worker.start()
+    assert await client.enqueue(add(1, 2)).result(PATIENCE) == 3
+    await client.close()
+    assert not any(worker.running for worker in workers)
+
+
+@pytest.mark.usefixtures("nothing_logged")
+def test_a_sync_close_stops_the_worker_first(store: Callable[[], Backend]) -> None:
+    app = make(store)
+    app.sync.start()
+    assert app.sync.enqueue(add(1, 2)).result(PATIENCE) == 3
+    app.sync.close()
+    assert not app.worker.running
 
 
 def test_calls_from_threads_while_the_app_closes_end(store: Callable[[], Backend]) -> None:

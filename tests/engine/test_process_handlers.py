@@ -93,6 +93,17 @@ def test_a_program_without_a_main_guard_gets_a_clear_error(tmp_path: Path) -> No
     assert hint in last
 
 
+@pytest.mark.parametrize("arguments", [("-",), ("-c", PROGRAM)])
+def test_a_handler_in_no_file_is_refused_where_it_is_defined(arguments: tuple[str, ...]) -> None:
+    """Its process could not import it. That was found at run time, and tried again."""
+    done = subprocess.run(
+        [sys.executable, *arguments], input=PROGRAM, capture_output=True, text=True, timeout=60, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert "TypeError: '__main__.double' is defined in no file" in last
+    assert "define it in a module" in last
+
+
 def test_a_program_with_a_main_guard_runs_its_handlers(tmp_path: Path) -> None:
     done = run_program(tmp_path / "guarded.py", 'if __name__ == "__main__":\n    asyncio.run(once())')
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs\nresult 4\n", "")

@@ -6,9 +6,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
+from treadle.engine.run import decide
 from treadle.engine.run.batch import Batches
 from treadle.engine.run.handler_pools import POOLS, HandlerPools
-from treadle.engine.run.handler_threads import HandlerThreads
 from treadle.engine.run.held import HeldLease
 from treadle.engine.run.runtime import Runtime
 from treadle.rules.rooms import SharedRooms
@@ -24,7 +24,21 @@ def thread_given_back(patch: Patch) -> None:
 
 @mutant("a worker frees its leases and permits although a thread of it still runs")
 def freed_while_thread_runs(patch: Patch) -> None:
-    patch(HandlerThreads, "busy", property(lambda self: False))
+    patch(Runtime, "has_left_threads", lambda self: False)
+
+
+@mutant("a worker is removed before what its last threads returned is settled")
+def removed_before_settled(patch: Patch) -> None:
+    async def settle_nothing(self: Any) -> None: ...
+
+    patch(Runtime, "settle_left", settle_nothing)
+
+
+@mutant(
+    "an item for which no thread could be started has failed", tests="tests/engine/test_thread_shortage.py"
+)
+def shortage_is_a_failure(patch: Patch) -> None:
+    patch(decide, "ThreadNotStarted", type("OtherError", (Exception,), {}))
 
 
 @mutant("an item skips the queue to a worker that does not serve its queue or tenant")

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.handler_checks import HandlerChecks
-from tests.simulation.program import IN_THREADS
 from tests.simulation.reference import (
     ReferenceEffects,
     ReferenceItem,
@@ -246,10 +245,9 @@ class WorkChecks:
     def remove_worker(self, now: float, worker: str, freed: int) -> None:
         held = len(self.reference.held.get(worker, {}))
         if worker in self.stopping_workers and not self.handlers.killed(worker):
-            # The item of a thread that ran at the end of the drain is freed when the thread has ended.
-            held_now = self.reference.held.get(worker, {}).values()
-            kept = [each for each in held_now if each.item.type not in IN_THREADS]
-            must(not kept, f"{worker} stopped and did not give back {kept}")
+            # The item of a thread that ran at the end of the drain is settled when the thread has ended.
+            kept = list(self.reference.held.get(worker, {}).values())
+            must(not kept, f"{worker} stopped and neither gave back nor settled {kept}")
         must(freed == held, f"{freed} freed of {held}")
         self.handlers.removed(worker)
         self.reference.remove_worker(worker, now)

@@ -181,10 +181,7 @@ class TestHandlers:
         @work(run_in="loop")
         def quick() -> None: ...
 
-        @work(run_in="process")
-        def heavy() -> None: ...
-
-        assert (quick.run_in, heavy.run_in) == ("loop", "process")
+        assert (quick.run_in, work(run_in="process")(heavy).run_in) == ("loop", "process")
 
     def test_what_they_want(self) -> None:
         assert not handler_of(add).wants_context
@@ -238,6 +235,15 @@ class TestHandlers:
         assert double.decode_result(double.encode_result(Local(4))) == Local(4)
 
 
+def heavy() -> None: ...
+
+
+def nested() -> Callable[[], None]:
+    def inner() -> None: ...
+
+    return inner
+
+
 class TestDefinition:
     @pytest.mark.parametrize(
         ("define", "message"),
@@ -255,6 +261,7 @@ class TestDefinition:
             (lambda: work(run_in="thread")(add.fn), "run_in='thread' is for plain functions, and"),
             (lambda: work(run_in="process")(add.fn), "run_in='process' is for plain functions, and"),
             (lambda: work(run_in="process")(contextual), "Context, which cannot be sent to another process"),
+            (lambda: work(run_in="process")(nested()), "is defined inside a function, or is a lambda"),
         ],
     )
     def test_bad_definitions_raise_type_error(self, define: Callable[[], object], message: str) -> None:

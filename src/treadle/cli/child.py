@@ -18,8 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.app import Treadle
 from treadle.cli.liveness import LoopLiveness
-from treadle.cli.load import CannotLoad, load
+from treadle.cli.load import CannotLoad, load, report
 from treadle.doers import balanced
 from treadle.engine.hooks import LOGGER
 from treadle.worker import Worker, copy_worker
@@ -31,6 +32,8 @@ USAGE_ERROR = 2
 BURST_FAILED = 70
 """Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end
 the process."""
+LOAD_ERROR = 3
+"""Exit code if the module of the app raised. A later try may succeed: a file or a server was missing."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,10 +57,12 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
     try:
-        asyncio.run(work(options))
+        app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
-        print(f"treadle: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
-        sys.exit(USAGE_ERROR)
+        report(error)
+        sys.exit(LOAD_ERROR if error.__cause__ else USAGE_ERROR)
+    try:
+        asyncio.run(work(app, options))
     except SystemExit:
         raise
     except BaseException:
@@ -67,10 +72,10 @@ def main() -> None:
         sys.exit(BURST_FAILED)
 
 
-async def work(options: ChildOptions) -> None:
+async def work(app: Treadle, options: ChildOptions) -> None:
     """Run the app's worker until told to stop. Then the process ends, also if a thread still runs."""
     try:
-        await _work(options)
+        await _work(app, options)
     except BaseException:
         _exit_soon(BURST_FAILED if options.burst else 1)
         raise
@@ -88,14 +93,13 @@ def _exit_soon(code: int) -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-async def _work(options: ChildOptions) -> None:
+async def _work(app: Treadle, options: ChildOptions) -> None:
     liveness = LoopLiveness(Path(options.liveness))
     writing = asyncio.ensure_future(liveness.run())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(sys.stdin.fileno(), _stop_at_end_of_input, stop)
-    app = load(options.app)
     worker = copy_worker(
         app.worker,
         id=options.worker,

@@ -10,8 +10,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from treadle.backends.memory import MemoryBackend
 from treadle.cli.child import USAGE_ERROR, ChildOptions
-from treadle.cli.load import CannotLoad, load
+from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
 from treadle.cli.supervisor import Supervisor
 from treadle.clock import SystemClock
@@ -38,7 +39,7 @@ def worker(
     burst: Annotated[bool, typer.Option(help="run the items that are due, then exit")] = False,
     reload: Annotated[bool, typer.Option(help="restart when a Python file of the project changes")] = False,
     max_block: Annotated[
-        float, typer.Option(help="kill a process whose event loop is blocked for this many seconds")
+        float, typer.Option(min=1.0, help="kill a process whose event loop is blocked for this many seconds")
     ] = 60.0,
 ) -> None:
     """Run workers: a supervisor, and the worker processes that it starts.
@@ -52,7 +53,13 @@ def worker(
     try:
         opened = load(app)
     except CannotLoad as error:
-        _fail(str(error))
+        report(error)
+        raise typer.Exit(USAGE_ERROR) from None
+    if processes > 1 and isinstance(opened.backend, MemoryBackend):
+        _fail(
+            f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
+            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1"
+        )
     options = ChildOptions(
         app=app,
         worker="",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 from treadle.app import Treadle
 
 
 class CannotLoad(Exception):
-    """The app was not found. The message says what was found instead."""
+    """The app was not found: the message says what was found instead. Or its module raised: the cause."""
 
 
 def load(path: str) -> Treadle:
@@ -24,11 +25,24 @@ def load(path: str) -> Treadle:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name not in (module_name, module_name.partition(".")[0]):
-            raise
+            raise _raised(module_name, error) from error
         raise CannotLoad(f"there is no module {module_name!r} in {here} or on the path") from None
+    except Exception as error:
+        raise _raised(module_name, error) from error
     found = getattr(module, name, None)
     if isinstance(found, Treadle):
         return found
     apps = [key for key, value in vars(module).items() if isinstance(value, Treadle)]
     hint = f"it has {', '.join(apps)}" if apps else "it has none"
     raise CannotLoad(f"{module_name!r} has no Treadle app called {name!r}: {hint}")
+
+
+def _raised(module: str, error: Exception) -> CannotLoad:
+    return CannotLoad(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}")
+
+
+def report(error: CannotLoad) -> None:
+    """Write to standard error why the app was not loaded, for the person who started the command."""
+    if error.__cause__ is not None:
+        traceback.print_exception(error.__cause__)
+    print(f"treadle: {error}", file=sys.stderr)  # noqa: T201

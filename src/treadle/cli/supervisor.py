@@ -10,7 +10,8 @@ imports the app, but runs no other code of the user. For each child it
   for its end, and only then frees its items. In any other order two runs of an item could overlap;
 - in a burst, starts no other in place of a child that found nothing more to do. If a child died, another one
   looks again, when its items are free. An error ends the burst, with exit code 1;
-- handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them.
+- handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them. A child that
+  has not ended some seconds after its drain is killed too.
 
 It never waits for the store: heartbeats and removals are tasks, so that it watches its children and obeys
 signals while the store is away.
@@ -22,7 +23,6 @@ protect against the rest.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import mmap
 import signal
 import subprocess
@@ -34,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.backend import Backend
-from treadle.cli.child import BURST_FAILED, USAGE_ERROR, ChildOptions
+from treadle.cli.child import BURST_FAILED, LOAD_ERROR, USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
 from treadle.engine import store_retry
 from treadle.engine.hooks import LOGGER
@@ -51,6 +51,9 @@ CRASH = Retry(attempts=None, base=0.1, factor=2.0, max=1.0, jitter=0.2)
 """The same if they die soon after: an item may have killed them, and the others must not wait long for it."""
 STEADY = 10.0
 """The death of a child that lived this many seconds delays nothing."""
+END_GRACE = 5.0
+"""Seconds that a child has to end after its drain. If its event loop runs, it may be giving items back over a
+slow link: then it has `LONGEST_STOP` seconds more."""
 
 
 class ChildProcess:
@@ -64,6 +67,11 @@ class ChildProcess:
         """The heartbeat that is being sent."""
         self.reported = False
         """Its blocked event loop was logged."""
+        self.ending_since: float | None = None
+        """When it was told to end, by the monotonic clock."""
+        self.waited_for = False
+        """That it has not ended with its drain was logged."""
+        self._killed = False
         # A file without a name: no other user can open it, and if this process is killed nothing is left.
         with tempfile.TemporaryFile() as file:
             file.truncate(mmap.PAGESIZE)
@@ -71,7 +79,11 @@ class ChildProcess:
             self.liveness = LoopLiveness(path)
             options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
             command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])
+            try:
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])
+            except BaseException:
+                self.liveness.close()
+                raise
 
     @property
     def pid(self) -> int:
@@ -87,13 +99,17 @@ class ChildProcess:
         return blocked_for is not None and blocked_for > seconds
 
     def terminate(self) -> None:
-        if self.alive:
+        """Tell it to drain and end."""
+        if self.ending_since is None and self.alive:
+            self.ending_since = time.monotonic()
             self.process.terminate()
 
-    def kill(self) -> None:
-        if self.alive:
+    def kill(self, why: str) -> None:
+        """Kill it, once. A later check finds that it has ended."""
+        if not self._killed:
+            self._killed = True
+            LOGGER.error("killed process %d: %s", self.pid, why)
             self.process.kill()
-        self.process.wait()
 
     def close(self) -> None:
         if self.process.stdin is not None:
@@ -115,6 +131,7 @@ class Supervisor:
         self._removals: set[asyncio.Task[None]] = set()
         self._stop_requests = 0
         self._short_lives = 0
+        self._failed_starts = 0
         self._next_start = 0.0
         self._code = 0
 
@@ -126,7 +143,7 @@ class Supervisor:
         await self._backend.open()
         try:
             while not self._is_over():
-                await self.run_once()
+                self.run_once()
                 await asyncio.sleep(CHECK)
         finally:
             await self._end_all()
@@ -137,55 +154,91 @@ class Supervisor:
     def stop(self) -> None:
         """The first call lets children drain. The second kills them."""
         self._stop_requests += 1
-        for child in self._children:
-            if self._stop_requests == 1:
-                child.terminate()
-            elif child.alive:
-                child.process.kill()
+        if self._stop_requests == 1:
+            pids = ", ".join(str(child.pid) for child in self._children)
+            LOGGER.info(
+                "stopping: waiting up to %.0f s for the handlers of process %s", self._settings.drain, pids
+            )
+            self.restart()
+        else:
+            for child in self._children:
+                child.kill("a second signal came")
 
     def restart(self) -> None:
-        """Let every child drain, and start another in its place: the code has changed."""
+        """Let every child drain. Unless the supervisor is ending, others are started in their places."""
         for child in self._children:
             child.terminate()
 
-    async def run_once(self) -> None:
+    def run_once(self) -> None:
         self._start_children()
+        self._check_children()
+
+    def _check_children(self) -> None:
         for child in list(self._children):
             if not child.alive:
-                self._remove(child)
-            elif child.is_blocked(self._max_block):
-                # Kill it, wait for its end, and only then free its items.
-                LOGGER.error(
-                    "killed process %d: its event loop was blocked for %.0f s", child.pid, self._max_block
-                )
-                child.kill()
-                self._remove(child)
-            else:
-                self._report_blocked(child)
-                self._send_heartbeat(child)
+                self._remove(child)  # its end is certain: only now its items are freed
+                continue
+            if child.is_blocked(self._max_block):
+                child.kill(f"its event loop was blocked for {self._max_block:.0f} s")
+            elif child.ending_since is not None:
+                self._check_end(child, time.monotonic() - child.ending_since)
+            self._report_blocked(child)
+            self._send_heartbeat(child)
+
+    def _check_end(self, child: ChildProcess, since: float) -> None:
+        """Kill a child that was told to end and does not. Before that, log once that it is waited for."""
+        late = since - self._settings.drain
+        runs = child.liveness.blocked_for() is not None and not child.is_blocked(self._settings.heartbeat)
+        grace = END_GRACE + (store_retry.LONGEST_STOP if runs else 0.0)
+        state = "still gives back what it was running" if runs else "has a blocked event loop, or is stopped"
+        if late > grace:
+            child.kill(f"it was told to end {since:.0f} s ago, and {state}")
+        elif late > 1.0 and not child.waited_for:
+            child.waited_for = True
+            LOGGER.warning(
+                "waiting for process %d, which %s: it is killed in %.0f s", child.pid, state, grace - late
+            )
 
     def _is_over(self) -> bool:
-        is_ending = bool(self._stop_requests) or not self._processes
-        return bool(self._code) or (is_ending and not self._children)
+        return (bool(self._code) or self._is_ending()) and not self._children
+
+    def _is_ending(self) -> bool:
+        """Whether no more children are to be started."""
+        return bool(self._stop_requests) or not self._processes
 
     def _start_children(self) -> None:
-        if self._stop_requests or time.monotonic() < self._next_start:
+        if self._code or self._is_ending() or time.monotonic() < self._next_start:
             return
         if self._options.burst and self._removals:
             return  # a new child would not see the items of one that died
         while len(self._children) < self._processes:
-            self._children.append(ChildProcess(self._options))
+            try:
+                self._children.append(ChildProcess(self._options))
+            except (OSError, MemoryError) as error:
+                self._start_later(error)
+                return
+            self._failed_starts = 0
+
+    def _start_later(self, error: BaseException) -> None:
+        """The machine is short of descriptors, memory or processes. The other children go on."""
+        self._failed_starts += 1
+        delay = FAILED_START.delay(self._failed_starts)
+        self._next_start = time.monotonic() + delay
+        LOGGER.error("could not start a process, trying again in %.1f s: %r", delay, error)
 
     def _report_blocked(self, child: ChildProcess) -> None:
         if child.reported or not child.is_blocked(self._settings.heartbeat):
             return
         child.reported = True
+        limit = self._max_block
+        if child.ending_since is not None:
+            limit = min(limit, self._settings.drain + END_GRACE)
         LOGGER.warning(
             "the event loop of process %d has been blocked for %.1f s; the process is killed after %.0f s. "
             "The stacks of its threads follow",
             child.pid,
             child.liveness.blocked_for(),
-            self._max_block,
+            limit,
         )
         child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
 
@@ -221,6 +274,9 @@ class Supervisor:
             await asyncio.wait([child.heartbeat])
         try:
             freed = await self._backend.remove_worker(child.worker)
+            if freed:
+                LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
+                await self._backend.publish(Wake(ready=True))
         except Exception as error:  # noqa: BLE001  the lease lapses
             LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
             if self._options.burst and not self._stop_requests:
@@ -228,9 +284,6 @@ class Supervisor:
             return
         if self._options.burst and not freed and not code:
             self._processes -= 1
-        if freed:
-            LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
-            await self._backend.publish(Wake(ready=True))
 
     async def _finish_removals(self) -> None:
         """Wait for them, but not for a store that is away: the leases lapse."""
@@ -241,9 +294,10 @@ class Supervisor:
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         not_begun = child.liveness.blocked_for() is None
-        if code == USAGE_ERROR:
+        if code == USAGE_ERROR or (code == LOAD_ERROR and self._options.burst):
             self._code = USAGE_ERROR
-        elif code and not self._stop_requests:
+            self.restart()
+        elif code and child.ending_since is None:
             LOGGER.error("process %d ended with code %d", child.pid, code)
             if self._options.burst and (code == BURST_FAILED or not_begun):
                 self._fail_burst(child)
@@ -256,15 +310,11 @@ class Supervisor:
     def _fail_burst(self, child: ChildProcess) -> None:
         self._code = self._code or 1
         LOGGER.error("the burst failed with process %d: items may be left", child.pid)
+        self.restart()
 
     async def _end_all(self) -> None:
-        deadline = time.monotonic() + self._settings.drain + 5.0
-        for child in self._children:
-            child.terminate()
-        for child in self._children:
-            left = max(0.0, deadline - time.monotonic())
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(child.process.wait, left)
-        for child in list(self._children):
-            child.kill()
-            self._remove(child)
+        """Let the children that are left end: there are some only after an error."""
+        self.restart()
+        while self._children:
+            self._check_children()
+            await asyncio.sleep(CHECK)

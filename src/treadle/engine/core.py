@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
@@ -62,6 +62,8 @@ class Core:
         self.runtimes: list[LocalRuntime] = []
         self.lingering: set[object] = set()
         """Runtimes that have stopped, but whose leases are kept through the backend."""
+        self.stop_workers: list[Callable[[], Awaitable[None]]] = []
+        """The `stop` methods of the workers that run, for `close`."""
         self._opening: asyncio.Lock | None = None
         self._opening_mark: LoopMark | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -149,6 +151,7 @@ class Core:
             self.lingering.clear()
         self.loop = self._mark = self._opening = self._closing = None
         self.runtimes.clear()
+        self.stop_workers.clear()
         self.backend.abandon()
         self._make_loop_parts()
         self.scheduler.leave_dead_loop()
@@ -164,7 +167,11 @@ class Core:
             raise
 
     async def close(self) -> None:
-        """Finish what is being written, then close the backend. Calls that come meanwhile raise `Stopped`."""
+        """Stop the workers, finish what is being written, then close the backend. Calls that come meanwhile
+        raise `Stopped`."""
+        if not self.is_gone:
+            for stop in tuple(self.stop_workers):
+                await stop()
         if self.is_gone:
             self.leave_dead_loop()
             await self.close_backend_if_unused()
@@ -188,12 +195,13 @@ class Core:
         await wait_briefly(self.wakeups.flush())
         self.wakeups.close()
         self.waiters.close()
-        await self.tasks.cancel()
+        await self.tasks.cancel(keep=("settle",) if self.lingering else ())
         self._opening = None
         await self.close_backend_if_unused()
 
     async def close_backend_if_unused(self) -> None:
         if self.loop is None and not self.lingering:
+            await self.tasks.cancel()
             await self.backend.close()
 
     # -- wake-ups --------------------------------------------------------------------------------------

@@ -42,14 +42,15 @@ class Tasks:
         """Pass on an error of the task `name` that no caller receives."""
         self._on_error(error, name)
 
-    async def cancel(self, names: Collection[str] | None = None) -> None:
-        """Cancel the tasks with these names, or all, and wait up to `STOP_TIMEOUT` for them. A task that
-        waits for the store ends when the store answers (see `finish`)."""
+    async def cancel(self, names: Collection[str] | None = None, *, keep: Collection[str] = ()) -> None:
+        """Cancel the tasks with these names, or all except those to `keep`, and wait up to `STOP_TIMEOUT` for
+        them. A task that waits for the store ends when the store answers (see `finish`)."""
         tasks = {
             task
             for task in self._tasks
             if task is not asyncio.current_task()
-            and (names is None or task.get_name().removeprefix("treadle ") in names)
+            and (name := task.get_name().removeprefix("treadle ")) not in keep
+            and (names is None or name in names)
         }
         for task in tasks:
             task.cancel()

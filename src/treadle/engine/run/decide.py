@@ -40,8 +40,11 @@ from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
 from treadle.work import Work
 
+from .handler_threads import ThreadNotStarted
 from .held import LOST, HeldLease, Stop
 
+NOT_STARTED_DELAY = 1.0
+"""Seconds after which an item is tried again, here or elsewhere, if no thread could be started for it."""
 MAX_TEXT = 10_000
 """The most bytes of a message or traceback that are stored with a failed attempt."""
 _CUT = "[...]"
@@ -117,6 +120,8 @@ def raised(
             return Die("expired", failure_of(error), error)
         case HandlerError():
             return Die("bad_result", failure_of(error), error)
+        case ThreadNotStarted():
+            return GiveBack(NOT_STARTED_DELAY)
         case _:
             pass
     answer = classify(error)

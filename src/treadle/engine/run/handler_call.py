@@ -91,7 +91,9 @@ class HandlerCaller:
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if not thread.cancel():  # it has begun
+            if self._pools.stopped and thread.running():
+                caller.leave_to_lease()
+            elif not thread.cancel():  # it has begun
                 self._settle_stopped(caller)
                 if not self._pools.stopped:
                     await wait_for_end(future)

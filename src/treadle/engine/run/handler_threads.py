@@ -13,7 +13,17 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
+from treadle.engine.hooks import LOGGER
+
 Call: TypeAlias = Callable[[], Any]
+
+
+class ThreadNotStarted(Exception):
+    """The system could not start a thread for a handler, and none runs that could take its call."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"no thread could be started for the handler: {cause}")
+        self.__cause__ = cause
 
 
 class HandlerThreads:
@@ -26,20 +36,39 @@ class HandlerThreads:
         self._threads = 0
         self._unfinished: set[Future[Any]] = set()
         self._on_idle: Callable[[], None] | None = None
+        self._short = False
+        """The last thread could not be started."""
         self._lock = threading.Lock()
 
     def start(self, call: Call) -> Future[Any]:
-        """Run the call in a thread, as soon as one is free."""
+        """Run the call in a thread, as soon as one is free. `ThreadNotStarted` if there is none, and none can
+        be started: then the call was not taken."""
         future: Future[Any] = Future()
         with self._lock:
             self._unfinished.add(future)
             more = self._threads < min(len(self._unfinished), self._most)
-            self._threads += more
+        if more:
+            try:
+                self._start_thread()
+            except BaseException:
+                self._ended(future)
+                raise
         future.add_done_callback(self._ended)
         self._calls.put((future, call))
-        if more:
-            threading.Thread(target=self._run, name="treadle handler", daemon=True).start()
         return future
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="treadle handler", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            if not self._short:
+                LOGGER.error("%d threads run handlers, and no more can be started: %s", self._threads, error)
+            self._short = True
+            if not self._threads:
+                raise ThreadNotStarted(error) from error
+            return  # a thread that runs takes the call later
+        self._short = False
+        self._threads += 1
 
     def _run(self) -> None:
         while (waiting := self._calls.get()) is not None:

@@ -110,6 +110,11 @@ class HeldLease(msgspec.Struct, eq=False):
             self.coming = False
             self.bound.coming -= 1
 
+    def leave_to_lease(self) -> None:
+        """The event loop ends before the thread of a stopped worker: the item is free when the lease
+        lapses."""
+        self.over = True
+
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""
         return self.lease.claimed_at + (monotonic - self.sent)
@@ -126,6 +131,11 @@ class BatchCall(msgspec.Struct, eq=False):
     """The call of the handler in a thread."""
     stop: Stop | None = None
     """Why the whole call is being stopped. An item may be stopped alone."""
+
+    def leave_to_lease(self) -> None:
+        """As for a single item."""
+        for held in self.items:
+            held.leave_to_lease()
 
 
 class HeldLeases:

@@ -27,6 +27,9 @@ from .loops import WorkerLoops
 from .settle import Settler
 from .shutdown import Shutdown
 
+SETTLE_CHECK = 0.05
+"""Seconds between two looks at whether all is settled. The first comes when the settler has nothing to do."""
+
 
 class Runtime:
     def __init__(self, core: Core, worker: WorkerSettings) -> None:
@@ -34,7 +37,8 @@ class Runtime:
         self._worker = worker
         self._lifespan = AsyncExitStack()
         self.lingers = False
-        """It has stopped, but handlers still run in threads: it keeps the worker's lease."""
+        """It has stopped, but handlers still run in threads, or are not settled: it keeps the worker's
+        lease."""
         self._ending: asyncio.Future[None] | None = None
         failures = FailureDecider(core)
         self.held = held = HeldLeases()
@@ -98,7 +102,7 @@ class Runtime:
     async def stop(self, drain: float) -> None:
         """Wait up to `drain` seconds for handlers to end. Even if the stop is cut short, what this worker was
         running is given back, or freed in the store. Items whose handlers still run in threads keep their
-        leases and permits until the last of these threads ends."""
+        leases and permits, and are settled when these threads end."""
         hooks, now, worker = self._core.hooks, self._core.settings.clock.now, self._worker.id
         hooks.emit(WorkerStopping(worker, now()))
         try:
@@ -110,7 +114,7 @@ class Runtime:
     async def _close(self) -> None:
         """End everything that was started, except threads that run a handler."""
         async with self._lifespan:
-            self.lingers = self.runner.pools.threads.busy
+            self.lingers = self.has_left_threads()
             await self.loops.close(keep_lease=self.lingers)
             if not self.lingers:
                 await self._remove_worker()
@@ -122,11 +126,20 @@ class Runtime:
 
     # -- threads that are left behind ------------------------------------------------------------------
 
+    def has_left_threads(self) -> bool:
+        """Whether handlers still run in threads, or have ended there and are not settled. Public: a mutant
+        replaces it."""
+        return self.runner.pools.threads.busy or bool(self._unsettled())
+
+    def _unsettled(self) -> list[HeldLease]:
+        """The attempts that were left behind in threads and are not settled yet."""
+        return [held for held in self._shutdown.left if held.lease.token in self.held.by_token]
+
     def _linger(self) -> None:
-        """Keep the worker's lease until the handlers that still run in threads have ended."""
+        """Keep the worker's lease until the handlers that still run in threads have ended and are settled."""
         LOGGER.warning(
             "worker %s has stopped, but handlers of it still run in threads: their items stay leased until "
-            "they have ended, or the process has",
+            "they have ended and are settled, or the process has ended",
             self._worker.id,
         )
         self._core.lingering.add(self)
@@ -145,11 +158,21 @@ class Runtime:
         self._ending = asyncio.ensure_future(self._end_lingering())
 
     async def _end_lingering(self) -> None:
+        await self.settle_left()
         await self.loops.end_watchdog()
         await self._remove_worker()
         self.lingers = False
         self._core.lingering.discard(self)
         await self._core.close_backend_if_unused()
+
+    async def settle_left(self) -> None:
+        """Return when what the threads returned is settled, or was refused: the lease was lost. Like every
+        settlement it is repeated until the store answers. Public: a mutant replaces it."""
+        if tasks := {task for held in self._unsettled() if (task := (held.batch or held).task) is not None}:
+            await asyncio.wait(tasks)
+        while self._unsettled():
+            await self.settler.flush()
+            await asyncio.sleep(SETTLE_CHECK)
 
     async def _remove_worker(self) -> None:
         failed = "could not remove the worker from the store; its lease will lapse"
@@ -168,19 +191,14 @@ class Runtime:
     async def drain(self) -> None:
         """Return when everything that is due has run, and is settled: also what a limit holds back. If a loop
         has died, that may never come: its error is raised."""
-        draining = asyncio.ensure_future(self._run_all_denied())
+        self._dispatcher.keep_denied("all")
+        draining = asyncio.ensure_future(self._run_all())
         ends: set[asyncio.Future[None]] = {draining} if self.failed is None else {draining, self.failed}
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             (draining if draining in done else done.pop()).result()
         finally:
             draining.cancel()
-
-    async def _run_all_denied(self) -> None:
-        self._dispatcher.keep_denied("all")
-        try:
-            await self._run_all()
-        finally:
             self._dispatcher.keep_denied("soon")
 
     async def _run_all(self) -> None:

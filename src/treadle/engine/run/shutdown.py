@@ -1,7 +1,8 @@
 """Shutdown: let handlers end, then give back what did not end in time.
 
 A thread cannot be stopped. An item whose handler still runs in a thread is not given back: it keeps its
-lease, so that no other worker runs it beside that thread (see `Runtime`).
+lease, so that no other worker runs it beside that thread, and is settled when the thread has ended (see
+`Runtime`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Shutdown:
         self._held = held
         self._dispatcher = dispatcher
         self._runner = runner
+        self.left: list[HeldLease] = []
+        """The attempts that were left behind in threads."""
 
     async def run(self, drain: float) -> None:
         """Wait up to `drain` seconds for handlers to end. Then, even if the wait was cut short, give back
@@ -70,7 +73,5 @@ class Shutdown:
     def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
         """Leave the items behind whose handlers run in threads. Returns the others."""
         self._runner.pools.stop()
-        left = [held for held in unfinished if held.runs_in_thread]
-        for held in left:
-            held.over = True  # what the thread returns is not settled
-        return [held for held in unfinished if not held.over]
+        self.left = [held for held in unfinished if held.runs_in_thread]
+        return [held for held in unfinished if held not in self.left]

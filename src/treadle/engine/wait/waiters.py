@@ -139,6 +139,7 @@ class Waiters:
             for ref in list(table.futures):
                 table.fail(ref, Stopped("the app"))
             table.expected.clear()
+        self._read_now = asyncio.Event()  # an event belongs to one loop, and the app may open on another
 
     def receive(self, wake: Wake) -> None:
         """Read what the wake-up names, as far as this process waits for it."""
