@@ -129,6 +129,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = True
 
     async def _submit(self) -> Handle[S_co, G_co]:
+        self._core.check_unopened(self._options.get("tx"))
         await self._core.connect()
         (answer,) = await submit(self._core, self._tenant, (self._work,), self._options)
         return submitted_handle(self._core, self._tenant, answer)

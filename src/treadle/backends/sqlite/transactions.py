@@ -30,6 +30,7 @@ from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, translated
 from .limits import claim_key
 from .read import get
+from .schema import is_current
 from .settle import settle
 from .statements import Tx, statements
 from .submit import submit
@@ -37,6 +38,7 @@ from .workers import renew_lease
 from .write_lock import WriteLock
 
 _SQL = statements("wakeups")
+_MODE = statements("connection")["journal_mode"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -223,11 +225,10 @@ def _forbid_ending(action: int, *_: str | None) -> int:
 
 
 def submit_within(
-    connection: object, submissions: Sequence[Submission], path: Path, now: float
+    given: object, submissions: Sequence[Submission], path: Path, now: float
 ) -> list[tuple[Submitted, ...]]:
     """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
-    if not isinstance(connection, sqlite3.Connection):
-        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
+    connection = _checked_type(given)
     try:
         with _plain_text(connection):
             _check_connection(connection, path)
@@ -239,6 +240,32 @@ def submit_within(
                 f"{path} is locked by another writer: begin the transaction with BEGIN IMMEDIATE"
             ) from error
         raise translated(error, path) from error
+
+
+def check_is_prepared(connection: object, path: Path) -> None:
+    """Refuse the user's transaction if the file would have to be written to be opened: the transaction has
+    the write lock."""
+    checked = _checked_type(connection)
+    try:
+        with _plain_text(checked):
+            _check_connection(checked, path)
+            cursor = checked.cursor()
+            cursor.row_factory = None
+            if cursor.execute(_MODE).fetchall() == [("wal",)] and is_current(cursor):
+                return
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    raise InputError(
+        f"tx: {path} has no tables of treadle yet (or old ones), and your transaction keeps others from "
+        "writing: call `await app.connect()`, or `app.sync.connect()`, before you begin it",
+        parameters=("tx",),
+    )
+
+
+def _checked_type(connection: object) -> sqlite3.Connection:
+    if not isinstance(connection, sqlite3.Connection):
+        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
+    return connection
 
 
 @contextmanager
