@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from tests.backends.postgres_store import connected, opened
 from tests.support.django_connection import django_connection
-from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import PostgresBackend, pool
+from treadle.backends.postgres.schema import Connection
 from treadle.errors import CycleError, DuplicateIdError, InputError
 from treadle.item import Rejected, Submission, Wake
 from treadle.testing.contract.build import (
@@ -385,6 +386,85 @@ class TestTransaction:
                     await apply(backend, succeed(other))
                     assert await claim_ids(backend) == []
                 await transaction.settle([succeed(lease)])
+
+
+CHANGES = {
+    "a setting": ("set app.tenant = 'alice'", "select coalesce(current_setting('app.tenant', true), '')", ""),
+    "a temporary table": ("create temp table secret (n int)", "select to_regclass('pg_temp.secret')", None),
+    "an advisory lock": (
+        "select pg_advisory_lock(77)",
+        "select count(*) from pg_locks where locktype = 'advisory' and objid = 77",
+        0,
+    ),
+    "a role": ("set role pg_monitor", "select current_user = session_user", True),
+    "read only": ("set default_transaction_read_only = on", "show default_transaction_read_only", "off"),
+    "a timeout": ("set statement_timeout = '9s'", "show statement_timeout", "7s"),
+    "a cursor": (
+        "declare kept cursor with hold for select 1",
+        "select count(*) from pg_cursors where name = 'kept'",
+        0,
+    ),
+}
+
+
+async def was_reset(admin: Connection, process: int) -> None:
+    """Return when the connection of this server process is ready for its next use."""
+    last = "select query from pg_stat_activity where pid = $1 and state = 'idle'"
+    async with asyncio.timeout(10):
+        while "discard temp" not in (await admin.fetchval(last, process) or ""):
+            await asyncio.sleep(0.01)
+
+
+class TestSessionOfHandlers:
+    """The next handler, of any tenant, gets the same connection in its first state."""
+
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("raises", [False, True])
+    async def test_what_a_handler_changes_ends_with_its_transaction(
+        self, prepared_url: str, change: tuple[str, str, object], raises: bool
+    ) -> None:
+        statement, question, expected = change
+        async with (
+            opened(prepared_url, pool_size=3, reserved=1, statement_timeout=7.0) as backend,
+            connected(prepared_url) as admin,
+        ):
+            process = 0
+            with suppress(ValueError):
+                async with backend.transaction() as transaction:
+                    process = await transaction.connection.fetchval("select pg_backend_pid()")
+                    await transaction.connection.execute(statement)
+                    if raises:
+                        raise ValueError
+            await was_reset(admin, process)
+            async with backend.transaction() as transaction:
+                assert await transaction.connection.fetchval(question) == expected
+                assert await transaction.connection.fetchval("select pg_backend_pid()") == process
+
+    async def test_prepared_statements_survive(self, prepared_url: str) -> None:
+        async with (
+            opened(prepared_url, pool_size=3, reserved=1) as backend,
+            connected(prepared_url) as admin,
+        ):
+            async with backend.transaction() as transaction:
+                process = await transaction.connection.fetchval("select pg_backend_pid()")
+                before = set(await transaction.connection.fetch("select name from pg_prepared_statements"))
+            await was_reset(admin, process)
+            async with backend.transaction() as transaction:
+                after = set(await transaction.connection.fetch("select name from pg_prepared_statements"))
+            assert len(before) > 1
+            assert before <= after
+
+    async def test_a_session_that_cannot_be_reset_is_ended(
+        self, prepared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pool, "RESET_SESSION", "select 1 / 0")
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+            async with backend.transaction() as transaction:
+                process = await transaction.connection.fetchval("select pg_backend_pid()")
+            async with asyncio.timeout(10):
+                while await admin.fetchval("select true from pg_stat_activity where pid = $1", process):
+                    await asyncio.sleep(0.01)
+            assert await statuses(backend, "nothing") == [None]
 
 
 async def test_an_item_that_is_committed_during_a_claim_does_not_start_before_it_is_queued(
