@@ -173,6 +173,52 @@ USERS: dict[str, User] = {
 every_driver = pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 
 
+@asynccontextmanager
+async def psycopg_autocommit(url: str) -> AsyncGenerator[object]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def async_psycopg_autocommit(url: str) -> AsyncGenerator[object]:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def sqlalchemy_autocommit(url: str) -> AsyncGenerator[object]:
+    engine = sqlalchemy.create_engine(dialect(url, "psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_sqlalchemy_autocommit(url: str) -> AsyncGenerator[object]:
+    engine = create_async_engine(dialect(url, "asyncpg"), isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        yield connection
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def django_autocommit(url: str) -> AsyncGenerator[object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with django_connection(url) as connection:
+            yield connection
+
+
+AUTOCOMMIT: dict[str, Callable[[str], AbstractAsyncContextManager[object]]] = {
+    "asyncpg": connected,
+    "psycopg": psycopg_autocommit,
+    "psycopg async": async_psycopg_autocommit,
+    "sqlalchemy": sqlalchemy_autocommit,
+    "sqlalchemy async": async_sqlalchemy_autocommit,
+    "django": django_autocommit,
+}
+
+
 class TestSubmitInTransaction:
     @every_driver
     async def test_it_exists_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
@@ -306,6 +352,39 @@ class TestSubmitInTransaction:
         """`InputError`: it is not a connection."""
         async with opened(prepared_url) as backend:
             with pytest.raises(InputError):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+
+    @pytest.mark.parametrize("of", AUTOCOMMIT.values(), ids=AUTOCOMMIT)
+    async def test_a_connection_without_a_transaction_is_refused(
+        self, prepared_url: str, of: Callable[[str], AbstractAsyncContextManager[object]]
+    ) -> None:
+        """The item would be stored apart from the user's data."""
+        async with opened(prepared_url) as backend:
+            async with of(prepared_url) as tx:
+                with pytest.raises(InputError, match="BEGIN one first"):
+                    await backend.submit([Submission((item("a"),))], tx=tx)
+            assert not await exists(backend, "a")
+
+    async def test_a_transaction_of_a_connection_with_autocommit(self, prepared_url: str) -> None:
+        async with opened(prepared_url) as backend:
+            with psycopg.connect(prepared_url, autocommit=True) as connection:
+                with connection.transaction(force_rollback=True):
+                    await backend.submit([Submission((item("a"),))], tx=connection)
+                with connection.transaction():
+                    await backend.submit([Submission((item("b"),))], tx=connection)
+            assert not await exists(backend, "a")
+            assert await status(backend, "b") == "ready"
+
+    async def test_a_pool_is_refused(self, prepared_url: str) -> None:
+        async with opened(prepared_url) as backend, asyncpg.create_pool(prepared_url, min_size=1) as tx:
+            with pytest.raises(InputError, match="acquired"):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+
+    @pytest.mark.parametrize("user", [by_asyncpg, by_psycopg, by_django], ids=["asyncpg", "psycopg", "django"])
+    async def test_a_connection_to_another_database_is_refused(self, prepared_url: str, user: User) -> None:
+        other = urlunsplit(urlsplit(prepared_url)._replace(path="/template1"))
+        async with opened(prepared_url) as backend, user(other, False) as (tx, _):
+            with pytest.raises(InputError, match="another database"):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
 
@@ -464,7 +543,7 @@ class TestSessionOfHandlers:
             async with asyncio.timeout(10):
                 while await admin.fetchval("select true from pg_stat_activity where pid = $1", process):
                     await asyncio.sleep(0.01)
-            assert await statuses(backend, "nothing") == [None]
+            assert not await exists(backend, "nothing")
 
 
 async def test_an_item_that_is_committed_during_a_claim_does_not_start_before_it_is_queued(

@@ -33,7 +33,8 @@ _AWAY: Final = frozenset(
 )
 _LOCKED: Final = "55P03"
 _FULL: Final = "53100"
-_MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+"""A schema, a table, a function or a column is not there."""
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
 """Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
@@ -97,7 +98,7 @@ def translated(error: BaseException) -> TreadleError:
         return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
     if found == _FULL:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
-    if found in _MISSING:
+    if found in MISSING:
         return SchemaError(None, VERSION)
     if found.startswith(_LIMITS):
         return BackendError(
