@@ -33,7 +33,8 @@ def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     code = _code(error)
     if code in _BUSY:
         return StoreUnavailable(
-            f"{path} stayed locked by another writer: another program, or a transaction that was left open"
+            f"{path} stayed locked by another writer: another program, or a transaction that was left open. "
+            "It may be one of this process: then pass its connection as tx="
         )
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(f"the disk of {path} is full: free some space, then running items are settled")

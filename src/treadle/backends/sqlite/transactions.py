@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,6 +44,10 @@ _MODE = statements("connection")["journal_mode"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
+_log = logging.getLogger("treadle")
+
+_BEGIN = "treadle_begin"
+"""A savepoint at the beginning of a transaction: heartbeats are written also if the rest is undone."""
 _ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMMIT and ROLLBACK to its block"
 
 # -- of the engine -------------------------------------------------------------------------------------
@@ -153,18 +158,19 @@ class SqliteTransactions:
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
             except BaseException:
-                self._heartbeats = self._open = None
-                await self._thread.run(lambda: _discard(connection))
+                heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
+                await self._thread.run(lambda: self._roll_back(connection, heartbeats))
                 raise
             heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
 
     def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
-        """Keep a heartbeat for the commit of the open transaction: it cannot be written before. Until then no
+        """Keep a heartbeat for the end of the open transaction: it cannot be written before. Until then no
         other process can write either, so the lease cannot be taken away. None: no transaction is open."""
-        if self._heartbeats is None:
+        heartbeats = self._heartbeats  # once: another thread may call this
+        if heartbeats is None:
             return None
-        self._heartbeats[beat.worker] = beat
+        heartbeats[beat.worker] = beat
         return HeartbeatReply()
 
     @property
@@ -189,6 +195,7 @@ class SqliteTransactions:
         connection = connect(self._path, self._durability)
         try:
             self._lock.begin(connection, self._patience)
+            connection.execute(f"SAVEPOINT {_BEGIN}")
             # The user must not end the transaction: its settlements would be lost, or not fenced.
             connection.set_authorizer(_forbid_ending)
         except BaseException:
@@ -200,14 +207,29 @@ class SqliteTransactions:
         try:
             if not connection.in_transaction:
                 raise BackendError(_ENDED_BY_USER)
-            connection.set_authorizer(None)
-            connection.text_factory, connection.row_factory = str, None
-            for beat in heartbeats.values():
-                renew_lease(Tx(connection, self._clock.now()), beat)
-            connection.execute("COMMIT")
+            self._commit_with(connection, heartbeats)
             self._identity.check()
         finally:
             _discard(connection)
+
+    def _roll_back(self, connection: sqlite3.Connection, heartbeats: Mapping[str, Heartbeat]) -> None:
+        """Undo what the handler wrote, and renew the leases before another writer can take them away."""
+        try:
+            connection.set_authorizer(None)
+            if heartbeats and connection.in_transaction:
+                connection.execute(f"ROLLBACK TO {_BEGIN}")
+                self._commit_with(connection, heartbeats)
+        except sqlite3.Error as error:
+            _log.warning("treadle: cannot renew leases after a transaction on %s: %s", self._path, error)
+        finally:
+            _discard(connection)
+
+    def _commit_with(self, connection: sqlite3.Connection, heartbeats: Mapping[str, Heartbeat]) -> None:
+        connection.set_authorizer(None)
+        connection.text_factory, connection.row_factory = str, None
+        for beat in tuple(heartbeats.values()):
+            renew_lease(Tx(connection, self._clock.now()), beat)
+        connection.execute("COMMIT")
 
 
 def _discard(connection: sqlite3.Connection) -> None:
