@@ -75,11 +75,21 @@ class PostgresConnector:
                 statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
                 server_settings={"application_name": "treadle", **settings},
             )
-        except ValueError as error:
-            if isinstance(error, OSError):  # a certificate is not accepted
-                raise
+        except BaseException as error:
+            _forget_frames(error)
+            if not isinstance(error, ValueError) or isinstance(error, OSError):  # a certificate is refused
+                raise error.with_traceback(None)  # noqa: B904, TRY201  a plain `raise` would bring it back
             # Without a cause: it may show a part of the URL, and the part may be the password.
             raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error of the driver and of its causes. The driver's frames have the URL and
+    the password in their variables, and tools that report errors read those."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__cause__)
+        error = error.__context__
 
 
 async def _learn_array_types(connection: Connection) -> None:
