@@ -22,6 +22,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in _BUSY
 
 
+def is_denied(error: sqlite3.Error) -> bool:
+    """Whether the authorizer of the connection has refused a statement."""
+    return _code(error) == sqlite3.SQLITE_AUTH
+
+
 def breaks_connection(error: sqlite3.Error) -> bool:
     """Whether a new connection is needed after this error."""
     code = _code(error)

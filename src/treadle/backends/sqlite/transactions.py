@@ -28,7 +28,7 @@ from treadle.item import (
 from treadle.loop_mark import LoopMark
 
 from .connection import Durability, FileIdentity, connect, connected_file
-from .errors import is_busy, translated
+from .errors import is_busy, is_denied, translated
 from .limits import claim_key
 from .read import get
 from .schema import is_current
@@ -48,7 +48,7 @@ _log = logging.getLogger("treadle")
 
 _BEGIN = "treadle_begin"
 """A savepoint at the beginning of a transaction: heartbeats are written also if the rest is undone."""
-_ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMMIT and ROLLBACK to its block"
+_ENDED_BY_USER = "a statement of yours would end this transaction: leave COMMIT and ROLLBACK to its block"
 
 # -- of the engine -------------------------------------------------------------------------------------
 
@@ -157,9 +157,11 @@ class SqliteTransactions:
             self._heartbeats = {}
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
-            except BaseException:
+            except BaseException as error:
                 heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
                 await self._thread.run(lambda: self._roll_back(connection, heartbeats))
+                if isinstance(error, sqlite3.Error) and is_denied(error):
+                    raise BackendError(_ENDED_BY_USER) from error
                 raise
             heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
