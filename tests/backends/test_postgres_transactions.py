@@ -380,7 +380,9 @@ class TestSubmitInTransaction:
             with pytest.raises(InputError, match="acquired"):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
-    @pytest.mark.parametrize("user", [by_asyncpg, by_psycopg, by_django], ids=["asyncpg", "psycopg", "django"])
+    @pytest.mark.parametrize(
+        "user", [by_asyncpg, by_psycopg, by_django], ids=["asyncpg", "psycopg", "django"]
+    )
     async def test_a_connection_to_another_database_is_refused(self, prepared_url: str, user: User) -> None:
         other = urlunsplit(urlsplit(prepared_url)._replace(path="/template1"))
         async with opened(prepared_url) as backend, user(other, False) as (tx, _):
@@ -490,7 +492,7 @@ async def was_reset(admin: Connection, process: int) -> None:
     """Return when the connection of this server process is ready for its next use."""
     last = "select query from pg_stat_activity where pid = $1 and state = 'idle'"
     async with asyncio.timeout(10):
-        while "discard temp" not in (await admin.fetchval(last, process) or ""):
+        while "discard temp" not in (await admin.fetchval(last, process) or ""):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -541,7 +543,7 @@ class TestSessionOfHandlers:
             async with backend.transaction() as transaction:
                 process = await transaction.connection.fetchval("select pg_backend_pid()")
             async with asyncio.timeout(10):
-                while await admin.fetchval("select true from pg_stat_activity where pid = $1", process):
+                while await admin.fetchval("select true from pg_stat_activity where pid = $1", process):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert not await exists(backend, "nothing")
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from treadle import Treadle, InputError, work
+from treadle import InputError, Treadle, work
 from treadle.backends.sqlite import SqliteBackend, schema_sql
 
 

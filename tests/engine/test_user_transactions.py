@@ -190,7 +190,7 @@ async def test_the_timeout_of_a_result_covers_the_submit(tmp_path: Path, wait: s
                 await (call.result(timeout=0.2) if wait == "result" else call.group(timeout=0.2))
             connection.execute("ROLLBACK")
         async with asyncio.timeout(PATIENCE):
-            while await client.get(late.value.id) == [None]:  # the submit goes on
+            while await client.get(late.value.id) == [None]:  # noqa: ASYNC110  the submit goes on
                 await asyncio.sleep(0.01)
 
 

@@ -75,10 +75,10 @@ class PostgresConnector:
                 statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
                 server_settings={"application_name": "treadle", **settings},
             )
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  all are raised again
             _forget_frames(error)
             if not isinstance(error, ValueError) or isinstance(error, OSError):  # a certificate is refused
-                raise error.with_traceback(None)  # noqa: B904, TRY201  a plain `raise` would bring it back
+                raise error.with_traceback(None)  # noqa: B904  a plain `raise` would bring it back
             # Without a cause: it may show a part of the URL, and the part may be the password.
             raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
 

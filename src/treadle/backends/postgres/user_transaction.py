@@ -33,8 +33,8 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
         raise InputError.of(
             "tx",
             tx,
-            "is not a connection to PostgreSQL that treadle knows: asyncpg, psycopg, SQLAlchemy or Django (of "
-            "a pool: a connection that you have acquired)",
+            "is not a connection to PostgreSQL that treadle knows: asyncpg, psycopg, SQLAlchemy or Django "
+            "(of a pool: a connection that you have acquired)",
         )
     if not _is_in_transaction(driver):
         raise InputError("tx: the connection is not in a transaction: BEGIN one first", parameters=("tx",))
@@ -44,7 +44,8 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
         if _sqlstate(error) not in MISSING:
             raise
         raise InputError(
-            "tx: the connection is to another database: the tables of treadle are not there", parameters=("tx",)
+            "tx: the connection is to another database: the tables of treadle are not there",
+            parameters=("tx",),
         ) from error
 
 

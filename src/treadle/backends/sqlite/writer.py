@@ -110,11 +110,11 @@ class WriterThread(DatabaseThread):
         answer(calls)
 
     def _begin(self, connection: sqlite3.Connection, calls: list[DatabaseCall]) -> float:
-        """Begin a transaction for these calls, and for those that came while others wrote, heartbeats first: a
-        claim would remove workers whose heartbeats wait behind it. Return the seconds that it took.
+        """Begin a transaction for these calls, and for those that came while others wrote, heartbeats first:
+        a claim would remove workers whose heartbeats wait behind it. Return the seconds that it took.
 
-        Each call waits for `busy_timeout` at most, also behind others. Those whose time is over fail and leave
-        `calls`. The error is raised if that are all."""
+        Each call waits for `busy_timeout` at most, also behind others. Those whose time is over fail and
+        leave `calls`. If all are, the error is raised."""
         while True:
             try:
                 waited = self._lock.begin(connection, min(map(self._time_left, calls)))
