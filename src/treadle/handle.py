@@ -196,8 +196,9 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def _in_time(self, wait: Callable[[], Awaitable[T]], timeout: Duration) -> T:
         limit = seconds(timeout, field="timeout")
+        scope = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as scope:
+            async with scope:
                 return await wait()
         except TimeoutError:
             if not scope.expired():

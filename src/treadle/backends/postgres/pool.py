@@ -181,7 +181,7 @@ class PostgresPool:
     async def _reset(self, connection: Connection) -> None:
         try:
             await connection.execute(RESET_SESSION, timeout=CLOSE_SECONDS)
-        except Exception:  # noqa: BLE001  whatever it is: the session may still be changed
+        except Exception:  # noqa: BLE001  after any error the session may still be changed
             connection.terminate()
         except BaseException as error:
             self.take_back(connection, False, error)
