@@ -6,6 +6,7 @@ psycopg's (sync and async), SQLAlchemy's connections and sessions (sync and asyn
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,7 @@ async def _row(driver: Any, sql: str, arguments: Sequence[object]) -> Mapping[st
 def _is_in_transaction(driver: Any) -> bool:
     """Whether what is executed on this connection waits for a commit."""
     if _module(driver) == "asyncpg":
+        asyncio.get_running_loop()  # if there is none, that is the first thing to say: see app.sync
         return bool(driver.is_in_transaction())
     if _module(driver) == "django":
         return bool(driver.in_atomic_block or not driver.get_autocommit())
