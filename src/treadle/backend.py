@@ -508,4 +508,14 @@ class Inspected(Protocol):
         ...
 
 
-__all__ = ["CAPABILITIES", "Backend", "Inspected", "Lease", "Status", "Transaction"]
+@runtime_checkable
+class ChecksUnopened(Protocol):
+    """A backend that cannot always be opened while a transaction of the user is open. Optional."""
+
+    def check_unopened(self, tx: object) -> None:
+        """Called before the backend is opened for a submit with `tx`, in the thread of that transaction.
+        `InputError` if the transaction would keep `open` waiting. Nothing if the backend is open."""
+        ...
+
+
+__all__ = ["CAPABILITIES", "Backend", "ChecksUnopened", "Inspected", "Lease", "Status", "Transaction"]

@@ -178,6 +178,7 @@ class Client(Operator):
         works = list(works)
         if not works:
             return []
+        self._core.check_unopened(checked.get("tx"))
         await self.connect()
         answers = await submit(self._core, self._submits_to, works, checked)
         return [submitted_handle(self._core, self._submits_to, answer) for answer in answers]

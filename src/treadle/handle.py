@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from treadle.engine.core import Core
@@ -105,7 +105,7 @@ class EnqueueCall(Generic[S_co, G_co]):
     total = await app.enqueue(add(1, 2)).result()
     """
 
-    __slots__ = ("_core", "_options", "_tenant", "_used", "_work")
+    __slots__ = ("_core", "_id", "_options", "_tenant", "_used", "_work")
 
     def __init__(self, core: Core, tenant: str, work: Work[S_co, G_co], options: dict[str, Any]) -> None:
         """`options` are checked."""
@@ -113,6 +113,8 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._tenant = tenant
         self._work = work
         self._options = options
+        self._id = work.id
+        """The item to wait for. An earlier one with the same key has another id than its Work."""
         self._used = False
 
     def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
@@ -129,15 +131,21 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = True
 
     async def _submit(self) -> Handle[S_co, G_co]:
+        self._core.check_unopened(self._options.get("tx"))
         await self._core.connect()
         (answer,) = await submit(self._core, self._tenant, (self._work,), self._options)
         return submitted_handle(self._core, self._tenant, answer)
 
     async def result(self, timeout: Duration | None = None) -> S_co:
-        """Submit, and wait for the item's own value."""
+        """Submit, and wait for the item's own value. `WaitTimeout` after `timeout` seconds for both: then a
+        submit that has not ended goes on, and the item may come to exist."""
         self._use()
+        refuse_in_transaction(self._core.backend, "enqueue(...).result()")
+        return await (self._result() if timeout is None else self._in_time(self._result, timeout))
+
+    async def _result(self) -> S_co:
         core = self._core
-        refuse_in_transaction(core.backend, "enqueue(...).result()")
+        core.check_unopened(self._options.get("tx"))
         await core.connect()
         waiters = core.waiters
         ref = (self._tenant, self._work.id)
@@ -147,13 +155,11 @@ class EnqueueCall(Generic[S_co, G_co]):
             (answer,) = await submit(core, self._tenant, (self._work,), self._options)
             value: S_co
             if answer.existing:
-                value = await submitted_handle(core, self._tenant, answer).result(timeout)
+                self._id = answer.id
+                value = await submitted_handle(core, self._tenant, answer).result()
                 return value
             waiters.confirm(ref)
-            if timeout is None:  # the usual case, without another coroutine
-                state = await future
-            else:
-                state = await _await_end(waiters, waiters.items, ref, future, timeout, answer.id)
+            state = await future
             if is_large(state.result):
                 value = await read_value(state.result, item_value, core.registry, state, answer.id)
             else:
@@ -163,10 +169,14 @@ class EnqueueCall(Generic[S_co, G_co]):
             waiters.items.discard(ref, future)
 
     async def group(self, timeout: Duration | None = None) -> G_co:
-        """Submit, and wait for the value of the whole group."""
+        """Submit, and wait for the value of the whole group. `timeout` as for `result`."""
         self._use()
+        refuse_in_transaction(self._core.backend, "enqueue(...).group()")
+        return await (self._group() if timeout is None else self._in_time(self._group, timeout))
+
+    async def _group(self) -> G_co:
         core = self._core
-        refuse_in_transaction(core.backend, "enqueue(...).group()")
+        core.check_unopened(self._options.get("tx"))
         await core.connect()
         ref = (self._tenant, self._work.id)
         future = core.waiters.group(ref, expected=True)
@@ -174,14 +184,27 @@ class EnqueueCall(Generic[S_co, G_co]):
             (answer,) = await submit(core, self._tenant, (self._work,), self._options)
             value: G_co
             if answer.existing:
-                value = await submitted_handle(core, self._tenant, answer).group(timeout)
+                self._id = answer.id
+                value = await submitted_handle(core, self._tenant, answer).group()
                 return value
             core.waiters.confirm(ref)
-            group = await _await_end(core.waiters, core.waiters.groups, ref, future, timeout, answer.id)
+            group = await future
             value = await read_value(group.value, group_value, core.registry, group)
             return value
         finally:
             core.waiters.groups.discard(ref, future)
+
+    async def _in_time(self, wait: Callable[[], Awaitable[T]], timeout: Duration) -> T:
+        limit = seconds(timeout, field="timeout")
+        scope = asyncio.timeout(limit)
+        try:
+            async with scope:
+                return await wait()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            await self._core.waiters.stop_if_unused()
+            raise WaitTimeout(self._id, limit) from None
 
     def __del__(self) -> None:
         if not self._used:

@@ -76,6 +76,10 @@ class SyncClient:
         """The background loop is being ended."""
         self._forks = forks()
 
+    def connect(self) -> None:
+        """As `Client.connect`."""
+        self._call(self._client.connect())
+
     @overload
     def enqueue(self, work: Work[S, G], /, **options: Unpack[EnqueueOptions]) -> SyncHandle[S, G]: ...
     @overload
@@ -114,8 +118,9 @@ class SyncClient:
     ) -> list[SyncHandle[Any, Any]]:
         """Submit in the caller's transaction, and in the caller's thread, which owns the connection."""
         checked = check_options(options, where, ENQUEUE_OPTIONS)
-        self._call(self._client.connect())
         core, tenant = core_of(self._client), submits_to(self._client)
+        core.check_unopened(checked.get("tx"))
+        self.connect()
         answers = _run_without_loop(submit(core, tenant, works, checked))
         return [SyncHandle(self._call, submitted_handle(core, tenant, answer)) for answer in answers]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from tests.backends.postgres_store import connected, opened
 from tests.support.django_connection import django_connection
-from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import PostgresBackend, pool
+from treadle.backends.postgres.schema import Connection
 from treadle.errors import CycleError, DuplicateIdError, InputError
 from treadle.item import Rejected, Submission, Wake
 from treadle.testing.contract.build import (
@@ -172,6 +173,52 @@ USERS: dict[str, User] = {
 every_driver = pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 
 
+@asynccontextmanager
+async def psycopg_autocommit(url: str) -> AsyncGenerator[object]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def async_psycopg_autocommit(url: str) -> AsyncGenerator[object]:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def sqlalchemy_autocommit(url: str) -> AsyncGenerator[object]:
+    engine = sqlalchemy.create_engine(dialect(url, "psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_sqlalchemy_autocommit(url: str) -> AsyncGenerator[object]:
+    engine = create_async_engine(dialect(url, "asyncpg"), isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        yield connection
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def django_autocommit(url: str) -> AsyncGenerator[object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with django_connection(url) as connection:
+            yield connection
+
+
+AUTOCOMMIT: dict[str, Callable[[str], AbstractAsyncContextManager[object]]] = {
+    "asyncpg": connected,
+    "psycopg": psycopg_autocommit,
+    "psycopg async": async_psycopg_autocommit,
+    "sqlalchemy": sqlalchemy_autocommit,
+    "sqlalchemy async": async_sqlalchemy_autocommit,
+    "django": django_autocommit,
+}
+
+
 class TestSubmitInTransaction:
     @every_driver
     async def test_it_exists_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
@@ -307,6 +354,41 @@ class TestSubmitInTransaction:
             with pytest.raises(InputError):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
+    @pytest.mark.parametrize("of", AUTOCOMMIT.values(), ids=AUTOCOMMIT)
+    async def test_a_connection_without_a_transaction_is_refused(
+        self, prepared_url: str, of: Callable[[str], AbstractAsyncContextManager[object]]
+    ) -> None:
+        """The item would be stored apart from the user's data."""
+        async with opened(prepared_url) as backend:
+            async with of(prepared_url) as tx:
+                with pytest.raises(InputError, match="BEGIN one first"):
+                    await backend.submit([Submission((item("a"),))], tx=tx)
+            assert not await exists(backend, "a")
+
+    async def test_a_transaction_of_a_connection_with_autocommit(self, prepared_url: str) -> None:
+        async with opened(prepared_url) as backend:
+            with psycopg.connect(prepared_url, autocommit=True) as connection:
+                with connection.transaction(force_rollback=True):
+                    await backend.submit([Submission((item("a"),))], tx=connection)
+                with connection.transaction():
+                    await backend.submit([Submission((item("b"),))], tx=connection)
+            assert not await exists(backend, "a")
+            assert await status(backend, "b") == "ready"
+
+    async def test_a_pool_is_refused(self, prepared_url: str) -> None:
+        async with opened(prepared_url) as backend, asyncpg.create_pool(prepared_url, min_size=1) as tx:
+            with pytest.raises(InputError, match="acquired"):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+
+    @pytest.mark.parametrize(
+        "user", [by_asyncpg, by_psycopg, by_django], ids=["asyncpg", "psycopg", "django"]
+    )
+    async def test_a_connection_to_another_database_is_refused(self, prepared_url: str, user: User) -> None:
+        other = urlunsplit(urlsplit(prepared_url)._replace(path="/template1"))
+        async with opened(prepared_url) as backend, user(other, False) as (tx, _):
+            with pytest.raises(InputError, match="another database"):
+                await backend.submit([Submission((item("a"),))], tx=tx)
+
 
 class TestTransaction:
     async def test_writes_and_settlement_commit_together(self, prepared_url: str) -> None:
@@ -385,6 +467,85 @@ class TestTransaction:
                     await apply(backend, succeed(other))
                     assert await claim_ids(backend) == []
                 await transaction.settle([succeed(lease)])
+
+
+CHANGES = {
+    "a setting": ("set app.tenant = 'alice'", "select coalesce(current_setting('app.tenant', true), '')", ""),
+    "a temporary table": ("create temp table secret (n int)", "select to_regclass('pg_temp.secret')", None),
+    "an advisory lock": (
+        "select pg_advisory_lock(77)",
+        "select count(*) from pg_locks where locktype = 'advisory' and objid = 77",
+        0,
+    ),
+    "a role": ("set role pg_monitor", "select current_user = session_user", True),
+    "read only": ("set default_transaction_read_only = on", "show default_transaction_read_only", "off"),
+    "a timeout": ("set statement_timeout = '9s'", "show statement_timeout", "7s"),
+    "a cursor": (
+        "declare kept cursor with hold for select 1",
+        "select count(*) from pg_cursors where name = 'kept'",
+        0,
+    ),
+}
+
+
+async def was_reset(admin: Connection, process: int) -> None:
+    """Return when the connection of this server process is ready for its next use."""
+    last = "select query from pg_stat_activity where pid = $1 and state = 'idle'"
+    async with asyncio.timeout(10):
+        while "discard temp" not in (await admin.fetchval(last, process) or ""):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+class TestSessionOfHandlers:
+    """The next handler, of any tenant, gets the same connection in its first state."""
+
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("raises", [False, True])
+    async def test_what_a_handler_changes_ends_with_its_transaction(
+        self, prepared_url: str, change: tuple[str, str, object], raises: bool
+    ) -> None:
+        statement, question, expected = change
+        async with (
+            opened(prepared_url, pool_size=3, reserved=1, statement_timeout=7.0) as backend,
+            connected(prepared_url) as admin,
+        ):
+            process = 0
+            with suppress(ValueError):
+                async with backend.transaction() as transaction:
+                    process = await transaction.connection.fetchval("select pg_backend_pid()")
+                    await transaction.connection.execute(statement)
+                    if raises:
+                        raise ValueError
+            await was_reset(admin, process)
+            async with backend.transaction() as transaction:
+                assert await transaction.connection.fetchval(question) == expected
+                assert await transaction.connection.fetchval("select pg_backend_pid()") == process
+
+    async def test_prepared_statements_survive(self, prepared_url: str) -> None:
+        async with (
+            opened(prepared_url, pool_size=3, reserved=1) as backend,
+            connected(prepared_url) as admin,
+        ):
+            async with backend.transaction() as transaction:
+                process = await transaction.connection.fetchval("select pg_backend_pid()")
+                before = set(await transaction.connection.fetch("select name from pg_prepared_statements"))
+            await was_reset(admin, process)
+            async with backend.transaction() as transaction:
+                after = set(await transaction.connection.fetch("select name from pg_prepared_statements"))
+            assert len(before) > 1
+            assert before <= after
+
+    async def test_a_session_that_cannot_be_reset_is_ended(
+        self, prepared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pool, "RESET_SESSION", "select 1 / 0")
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+            async with backend.transaction() as transaction:
+                process = await transaction.connection.fetchval("select pg_backend_pid()")
+            async with asyncio.timeout(10):
+                while await admin.fetchval("select true from pg_stat_activity where pid = $1", process):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert not await exists(backend, "nothing")
 
 
 async def test_an_item_that_is_committed_during_a_claim_does_not_start_before_it_is_queued(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -210,8 +210,9 @@ async def test_a_stale_lease_is_reported_within_the_transaction(backend: SqliteB
     assert (outcome.verb, outcome.loss) == ("stale", "cancelled")
 
 
-async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
-    """Heartbeats are answered at once and written with its commit, so the lease never lapses."""
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_long_transaction_keeps_its_worker_alive(path: Path, raises: bool) -> None:
+    """Heartbeats are answered at once and written with its end, so the lease never lapses."""
     clock = ManualClock()
     backend, other = SqliteBackend(path, clock=clock), SqliteBackend(path, clock=clock)
     for each in (backend, other):
@@ -219,10 +220,14 @@ async def test_a_long_transaction_keeps_its_worker_alive(path: Path) -> None:
     lease = await start(backend, "a")
     beat = Heartbeat(worker="w", lease=10)
     await backend.beat(beat)
-    async with backend.transaction() as tx:
-        await clock.advance(25)
-        assert (await asyncio.wait_for(backend.beat(beat), 2)).lost == {}
-        await tx.settle([])
+    with suppress(ZeroDivisionError):
+        async with backend.transaction() as tx:
+            await clock.advance(25)
+            assert (await asyncio.wait_for(backend.beat(beat), 2)).lost == {}
+            await tx.submit([Submission((item("b"),))])
+            if raises:
+                raise ZeroDivisionError
+    assert await status(backend, "b") == (None if raises else "ready")
     await other.beat(Heartbeat(worker="other", lease=10))
     await other.claim(Demand(worker="other", limit=1))  # a claim removes workers whose lease has lapsed
     (outcome,) = (await backend.settle([succeed(lease)])).outcomes

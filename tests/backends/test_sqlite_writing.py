@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -88,6 +89,59 @@ async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(path: Path) -
         assert (await claiming).alive
     clock.advance(11)
     assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+    await backend.close()
+
+
+async def test_leases_do_not_lapse_while_calls_fail_because_of_the_lock(path: Path) -> None:
+    """What counts is the time since the first call that could not write."""
+    clock = ManualClock()
+    backend = SqliteBackend(path, clock=clock, busy_timeout=0.7)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=10))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        clock.advance(10.5)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await backend.claim(Demand(worker="w", limit=1))
+        other.execute("ROLLBACK")
+    assert (await backend.claim(Demand(worker="w", limit=1))).alive
+    await backend.close()
+
+
+async def test_a_heartbeat_comes_before_a_claim_when_the_lock_is_free(path: Path) -> None:
+    clock = ManualClock()
+    backend = SqliteBackend(path, clock=clock)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=10))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        claiming = asyncio.create_task(backend.claim(Demand(worker="w", limit=1)))
+        await asyncio.sleep(0.05)
+        beating = asyncio.create_task(backend.beat(Heartbeat(worker="w", lease=10)))
+        await asyncio.sleep(0)
+        clock.advance(11)
+        other.execute("ROLLBACK")
+        assert not (await beating).fresh
+        assert (await claiming).alive
+    await backend.close()
+
+
+async def test_a_call_waits_for_the_busy_timeout_once(path: Path) -> None:
+    """Also behind another call that waits."""
+    backend = SqliteBackend(path, busy_timeout=1)
+    await backend.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(submit(backend, "a"))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="one of this process"):
+            await submit(backend, "b")
+        assert time.monotonic() - began < 1.6
+        with pytest.raises(StoreUnavailable):
+            await first
+        other.execute("ROLLBACK")
     await backend.close()
 
 

@@ -1,5 +1,6 @@
 """A password in a URL is in no message, no traceback, no log line and no `repr`."""
 
+import asyncio
 import logging
 import traceback
 
@@ -45,6 +46,52 @@ async def _start(url: str, shown: list[str]) -> None:
     app = Treadle(url)
     shown += [repr(app), repr(app.backend), repr(vars(app.backend))]
     await app.start()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        REFUSED,
+        f"postgresql://localhost:1/none?user=ann&password={SECRET}",
+        f"postgresql://ann:{SECRET}@localhost:99999/none",
+        f"postgresql://ann:{SECRET}@localhost:1/none?sslmode=bogus",
+    ],
+)
+async def test_no_variable_of_a_traceback_has_it(url: str) -> None:
+    """Tools that report errors send the variables along."""
+    app = Treadle(url)
+    with pytest.raises(TreadleError) as refusal:
+        await app.start()
+    assert not [
+        (frame.f_code.co_qualname, name)
+        for error in _chain(refusal.value)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        for name, value in frame.f_locals.items()
+        if frame.f_code.co_filename != __file__ and SECRET in repr(value)
+    ]
+
+
+async def test_no_variable_has_it_after_a_timeout() -> None:
+    async def stay_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.append(writer)
+
+    silent: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(stay_silent, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    backend = PostgresBackend(f"postgresql://ann:{SECRET}@127.0.0.1:{port}/none", connect_timeout=0.2)
+    with pytest.raises(TreadleError) as refusal:
+        await backend.open()
+    shown = traceback.TracebackException.from_exception(refusal.value, capture_locals=True).format()
+    assert SECRET not in "".join(shown)
+    for writer in silent:
+        writer.close()
+    server.close()
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    if error is None:
+        return []
+    return [error, *_chain(error.__cause__), *_chain(error.__context__)]
 
 
 @pytest.mark.parametrize("url", URLS)

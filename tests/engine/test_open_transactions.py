@@ -1,13 +1,18 @@
-"""Handlers that keep their transactions open on PostgreSQL: other work goes on."""
+"""Handlers that keep their transactions open, or spoil them: other work goes on, and they are told."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
 
+import asyncpg
 import pytest
 
 from tests.engine.kit import PATIENCE
-from treadle import Context, Treadle, work
+from treadle import Context, Retry, Treadle, WorkFailed, work
+from treadle.backend import Backend
 from treadle.backends.postgres import PostgresBackend
 
 MANY = 20
@@ -73,3 +78,28 @@ async def test_stop_does_not_wait_for_requested_transactions(prepared_url: str) 
     async with Treadle(prepared_url, work=[]) as other:
         states = await other.get(handles)
     assert {state.status for state in states if state is not None} == {"ready"}
+
+
+@work(name="spoil", retry=Retry(attempts=1))
+async def spoil(ctx: Context, how: str) -> str:
+    async with ctx.transaction() as tx:
+        if how == "error":
+            with suppress(asyncpg.UndefinedTableError):
+                await tx.execute("select 1 from nowhere")
+        elif inspect.isawaitable(done := tx.execute(how)):
+            await done
+    return "done"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
+async def test_a_handler_that_ends_its_transaction_is_told(store: Callable[[], Backend], how: str) -> None:
+    async with Treadle(store(), work=[spoil]) as app:
+        with pytest.raises(WorkFailed, match="leave COMMIT and ROLLBACK to its block"):
+            await app.enqueue(spoil(how)).result(PATIENCE)
+
+
+async def test_a_handler_that_hides_an_error_of_its_transaction_is_told(prepared_url: str) -> None:
+    async with Treadle(prepared_url, work=[spoil]) as app:
+        with pytest.raises(WorkFailed, match="BackendError: a statement of yours has failed"):
+            await app.enqueue(spoil("error")).result(PATIENCE)

@@ -14,7 +14,8 @@ import pytest
 
 from tests.backends.postgres_store import connected
 from tests.engine.kit import PATIENCE, Barrier
-from treadle import Context, NotFound, Result, Treadle, work
+from treadle import Client, Context, NotFound, Result, StoreUnavailable, Treadle, WaitTimeout, work
+from treadle.backends.postgres import PostgresBackend
 
 AT_ONCE = 3.0
 """Seconds. What does not depend on the transaction takes less, also on a busy machine."""
@@ -155,3 +156,47 @@ async def test_after_a_handle_of_what_is_gone_leaves_the_transaction_on_sqlite(t
             second = await app.enqueue(step(4), after=first, tx=connection)
             connection.execute("COMMIT")
         assert await second.result(PATIENCE) == 4
+
+
+async def test_submits_behind_one_another_wait_for_a_locked_table_only_once(prepared_url: str) -> None:
+    backend = PostgresBackend(prepared_url, patience=1.5)
+    async with Client(backend, work=[step]) as client, connected(prepared_url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("lock table treadle.open_item in access exclusive mode")
+        ends = [asyncio.ensure_future(_end_of_refused(client))]
+        await asyncio.sleep(0.1)
+        ends += [asyncio.ensure_future(_end_of_refused(client)) for _ in range(3)]
+        first, *others = await asyncio.gather(*ends)
+        assert max(others) - first < 1.0
+        await transaction.rollback()
+        assert not (await client.enqueue(step(1))).existing
+
+
+async def _end_of_refused(client: Client) -> float:
+    with pytest.raises(StoreUnavailable):
+        await client.enqueue(step(1))
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("wait", ["result", "group"])
+async def test_the_timeout_of_a_result_covers_the_submit(tmp_path: Path, wait: str) -> None:
+    path = tmp_path / "work.db"
+    async with Client(f"sqlite:///{path}", work=[step]) as client:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            call = client.enqueue(step(1))
+            with pytest.raises(WaitTimeout) as late:
+                await (call.result(timeout=0.2) if wait == "result" else call.group(timeout=0.2))
+            connection.execute("ROLLBACK")
+        async with asyncio.timeout(PATIENCE):
+            while await client.get(late.value.id) == [None]:  # noqa: ASYNC110  the submit goes on
+                await asyncio.sleep(0.01)
+
+
+async def test_a_timeout_names_the_earlier_item_with_the_same_key(tmp_path: Path) -> None:
+    async with Client(f"sqlite:///{tmp_path / 'work.db'}", work=[step]) as client:
+        first = await client.enqueue(step(1), key="k")
+        with pytest.raises(WaitTimeout) as late:
+            await client.enqueue(step(1), key="k").result(timeout=0.1)
+        assert late.value.id == first.id

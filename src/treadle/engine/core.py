@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
-from treadle.backend import Backend
+from treadle.backend import Backend, ChecksUnopened
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
@@ -116,6 +116,12 @@ class Core:
             if self.loop is not loop:
                 await retry_unavailable(self._open, self.settings)
                 self.loop, self._mark = loop, LoopMark()
+
+    def check_unopened(self, tx: object) -> None:
+        """Before it connects for a submit in the caller's transaction `tx` (None: in none): refuse one that
+        would keep the backend from being opened. In the thread of that transaction."""
+        if tx is not None and isinstance(self.backend, ChecksUnopened):
+            self.backend.check_unopened(tx)
 
     def _check_free(self) -> None:
         if self._closing is not None:

@@ -21,7 +21,9 @@ CALLER_RETRY = Retry(attempts=6, base=0.05, factor=2.0, max=2.0, jitter=0.5)
 LOCKED_PAUSE = 0.25
 """Seconds after which requests that wait for another transaction are tried again, in a lane of their own."""
 LOCKED_TRIES = 60
-"""How often a request that a caller awaits is tried again: for about half a minute."""
+"""How often a settlement is tried again: for about half a minute."""
+LOCKED_SECONDS = 30.0
+"""How long a submit is tried again that waits for another transaction."""
 CALLER_SECONDS = 2.0
 """After this time such a call is not repeated, however slowly the tries failed. A backend gives up a try
 within three seconds if the store gives no sign of life, so that the caller waits for about that long. A store

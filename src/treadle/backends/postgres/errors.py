@@ -33,13 +33,22 @@ _AWAY: Final = frozenset(
 )
 _LOCKED: Final = "55P03"
 _FULL: Final = "53100"
-_MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+"""A schema, a table, a function or a column is not there."""
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
 """Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
 All other errors may be gone a moment later, as one of the login, of the rights or of the disk: no list of
 those is complete."""
 
+_SPOILT: Final = {
+    "25P01": "a statement of yours has ended this transaction: leave COMMIT and ROLLBACK to its block",
+    "25P02": (
+        "a statement of yours has failed in this transaction, so it can only be rolled back: let the error "
+        "leave the block, or execute what may fail in a savepoint (`async with tx.transaction()`)"
+    ),
+}
+"""Only a handler can bring its transaction into such a state."""
 _UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is missing, or is there although it should not be."""
 POOLER_HINT: Final = " (behind a pooler in transaction mode, PostgresBackend needs prepare=False)"
@@ -95,9 +104,11 @@ def translated(error: BaseException) -> TreadleError:
     found = _sqlstate(error)
     if is_away(error) or is_conflict(error):
         return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
+    if found in _SPOILT:
+        return BackendError(_SPOILT[found])
     if found == _FULL:
         return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
-    if found in _MISSING:
+    if found in MISSING:
         return SchemaError(None, VERSION)
     if found.startswith(_LIMITS):
         return BackendError(

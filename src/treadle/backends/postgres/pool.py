@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from .schema import Connection
 from .statements import statements
 
 _sql = statements("connection")
+RESET_SESSION: Final = _sql("reset_session")
 
 STATEMENTS_KEPT: Final = 100
 """How many prepared statements a connection keeps."""
@@ -81,11 +82,21 @@ class PostgresConnector:
                 statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
                 server_settings={"application_name": "treadle", **settings},
             )
-        except ValueError as error:
-            if isinstance(error, OSError):  # a certificate is not accepted
-                raise
+        except BaseException as error:  # noqa: BLE001  all are raised again
+            _forget_frames(error)
+            if not isinstance(error, ValueError) or isinstance(error, OSError):  # a certificate is refused
+                raise error.with_traceback(None)  # noqa: B904  a plain `raise` would bring it back
             # Without a cause: it may show a part of the URL, and the part may be the password.
             raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error of the driver and of its causes. The driver's frames have the URL and
+    the password in their variables, and tools that report errors read those."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__cause__)
+        error = error.__context__
 
 
 async def _learn_array_types(connection: Connection) -> None:
@@ -131,7 +142,8 @@ class PostgresPool:
         self._ordinary = asyncio.Semaphore(ordinary)
         self._transactions = asyncio.Semaphore(max(1, ordinary // 2))
         self._is_small = ordinary == 1
-        self._closing: dict[asyncio.Task[None], Connection] = {}
+        self._background: dict[asyncio.Task[None], Connection] = {}
+        """The tasks that close connections, or reset them."""
         self._closed = False
         self._away = away
         self._watch = LinkWatch(greet, self._drop)
@@ -155,9 +167,34 @@ class PostgresPool:
     async def transaction(self) -> AsyncGenerator[Connection, None]:
         """A connection in a transaction of a handler."""
         async with self._transactions:
-            manager = self._beyond_size() if self._is_small else self.connection()
+            manager = self._beyond_size() if self._is_small else self._for_handler()
             async with manager as connection, connection.transaction():
                 yield connection
+
+    @asynccontextmanager
+    async def _for_handler(self) -> AsyncGenerator[Connection, None]:
+        """A connection whose session a handler may change. No other handler, and no other tenant, must find
+        it changed: it is reset before its next use, after the handler has gone on."""
+        connection = await self.lend(vital=False)
+        try:
+            yield connection
+        except BaseException as error:
+            if _is_usable_after(error):
+                self._start(self._reset(connection), connection)
+            else:
+                self.take_back(connection, False, error)
+            raise
+        self._start(self._reset(connection), connection)
+
+    async def _reset(self, connection: Connection) -> None:
+        try:
+            await connection.execute(RESET_SESSION, timeout=CLOSE_SECONDS)
+        except Exception:  # noqa: BLE001  after any error the session may still be changed
+            connection.terminate()
+        except BaseException as error:
+            self.take_back(connection, False, error)
+            raise
+        self.take_back(connection, False)
 
     @asynccontextmanager
     async def _beyond_size(self) -> AsyncGenerator[Connection, None]:
@@ -198,15 +235,12 @@ class PostgresPool:
         If the server refused, or the driver did before it sent anything, the connection is fine. A server
         that is shutting down has not closed the connection yet, so that one is closed here."""
         self._watch.end(connection)
-        fine = error is None or (
-            isinstance(error, (asyncpg.PostgresError, ValueError)) and not is_away(error)
-        )
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             # At once: it may be the loop that is ending, and then no task would get to its end.
             self._used.discard(connection)
             connection.terminate()
         else:
-            (self._put_back if fine else self._discard)(connection)
+            (self._put_back if _is_usable_after(error) else self._discard)(connection)
         self._all.release()
         if not vital:
             self._ordinary.release()
@@ -246,9 +280,12 @@ class PostgresPool:
     def _discard(self, connection: Connection) -> None:
         """Close it in the background: the driver may be telling the server to stop the statement."""
         self._used.discard(connection)
-        closing = asyncio.create_task(_close(connection))
-        self._closing[closing] = connection
-        closing.add_done_callback(self._closing.pop)
+        self._start(_close(connection), connection)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None], connection: Connection) -> None:
+        task = asyncio.create_task(coroutine)
+        self._background[task] = connection
+        task.add_done_callback(self._background.pop)
 
     def begin(self, connection: Connection) -> None:
         """A statement is sent on this connection: watch it until the connection is taken back."""
@@ -270,7 +307,7 @@ class PostgresPool:
         _pools.discard(self)
         idle, self._idle = self._idle, {}
         self._usual.clear()
-        await asyncio.gather(*self._closing, *(_close(connection) for connection in idle))
+        await asyncio.gather(*self._background, *(_close(connection) for connection in idle))
         for connection in list(self._used):
             connection.terminate()
 
@@ -278,9 +315,16 @@ class PostgresPool:
         """End the connections: their event loop is closed. A forked process keeps those of its parent."""
         self._closed = True
         _pools.discard(self)
-        for connection in (*self._idle, *self._used, *self._closing.values()):
-            abandon_connection(connection, self.mark, self._closing)
-        self._idle, self._usual, self._used, self._closing = {}, {}, set(), {}
+        for connection in (*self._idle, *self._used, *self._background.values()):
+            abandon_connection(connection, self.mark, self._background)
+        self._idle, self._usual, self._used, self._background = {}, {}, set(), {}
+
+
+def _is_usable_after(error: BaseException | None) -> bool:
+    """Whether a connection is idle again although its use raised this error."""
+    if error is None:
+        return True
+    return isinstance(error, (asyncpg.PostgresError, ValueError)) and not is_away(error)
 
 
 _pools: Final[set[PostgresPool]] = set()

@@ -6,6 +6,7 @@ psycopg's (sync and async), SQLAlchemy's connections and sessions (sync and asyn
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,14 @@ from weakref import WeakSet
 
 from treadle.errors import InputError
 
+from .errors import MISSING
 from .statements import statement
 
 BEGIN: Final = statement("submit", "begin")
 PIN: Final = statement("connection", "pin_search_path")
 ARRAY_TYPES: Final = statement("connection", "array_types")
+_IDLE: Final = 0
+"""The status of a transaction that has not begun, in libpq."""
 _PARAMETER = re.compile(r"\$(\d+)")
 _learned: WeakSet[Any] = WeakSet()
 
@@ -26,16 +30,31 @@ _learned: WeakSet[Any] = WeakSet()
 async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
     """The one row that a statement answers, as part of the transaction that `tx` is in."""
     driver = await _driver(tx)
+    if not hasattr(driver, "is_in_transaction" if _module(driver) == "asyncpg" else "cursor"):
+        raise InputError.of(
+            "tx",
+            tx,
+            "is not a connection to PostgreSQL that treadle knows: asyncpg, psycopg, SQLAlchemy or Django "
+            "(of a pool: a connection that you have acquired)",
+        )
+    if not _is_in_transaction(driver):
+        raise InputError("tx: the connection is not in a transaction: BEGIN one first", parameters=("tx",))
+    try:
+        return await _row(driver, sql, arguments)
+    except Exception as error:
+        if _sqlstate(error) not in MISSING:
+            raise
+        raise InputError(
+            "tx: the connection is to another database: the tables of treadle are not there",
+            parameters=("tx",),
+        ) from error
+
+
+async def _row(driver: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
     kind = _module(driver)
     if kind == "asyncpg":
         await _learn_array_types(driver)
         return dict(await driver.fetchrow(sql, *arguments))
-    if not hasattr(driver, "cursor"):
-        raise InputError.of(
-            "tx",
-            tx,
-            "is not a connection to PostgreSQL that treadle knows: asyncpg, psycopg, SQLAlchemy or Django",
-        )
     text, ordered = _with_percent(sql, arguments)
     if kind == "psycopg" and inspect.iscoroutinefunction(driver.execute):
         async with driver.cursor() as cursor:
@@ -46,6 +65,23 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
     with driver.cursor() as cursor:
         cursor.execute(text, ordered)
         return _named(cursor, cursor.fetchone())
+
+
+def _is_in_transaction(driver: Any) -> bool:
+    """Whether what is executed on this connection waits for a commit."""
+    if _module(driver) == "asyncpg":
+        asyncio.get_running_loop()  # if there is none, that is the first thing to say: see app.sync
+        return bool(driver.is_in_transaction())
+    if _module(driver) == "django":
+        return bool(driver.in_atomic_block or not driver.get_autocommit())
+    # Without autocommit the driver begins one by itself.
+    return not getattr(driver, "autocommit", False) or driver.info.transaction_status != _IDLE
+
+
+def _sqlstate(error: BaseException) -> str:
+    """Django has an error of its own for each of the driver's."""
+    found = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+    return str(found or "")
 
 
 async def _learn_array_types(driver: Any) -> None:

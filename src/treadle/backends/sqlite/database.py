@@ -26,10 +26,10 @@ from .connection import (
 )
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread
-from .schema import apply_schema, check_schema, wanted_version
+from .schema import apply_schema, check_schema, is_current, wanted_version
 from .statements import Tx
 from .threads import DatabaseThread
-from .transactions import SqliteTransactions
+from .transactions import SqliteTransactions, check_is_prepared
 from .wakeups import SqliteWakeups
 from .write_lock import WriteLock, forget_waiting
 from .writer import WriterThread
@@ -96,6 +96,11 @@ class SqliteDatabase:
             if self._open is None:
                 self._open = await self._opened()
                 _opened_databases.add(self)
+
+    def check_unopened(self, tx: object) -> None:
+        """Refuse a transaction that would keep the file from being opened."""
+        if self._open is None and self._apply_schema:
+            check_is_prepared(tx, usable_path(self._path))
 
     async def _opened(self) -> _OpenDatabase:
         path = usable_path(self._path)
@@ -184,6 +189,8 @@ class SqliteDatabase:
         if not self._apply_schema:
             check_schema(connection)
             return
+        if is_current(connection):
+            return  # without the write lock: a transaction of this process may have it
         connection.execute("BEGIN IMMEDIATE")
         try:
             apply_schema(connection)

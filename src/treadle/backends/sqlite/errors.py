@@ -22,6 +22,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in _BUSY
 
 
+def is_denied(error: sqlite3.Error) -> bool:
+    """Whether the authorizer of the connection has refused a statement."""
+    return _code(error) == sqlite3.SQLITE_AUTH
+
+
 def breaks_connection(error: sqlite3.Error) -> bool:
     """Whether a new connection is needed after this error."""
     code = _code(error)
@@ -33,7 +38,8 @@ def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     code = _code(error)
     if code in _BUSY:
         return StoreUnavailable(
-            f"{path} stayed locked by another writer: another program, or a transaction that was left open"
+            f"{path} stayed locked by another writer: another program, or a transaction that was left open. "
+            "It may be one of this process: then pass its connection as tx="
         )
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(f"the disk of {path} is full: free some space, then running items are settled")

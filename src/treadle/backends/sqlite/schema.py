@@ -21,6 +21,11 @@ def wanted_version() -> int:
     return len(_migrations())
 
 
+def is_current(connection: sqlite3.Connection | sqlite3.Cursor) -> bool:
+    """Whether the file has exactly this library's version. It only reads."""
+    return _found_version(connection) == wanted_version()
+
+
 def check_schema(connection: sqlite3.Connection) -> None:
     """`SchemaError` unless the file has exactly this library's version."""
     found = _found_version(connection)
@@ -42,7 +47,7 @@ def apply_schema(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
 
 
-def _found_version(connection: sqlite3.Connection) -> int | None:
+def _found_version(connection: sqlite3.Connection | sqlite3.Cursor) -> int | None:
     """The version of the schema in the file; None if there is no schema."""
     if not connection.execute(_SQL["has_meta"]).fetchall():
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ class DatabaseCall:
     The verb is executed even if its caller was cancelled.
     """
 
-    __slots__ = ("arguments", "error", "future", "loop", "options", "result", "urgent", "verb")
+    __slots__ = ("arguments", "asked", "error", "future", "loop", "options", "result", "urgent", "verb")
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class DatabaseCall:
         self.options = options
         self.urgent = urgent
         """Executed before others that wait at the same time."""
+        self.asked = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,9 +29,10 @@ from treadle.loop_mark import LoopMark
 from treadle.rules.submission import rejection_error
 
 from .connection import Durability, FileIdentity, connect, connected_file
-from .errors import is_busy, translated
+from .errors import is_busy, is_denied, translated
 from .limits import claim_key
 from .read import get
+from .schema import is_current
 from .settle import settle
 from .statements import Tx, statements
 from .submit import submit
@@ -38,11 +40,16 @@ from .workers import renew_lease
 from .write_lock import WriteLock
 
 _SQL = statements("wakeups")
+_MODE = statements("connection")["journal_mode"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_ENDED_BY_USER = "this transaction was ended by a statement of yours: leave COMMIT and ROLLBACK to its block"
+_log = logging.getLogger("treadle")
+
+_BEGIN = "treadle_begin"
+"""A savepoint at the beginning of a transaction: heartbeats are written also if the rest is undone."""
+_ENDED_BY_USER = "a statement of yours would end this transaction: leave COMMIT and ROLLBACK to its block"
 
 # -- of the engine -------------------------------------------------------------------------------------
 
@@ -151,20 +158,23 @@ class SqliteTransactions:
             self._heartbeats = {}
             try:
                 yield SqliteTransaction(connection, self._path, self._clock, self._thread)
-            except BaseException:
+            except BaseException as error:
                 if self._open is connection:  # else it was discarded by `close`
-                    self._heartbeats = self._open = None
-                    await self._thread.run(lambda: _discard(connection))
+                    heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
+                    await self._thread.run(lambda: self._roll_back(connection, heartbeats))
+                if isinstance(error, sqlite3.Error) and is_denied(error):
+                    raise BackendError(_ENDED_BY_USER) from error
                 raise
             heartbeats, self._heartbeats, self._open = self._heartbeats, None, None
             await self._thread.run(lambda: self._commit(connection, heartbeats))
 
     def postpone(self, beat: Heartbeat) -> HeartbeatReply | None:
-        """Keep a heartbeat for the commit of the open transaction: it cannot be written before. Until then no
+        """Keep a heartbeat for the end of the open transaction: it cannot be written before. Until then no
         other process can write either, so the lease cannot be taken away. None: no transaction is open."""
-        if self._heartbeats is None:
+        heartbeats = self._heartbeats  # once: another thread may call this
+        if heartbeats is None:
             return None
-        self._heartbeats[beat.worker] = beat
+        heartbeats[beat.worker] = beat
         return HeartbeatReply()
 
     @property
@@ -195,6 +205,7 @@ class SqliteTransactions:
         connection = connect(self._path, self._durability)
         try:
             self._lock.begin(connection, self._patience)
+            connection.execute(f"SAVEPOINT {_BEGIN}")
             # The user must not end the transaction: its settlements would be lost, or not fenced.
             connection.set_authorizer(_forbid_ending)
         except BaseException:
@@ -206,14 +217,29 @@ class SqliteTransactions:
         try:
             if not connection.in_transaction:
                 raise BackendError(_ENDED_BY_USER)
-            connection.set_authorizer(None)
-            connection.text_factory, connection.row_factory = str, None
-            for beat in heartbeats.values():
-                renew_lease(Tx(connection, self._clock.now()), beat)
-            connection.execute("COMMIT")
+            self._commit_with(connection, heartbeats)
             self._identity.check()
         finally:
             _discard(connection)
+
+    def _roll_back(self, connection: sqlite3.Connection, heartbeats: Mapping[str, Heartbeat]) -> None:
+        """Undo what the handler wrote, and renew the leases before another writer can take them away."""
+        try:
+            connection.set_authorizer(None)
+            if heartbeats and connection.in_transaction:
+                connection.execute(f"ROLLBACK TO {_BEGIN}")
+                self._commit_with(connection, heartbeats)
+        except sqlite3.Error as error:
+            _log.warning("treadle: cannot renew leases after a transaction on %s: %s", self._path, error)
+        finally:
+            _discard(connection)
+
+    def _commit_with(self, connection: sqlite3.Connection, heartbeats: Mapping[str, Heartbeat]) -> None:
+        connection.set_authorizer(None)
+        connection.text_factory, connection.row_factory = str, None
+        for beat in tuple(heartbeats.values()):
+            renew_lease(Tx(connection, self._clock.now()), beat)
+        connection.execute("COMMIT")
 
 
 def _discard(connection: sqlite3.Connection) -> None:
@@ -231,11 +257,10 @@ def _forbid_ending(action: int, *_: str | None) -> int:
 
 
 def submit_within(
-    connection: object, submissions: Sequence[Submission], path: Path, now: float
+    given: object, submissions: Sequence[Submission], path: Path, now: float
 ) -> list[tuple[Submitted, ...]]:
     """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
-    if not isinstance(connection, sqlite3.Connection):
-        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
+    connection = _checked_type(given)
     try:
         with _plain_text(connection):
             _check_connection(connection, path)
@@ -247,6 +272,32 @@ def submit_within(
                 f"{path} is locked by another writer: begin the transaction with BEGIN IMMEDIATE"
             ) from error
         raise translated(error, path) from error
+
+
+def check_is_prepared(connection: object, path: Path) -> None:
+    """Refuse the user's transaction if the file would have to be written to be opened: the transaction has
+    the write lock."""
+    checked = _checked_type(connection)
+    try:
+        with _plain_text(checked):
+            _check_connection(checked, path)
+            cursor = checked.cursor()
+            cursor.row_factory = None
+            if cursor.execute(_MODE).fetchall() == [("wal",)] and is_current(cursor):
+                return
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    raise InputError(
+        f"tx: {path} has no tables of treadle yet (or old ones), and your transaction keeps others from "
+        "writing: call `await app.connect()`, or `app.sync.connect()`, before you begin it",
+        parameters=("tx",),
+    )
+
+
+def _checked_type(connection: object) -> sqlite3.Connection:
+    if not isinstance(connection, sqlite3.Connection):
+        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
+    return connection
 
 
 @contextmanager

@@ -45,16 +45,21 @@ class WriteLock:
         """It is opened when it is first needed."""
         self.wrote = False
         """This writer wrote last, and has not been idle since. Then it pauses for others that wait."""
+        self._began: float | None = None
+        """Since when it tries to get the lock, also if it has given up meanwhile."""
 
     def begin(self, connection: sqlite3.Connection, patience: float) -> float:
-        """Begin a write transaction. Return the seconds that it took to get the lock. Raises SQLite's own
-        error if the lock is still taken after `patience` seconds."""
+        """Begin a write transaction. Return the seconds that it took to get the lock, earlier calls that
+        failed included. Raises SQLite's own error if the lock is still taken after `patience` seconds."""
         if self.wrote and self._others_wait():
             self._pause()
-        began = time.monotonic()
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
         if not _try_begin(connection):
-            self._wait(connection, began + patience)
+            self._wait(connection, now + patience)
         self.wrote = True
+        began, self._began = self._began, None
         return time.monotonic() - began
 
     def close(self) -> None:

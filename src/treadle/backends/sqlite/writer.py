@@ -18,7 +18,7 @@ from typing import ClassVar
 from treadle.clock import Clock
 
 from .connection import LOG_LIMIT, FileIdentity
-from .errors import breaks_connection, translated
+from .errors import breaks_connection, is_busy, translated
 from .statements import Tx, statements
 from .threads import DatabaseCall, DatabaseThread, answer
 from .write_lock import WriteLock
@@ -90,7 +90,7 @@ class WriterThread(DatabaseThread):
         """Execute these calls, and those that come meanwhile, in one transaction. Then answer them."""
         try:
             connection = self._connected()
-            waited = self._lock.begin(connection, self._patience)
+            waited = self._begin(connection, calls)
         except BaseException as error:  # noqa: BLE001  the callers get every error
             self._fail(calls, error)
             return
@@ -108,6 +108,30 @@ class WriterThread(DatabaseThread):
             self._fail(calls, error)
             return
         answer(calls)
+
+    def _begin(self, connection: sqlite3.Connection, calls: list[DatabaseCall]) -> float:
+        """Begin a transaction for these calls, and for those that came while others wrote, heartbeats first:
+        a claim would remove workers whose heartbeats wait behind it. Return the seconds that it took.
+
+        Each call waits for `busy_timeout` at most, also behind others. Those whose time is over fail and
+        leave `calls`. If all are, the error is raised."""
+        while True:
+            try:
+                waited = self._lock.begin(connection, min(map(self._time_left, calls)))
+                break
+            except sqlite3.Error as error:
+                late = [call for call in calls if self._time_left(call) <= 0]
+                if not is_busy(error) or len(late) == len(calls):
+                    raise
+                self._fail(late, error)
+                calls[:] = [call for call in calls if call not in late]
+        if not self._queue.empty():
+            calls += self._waiting(MOST_CALLS - len(calls))
+            calls.sort(key=lambda call: not call.urgent)
+        return waited
+
+    def _time_left(self, call: DatabaseCall) -> float:
+        return call.asked + self._patience - time.monotonic()
 
     def _execute(self, connection: sqlite3.Connection, calls: list[DatabaseCall], waited: float) -> None:
         if len(calls) == 1 and self._queue.empty():

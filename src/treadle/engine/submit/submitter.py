@@ -13,7 +13,13 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
 from treadle.engine.settings import Settings
-from treadle.engine.store_retry import CALLER_RETRY, LOCKED_PAUSE, LOCKED_TRIES, CallerPatience
+from treadle.engine.store_retry import (
+    CALLER_RETRY,
+    CALLER_SECONDS,
+    LOCKED_PAUSE,
+    LOCKED_SECONDS,
+    CallerPatience,
+)
 from treadle.engine.tasks import Tasks
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
@@ -33,8 +39,8 @@ class SubmitRequest(msgspec.Struct, eq=False):
     """The caller's context: `stored` is called in it."""
     leases: bool
     """Whether some of its items are to be stored with a lease."""
-    locked: int = 0
-    """How often it was found to wait for another transaction."""
+    began: float
+    """When it was asked for, by the monotonic clock."""
 
 
 class Submitter:
@@ -52,11 +58,13 @@ class Submitter:
         self._settings = settings
         self._wakeups = wakeups
         self._on_lost = on_lost
+        self._unavailable: tuple[float, StoreUnavailable] | None = None
+        """When the last write failed, and why."""
         self.leasing = 0
         """Requests under way whose items are to be stored with a lease."""
         # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
         # run by another process: 6,200 a second in one portion, 7,000 in four.)
-        self._combiner: Combiner[SubmitRequest] = Combiner(self._write, tasks, name="submit", limit=250)
+        self._combiner: Combiner[SubmitRequest] = Combiner(self._write_new, tasks, name="submit", limit=250)
         self._locked: Combiner[SubmitRequest] = Combiner(
             self._write, tasks, name="submit", pause=lambda: settings.clock.sleep(LOCKED_PAUSE)
         )
@@ -73,7 +81,14 @@ class Submitter:
         leases = _has_lease(items)
         self.leasing += leases
         self._combiner.add(
-            SubmitRequest(Submission(items, wait=False), answer, stored, contextvars.copy_context(), leases)
+            SubmitRequest(
+                Submission(items, wait=False),
+                answer,
+                stored,
+                contextvars.copy_context(),
+                leases,
+                self._settings.clock.monotonic(),
+            )
         )
         return answer
 
@@ -83,6 +98,18 @@ class Submitter:
         if isinstance(answer, Rejected):
             raise rejection_error(answer)
         return answer
+
+    async def _write_new(self, requests: list[SubmitRequest]) -> None:
+        """Write them, except those that have waited long for a write that failed: each would wait that long
+        again, one after the other."""
+        if self._unavailable is not None:
+            (failed_at, error), self._unavailable = self._unavailable, None
+            late = [request for request in requests if failed_at - request.began > CALLER_SECONDS]
+            for request in late:
+                self._fail(request, StoreUnavailable(f"not submitted: {error}"))
+            requests = [request for request in requests if request not in late]
+        if requests:
+            await self._write(requests)
 
     async def _write(self, requests: list[SubmitRequest]) -> None:
         try:
@@ -116,8 +143,7 @@ class Submitter:
 
     def _wait_for_lock(self, request: SubmitRequest) -> None:
         """Try it again later, apart from the others."""
-        request.locked += 1
-        if request.locked < LOCKED_TRIES:
+        if self._settings.clock.monotonic() - request.began < LOCKED_SECONDS - LOCKED_PAUSE:
             self._locked.add(request)
         else:
             self._fail(request, rejection_error(Rejected("locked", ())))
@@ -182,6 +208,8 @@ class Submitter:
     async def _fail_or_split(self, requests: list[SubmitRequest], error: Exception) -> None:
         """Write the requests one by one: the store may have refused only one of them."""
         if len(requests) == 1 or isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreUnavailable):
+                self._unavailable = self._settings.clock.monotonic(), error
             for request in requests:
                 self._fail(request, error)
             return

@@ -41,3 +41,6 @@ PRAGMA wal_checkpoint(TRUNCATE)
 
 -- :name files
 PRAGMA database_list
+
+-- :name journal_mode
+PRAGMA journal_mode

@@ -10,3 +10,10 @@ select null::smallint[], null::int[], null::bigint[], null::float8[], null::text
 
 -- :name commit
 commit
+
+-- As `discard all`, but prepared statements stay. The settings that the driver sent when it connected are what
+-- `reset all` goes back to. The role first: another one may not be allowed the rest.
+-- :name reset_session
+reset session authorization; reset role; close all; unlisten *;
+select pg_catalog.pg_advisory_unlock_all();
+reset all; discard temp; discard sequences
