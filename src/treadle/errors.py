@@ -121,8 +121,17 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except BaseException:  # noqa: BLE001  a user's class may raise any exception
-        text = f"<{type(value).__name__}>"
+        text = f"<{class_name(value)}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_class_name = vars(type)["__name__"].__get__
+
+
+def class_name(value: object) -> str:
+    """Return the name of the class of `value`. It never raises (a metaclass may have its own `__name__`)."""
+    name: str = _class_name(type(value))
+    return name
 
 
 class CronError(InputError):
@@ -477,6 +486,8 @@ class Directive(TreadleError):
 class Abort(Directive):
     """The item is dead now, even if it has attempts left. `cause` becomes its error."""
 
+    cause: BaseException | str | None = None  # for a subclass whose constructor does not call `super()`
+
     def __init__(self, cause: BaseException | str | None = None) -> None:
         super().__init__("aborted" if cause is None else str(cause))
         self.cause = cause
@@ -489,6 +500,9 @@ class Defer(Directive):
 
     Both attributes are seconds (`run_at` since the epoch). The one not given is None.
     """
+
+    delay: float | None = None  # for a subclass whose constructor does not call `super()`
+    run_at: float | None = None
 
     def __init__(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> None:
         # Imported here, since timing imports InputError from this module.

@@ -27,7 +27,9 @@ from treadle.errors import (
     Defer,
     DuplicateIdError,
     HandlerError,
+    InputError,
     StrictReturnError,
+    class_name,
     shown,
 )
 from treadle.flow_control import FailureInfo
@@ -35,6 +37,7 @@ from treadle.item import ErrorInfo, Lease, Reason, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
+from treadle.timing import instant, seconds
 from treadle.work import Work
 
 from .held import HeldLease
@@ -143,13 +146,27 @@ def _retry(
 
 
 def _defer(lease: Lease, error: Defer, now: float) -> Decision:
-    due = error.run_at if error.run_at is not None else now + (error.delay or 0.0)
+    try:
+        delay, run_at = _time_of(error)
+    except InputError as problem:
+        return Die("bad_result", failure_of(problem), problem)
+    due = now + delay if run_at is None else run_at
     if lease.deadline is not None and due > lease.deadline:
         late = DeadlineExceeded(lease.id, lease.deadline)
         return Die("expired", failure_of(late), late)
+    return RunAgain("defer", delay=delay, run_at=run_at)
+
+
+def _time_of(error: Defer) -> tuple[float, float | None]:
+    """The delay and the instant of a Defer. Checked: a subclass may set its own, or none."""
     if error.run_at is not None:
-        return RunAgain("defer", run_at=error.run_at)
-    return RunAgain("defer", delay=error.delay or 0.0)
+        return 0.0, instant(error.run_at, field="run_at")
+    if error.delay is None:
+        raise InputError(
+            f"a {class_name(error)} without a time: its __init__ must call super().__init__(delay=...)",
+            parameters=("delay", "run_at"),
+        )
+    return seconds(error.delay, field="delay"), None
 
 
 def lost_too_often(lease: Lease, retry: Retry) -> bool:
@@ -177,12 +194,18 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(type(error).__name__, _cut(_message(error)), _cut(_trace(error), keep_end=True))
+    return ErrorInfo(_cut(class_name(error)), _cut(_message(error)), _cut(_trace(error), keep_end=True))
+
+
+def undecidable(error: BaseException) -> Die:
+    """The last resort: what to do with the outcome of an attempt could not be found out, because of `error`.
+    The item must still be settled."""
+    return Die("bad_result", failure_of(error), error)
 
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return str.__str__(str(error))
     except BaseException:  # noqa: BLE001  `__str__` of the user's exception
         return "(its message cannot be shown)"
 
@@ -213,12 +236,16 @@ class FailureDecider:
         self._hooks = core.hooks
 
     def decide(self, held: HeldLease, error: BaseException) -> Decision:
+        """It never raises: an attempt without a decision would run for ever."""
         retry = retry_of(held.stored, held.bound.retry)
         try:
             return self._raised(held, error, retry)
-        except BaseException as own:  # noqa: BLE001  without a `backoff` function that raises
+        except BaseException as own:  # noqa: BLE001  a `backoff` function, or the error's own class
             self._report(own)
+        try:
             return self._raised(held, error, merge_retry(retry, Retry(backoff=None)))
+        except BaseException as own:  # noqa: BLE001  the error's own class
+            return undecidable(own)
 
     def _raised(self, held: HeldLease, error: BaseException, retry: Retry) -> Decision:
         now = held.store_time(self._clock.monotonic())
@@ -242,6 +269,9 @@ class FailureDecider:
 def _checked(answer: object) -> Classified:
     """The answer of `on_failure`, or raise TypeError."""
     check_not_awaitable(answer, "on_failure")
-    if answer is None or isinstance(answer, Defer) or answer in ("retry", "abort"):
+    if isinstance(answer, Defer):
+        _time_of(answer)
+        return answer
+    if answer is None or answer in ("retry", "abort"):
         return answer
     raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")
