@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -83,6 +84,55 @@ async def test_names_are_checked_wherever_they_are_given(make_app: MakeApp) -> N
             Worker(app, types=[name])
         with pytest.raises(InputError, match="key="):
             await app.enqueue(keep("a"), key=name)
+
+
+NO_IDS: list[Any] = ["", "a\0b", "\ud800", "a\n", "x" * 129, 5, None, b"a", 1.5]
+
+
+@memory_only
+@pytest.mark.parametrize("id", NO_IDS, ids=ascii)
+async def test_ids_are_checked_wherever_they_are_given(make_app: MakeApp, id: Any) -> None:
+    app = make_app(keep)
+    for client in (app, app.tenant("acme")):
+        with pytest.raises(InputError, match="id="):
+            client.handle(id)
+        for verb in (client.get, client.cancel, client.requeue, client.trigger, client.delete):
+            for given in (id, [id], ["fine", id]):
+                with pytest.raises(InputError, match="id="):
+                    await verb(given)
+        for verb in (client.group, client.complete, client.dead.delete, client.dead.requeue):
+            with pytest.raises(InputError, match="id="):
+                await verb([id] if id is None else id)
+    for call in (app.sync.get, app.sync.cancel, app.sync.handle):
+        with pytest.raises(InputError, match="id="):
+            await asyncio.to_thread(call, id)
+
+
+@memory_only
+@pytest.mark.parametrize("id", NO_IDS, ids=ascii)
+async def test_ids_are_checked_in_a_handler(make_app: MakeApp, id: Any) -> None:
+    @work(name="asks")
+    async def asks(ctx: Context) -> list[str]:
+        problems: list[str] = []
+        for call in (ctx.states([id]), ctx.results([id])):
+            try:
+                await call
+            except InputError as error:
+                problems.append(error.parameters[0])
+        return problems
+
+    async with make_app(asks) as app:
+        assert await app.enqueue(asks()).result(PATIENCE) == ["id", "id"]
+
+
+@memory_only
+async def test_one_id_is_not_read_as_many(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    handle = await app.enqueue(keep("a"))
+    (state,) = await app.get(handle.id)
+    assert state is not None
+    for given in (handle.id, handle, [handle], (state for _ in range(1))):
+        assert [each.id for each in await app.get(given) if each] == [handle.id]
 
 
 @pytest.mark.parametrize("where", ["type", "enqueue", "options"])

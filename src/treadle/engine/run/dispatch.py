@@ -323,7 +323,7 @@ class Dispatcher:
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
     try:
         retry = retry_of(read_stored(lease.options), bound.retry)
-    except msgspec.MsgspecError:
+    except PayloadError:
         return False  # its options cannot be read: it ends for that reason
     return lost_too_often(lease, retry)
 
