@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, cast
+from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeAlias, cast
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -143,6 +143,10 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     def _arguments(self) -> Arguments:
         # Made at the first call: annotations may name classes that the module defines later.
         types = self._declared.annotations()
+        # A result that cannot be stored is refused here, not after the handler ran. One that never returns
+        # has no result.
+        if types["return"] not in (NoReturn, Never):
+            _ = self._result_shape
         # The types are those declared. The defaults are the handler's: a stored call does not hold them.
         parameters = (self._handler or self._declared).parameters
         return Arguments(
@@ -153,7 +157,10 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     @functools.cached_property
     def _result_shape(self) -> Shape:
         # A function without a return annotation may return any value.
-        return Shape.for_type(own_type(self._declared.annotations()["return"]))
+        try:
+            return Shape.for_type(own_type(self._declared.annotations()["return"]))
+        except DefinitionError as error:
+            raise DefinitionError(f"{self.name}: the result: {error}") from error
 
     @property
     def _failure_parameter(self) -> str:
