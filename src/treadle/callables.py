@@ -43,6 +43,18 @@ def is_async(fn: Any) -> bool:
     )
 
 
+def check_async(method: str) -> None:
+    """Raise RuntimeError if a handler calls this method of its Context where nothing can be awaited: in a
+    thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            f"ctx.{method}() must be awaited, and this handler is a plain function: make it `async def`. From "
+            "a plain function, app.sync.get(ids) reads items, and app.sync.enqueue(..., key=...) submits once"
+        ) from None
+
+
 def check_not_awaitable(answer: Any, what: str) -> None:
     """Raise TypeError if a plain function returned something that waits to be awaited. Closes a coroutine.
 
