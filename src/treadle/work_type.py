@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeAlias, cast
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Final, Generic, Never, NoReturn, ParamSpec, TypeAlias, cast
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -196,6 +197,22 @@ def handler_of(work_type: AnyWorkType) -> Handler:
 def arguments_of(work_type: AnyWorkType) -> Arguments:
     """Return how the calls of a work type are bound and stored, for this package."""
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
+
+
+def needed_arguments(fn: Callable[..., Any]) -> str:
+    """Return the arguments without which `fn`, a work type or a function, cannot be called. "" if there are
+    none, or if that is not known."""
+    if _is_work_type(fn):
+        parameters: Iterable[inspect.Parameter] = fn._declared.parameters.values()  # pyright: ignore[reportPrivateUsage]
+    else:
+        try:
+            parameters = inspect.signature(fn).parameters.values()
+        except (TypeError, ValueError):  # a function in C may have no signature
+            return ""
+    return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in _ANY)
+
+
+_ANY: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def computed_options(work_type: AnyWorkType, input: Input) -> dict[str, Any]:

@@ -107,6 +107,8 @@ class Worker:
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
         self._leave_dead_loop()
+        for name in sorted(self._settings.types or ()):
+            self._core.registry.find(name)  # a misspelt name would run nothing
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import Client, Context, InputError, PayloadTooLarge, Result, Treadle, Worker, work
+from treadle import (
+    Client,
+    Context,
+    InputError,
+    PayloadTooLarge,
+    Result,
+    Treadle,
+    Worker,
+    at_least,
+    dependency,
+    work,
+)
+from treadle.errors import UnknownWorkError
 
 memory_only = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 
@@ -188,3 +202,66 @@ async def test_the_children_of_one_result_have_the_same_limit(make_app: MakeApp,
 def test_limits_are_whole_numbers(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{name}=.* must be a whole number of bytes"):
         Client(**{name: value})  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------------- mistakes that ran nothing
+
+
+@work(name="keep two")
+async def keep_two(ctx: Context, text: str, times: int = 2) -> int:
+    return len(text) * times
+
+
+@memory_only
+@pytest.mark.parametrize("types", [["keeep"], [keep_two], [keep, "keep  two"]], ids=["typo", "unregistered", "one"])
+async def test_a_worker_of_types_that_the_client_does_not_know_does_not_start(
+    make_app: MakeApp, types: Any
+) -> None:
+    worker = Worker(make_app(keep), types=types)
+    with pytest.raises(UnknownWorkError, match="did you mean 'keep'|register it with app.register"):
+        await worker.start()
+
+
+@memory_only
+async def test_a_worker_may_be_made_before_its_types_are_registered(make_app: MakeApp) -> None:
+    app = make_app()
+    worker = Worker(app, types=["keep"])
+    app.register(keep)
+    async with worker:
+        assert await app.enqueue(keep("abc")).result(PATIENCE) == 3
+
+
+@memory_only
+@pytest.mark.parametrize("run", [keep, keep_two, lambda text: keep(text)], ids=["type", "context", "function"])
+def test_a_schedule_whose_run_needs_arguments_is_refused(make_app: MakeApp, run: Any) -> None:
+    with pytest.raises(InputError, match="run=.* is called without arguments, and needs text: use run=lambda"):
+        make_app(keep).schedule("keeping", every=5, run=run)
+
+
+@memory_only
+def test_a_schedule_takes_what_can_be_called_without_arguments(make_app: MakeApp) -> None:
+    @work(name="default")
+    async def default(ctx: Context, text: str = "a", *args: int, **more: int) -> None: ...
+
+    for run in (default, lambda: keep("a"), functools.partial(keep, "a"), lambda *args: keep("a")):
+        make_app(keep).schedule("keeping", every=5, run=run)
+
+
+@memory_only
+@pytest.mark.parametrize("options", [{}, {"after": []}], ids=str)
+async def test_at_least_without_items_to_wait_for_is_refused(
+    make_app: MakeApp, options: dict[str, Any]
+) -> None:
+    app = make_app(keep)
+    with pytest.raises(InputError, match=r"when=AtLeast.* needs after=: there is nothing to wait for"):
+        await app.enqueue(keep("a"), when=at_least(2), **options)
+    with pytest.raises(InputError, match="needs after="):
+        await app.enqueue(dependency(on=[], queue=keep("a"), when=at_least(1)))
+    assert (await app.list()).items == ()
+
+
+@memory_only
+def test_an_item_that_expires_at_once_is_refused(make_app: MakeApp) -> None:
+    for options in ({"expires_in": 0}, {"expires_in": timedelta()}):
+        with pytest.raises(InputError, match="expires_in=.* must be more than zero"):
+            make_app(keep).enqueue(keep("a"), **options)

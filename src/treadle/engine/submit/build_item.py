@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, cast
 import msgspec
 
 from treadle.codec import check_size
-from treadle.condition import need
+from treadle.condition import AtLeast, need
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
@@ -129,7 +129,7 @@ class ItemBuilder:
     ) -> Item:
         base = self.base(type)
         resolved = resolve(computed_options(type, work.input), options, base=base)
-        required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
+        required, counting = need(resolved.when, len(resolved.after)) if resolved.after else _no_need(resolved)
         worker = None
         if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
             worker = lease_to(work.type, resolved.queue, tenant)
@@ -268,6 +268,13 @@ def _input_of(lease: Lease) -> dict[str, Any]:
 def _split_after(after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The ids to wait for, and those of them that were submitted before."""
     return tuple(map(str, after)), tuple(str(id) for id in after if isinstance(id, SubmittedId))
+
+
+def _no_need(resolved: Resolved) -> tuple[int, Counting]:
+    """The condition of an item that waits for no other. A number of ends without items is a mistake."""
+    if isinstance(resolved.when, AtLeast):
+        raise InputError.of("when", resolved.when, "needs after=: there is nothing to wait for")
+    return NO_NEED
 
 
 def _starts_now(resolved: Resolved) -> bool:
