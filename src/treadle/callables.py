@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Any, cast
 
-from .errors import InputError
+from .errors import InputError, shown
 
 
 def check_callable(value: Any, field: str) -> Any:
@@ -20,6 +21,13 @@ def check_callable(value: Any, field: str) -> Any:
     if not callable(value):
         raise InputError.of(field, value, "must be a function")
     return value
+
+
+def check_list(value: Any, field: str, example: str) -> tuple[Any, ...]:
+    """Return the members of a list, or raise TypeError for anything else, such as one member alone."""
+    if isinstance(value, str | bytes) or callable(value) or not isinstance(value, Iterable):
+        raise TypeError(f"{field} takes a list, as in {field}=[{example}], not {shown(value)}")
+    return tuple(cast("Iterable[Any]", value))
 
 
 def check_plain(value: Any, field: str) -> Any:

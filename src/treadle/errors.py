@@ -217,7 +217,9 @@ class NotFound(TreadleError, LookupError):
     """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
     def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(f"no {what} {id!r} here: it was never submitted, or was removed after `keep`")
+        super().__init__(
+            f"no {what} {id!r} here: it was never submitted, was removed after `keep`, or is another tenant's"
+        )
         self.id = id
         self.what = what
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
@@ -182,6 +182,17 @@ class EnqueueCall(Generic[S_co, G_co]):
             return value
         finally:
             core.waiters.groups.discard(ref, future)
+
+    if not TYPE_CHECKING:  # with it, type checkers would allow every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": nothing is submitted yet; `handle = await app.enqueue(...)` has .{name}"
+            raise AttributeError(
+                f"an enqueue has no attribute {name!r}{hint if hasattr(Handle, name) else ''}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<enqueue of {self._work.id}, {'awaited' if self._used else 'not awaited'}>"
 
     def __del__(self) -> None:
         if not self._used:

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.callables import check_callable
+from treadle.callables import check_callable, check_list, is_async
 from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
 from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
-from treadle.errors import NotStarted
+from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
@@ -84,14 +84,16 @@ class Worker:
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
             doer=managed(doer if doer is not None else balanced(DEFAULT_CONCURRENCY)),
-            middleware=tuple(check_callable(each, "middleware") for each in middleware),
+            middleware=tuple(
+                check_callable(each, "middleware") for each in check_list(middleware, "middleware", "timed")
+            ),
             accept=_function(accept, "accept"),
             backpressure=_function(backpressure, "backpressure"),
             on_backlog=_function(on_backlog, "on_backlog"),
             backlog_after=seconds(backlog_after, field="backlog_after"),
             backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
-            lifespan=_function(lifespan, "lifespan"),
+            lifespan=_lifespan(lifespan),
             threads=threads,
             processes=processes,
         )
@@ -217,9 +219,16 @@ def _function(given: F | None, field: str) -> F | None:
     return None if given is None else check_callable(given, field)
 
 
+def _lifespan(given: Lifespan | None) -> Lifespan | None:
+    if is_async(_function(given, "lifespan")):
+        raise InputError.of(
+            "lifespan", given, "must return an async context manager: decorate it with @asynccontextmanager"
+        )
+    return given
+
+
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str):
-        raise TypeError(f"{field} takes a list of names, as in {field}=[{given!r}]")
-    return tuple(check_name(name, field=field) for name in given)
+    names = check_list(given, field, repr(given) if isinstance(given, str) else "'mail'")
+    return tuple(check_name(name, field=field) for name in names)

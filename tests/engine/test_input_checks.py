@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from treadle import (
     Client,
     Context,
     InputError,
+    NotFound,
     PayloadTooLarge,
     Result,
     Treadle,
@@ -265,3 +267,106 @@ def test_an_item_that_expires_at_once_is_refused(make_app: MakeApp) -> None:
     for options in ({"expires_in": 0}, {"expires_in": timedelta()}):
         with pytest.raises(InputError, match="expires_in=.* must be more than zero"):
             make_app(keep).enqueue(keep("a"), **options)
+
+
+# --------------------------------------------------------------------------------------- what a mistake hears
+
+
+async def plain_middleware(ctx: Context, call_next: Any) -> Any:
+    return await call_next()
+
+
+async def plain_lifespan() -> None: ...
+
+
+async def bare_lifespan() -> AsyncGenerator[None]:
+    yield
+
+
+ALONE: list[tuple[Callable[[], object], str]] = [
+    (lambda: Treadle(work=keep), r"work takes a list, as in work=\[add\], not <WorkType keep>"),  # type: ignore[arg-type]
+    (lambda: Treadle(work="keep"), "work takes a list"),  # type: ignore[arg-type]
+    (lambda: Treadle(work=pytest), "work takes a list"),  # type: ignore[arg-type]
+    (lambda: Treadle(middleware=plain_middleware), "middleware takes a list"),  # type: ignore[arg-type]
+    (lambda: Treadle(queues="mail"), r"queues takes a list, as in queues=\['mail'\]"),
+    (lambda: Treadle(queues=5), "queues takes a list"),  # type: ignore[arg-type]
+    (lambda: Worker(Client(), types=keep), "types takes a list"),  # type: ignore[arg-type]
+    (lambda: Worker(Client(), types="keep"), r"types takes a list, as in types=\[keep\]"),
+    (lambda: Worker(Client(), types=[5]), "types=5 must be a str"),  # type: ignore[list-item]
+    (lambda: Treadle(lifespan=plain_lifespan), "decorate it with @asynccontextmanager"),  # type: ignore[arg-type]
+    (lambda: Treadle(lifespan=bare_lifespan), "decorate it with @asynccontextmanager"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("make", "message"), ALONE, ids=[message for _, message in ALONE])
+def test_an_argument_of_the_wrong_form_says_what_is_wanted(make: Callable[[], object], message: str) -> None:
+    with pytest.raises((TypeError, InputError), match=message):
+        make()
+
+
+def test_a_context_that_does_not_come_first_is_refused_at_definition() -> None:
+    with pytest.raises(TypeError, match="takes its Context as 'ctx': it must come first"):
+
+        @work
+        async def late(text: str, ctx: Context) -> None: ...
+
+
+def test_a_method_is_refused_at_definition() -> None:
+    with pytest.raises(TypeError, match=r"Shop.sell is a method, and a call has no 'self'"):
+
+        class Shop:
+            @work
+            async def sell(self, text: str) -> None: ...
+
+
+def test_a_static_method_is_no_method() -> None:
+    class Shop:
+        @staticmethod
+        @work
+        async def sell(text: str) -> None: ...
+
+    assert Shop.sell("a").input == {"text": "a"}
+
+
+@memory_only
+@pytest.mark.parametrize("many", [list, tuple])
+async def test_a_handler_that_returns_works_hears_of_ctx_queue(make_app: MakeApp, many: Any) -> None:
+    @work(name="listing")
+    async def listing() -> Any:
+        return many([keep("a"), keep("b")])
+
+    async with make_app(listing, keep) as app:
+        died = await failure(app.enqueue(listing()).result(PATIENCE))
+        assert died.reason == "bad_result"
+        assert "return ctx.queue(*works) instead" in str(died)
+
+
+@memory_only
+async def test_a_forgotten_await_is_named(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    call: Any = app.enqueue(keep("a"))
+    with pytest.raises(AttributeError, match=r"'id': nothing is submitted yet; `handle = await app.enqueue"):
+        _ = call.id
+    with pytest.raises(AttributeError, match=r"'ident'$"):
+        _ = call.ident
+    with pytest.raises(InputError, match="id=<enqueue of .*, not awaited> must be a str"):
+        await app.get(call)
+    await call
+
+
+@memory_only
+async def test_a_handle_of_another_tenant_is_not_found(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    handle = await app.tenant("acme").enqueue(keep("a"))
+    with pytest.raises(NotFound, match="or is another tenant's"):
+        await app.tenant("zoo").enqueue(keep("b"), after=handle)
+
+
+@memory_only
+async def test_an_app_that_app_sync_uses_says_how_to_end_that(make_app: MakeApp) -> None:
+    app = make_app(keep)
+    await asyncio.to_thread(app.sync.get, "none")
+    with pytest.raises(RuntimeError, match=r"app.sync.close\(\)"):
+        await app.get("none")
+    await asyncio.to_thread(app.sync.close)
+    assert await app.get("none") == [None]

@@ -82,10 +82,14 @@ Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
     """The handler returned `value`, and made the Results in `created`."""
-    if isinstance(value, Work):
-        return _refuse(
-            BadResultError(lease.type, f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead")
-        )
+    match value:
+        case Work():
+            problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
+            return _refuse(BadResultError(lease.type, problem))
+        case [Work(), *_]:
+            return _refuse(BadResultError(lease.type, "a list of Works; return ctx.queue(*works) instead"))
+        case _:
+            pass
     if strict and created and (lost := unreturned(created, value)):
         return _refuse(StrictReturnError(lease.type, len(lost)))
     try:
