@@ -85,9 +85,9 @@ class Handle(Generic[S_co, G_co]):
             raise NotFound(self.id)
         return await read_value(state.result, decode_state, self._core.registry, state)
 
-    async def cancel(self) -> None:
-        """End the item and its open descendants. Running handlers are interrupted."""
-        await Operator(self._core, self._tenant).cancel([self.id])
+    async def cancel(self) -> int:
+        """End the item and its open descendants. Running handlers are interrupted. Returns how many ended."""
+        return await Operator(self._core, self._tenant).cancel([self.id])
 
     async def _attach(self) -> None:
         """Read the tenant and the group of a handle that was made from an id alone."""

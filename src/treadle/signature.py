@@ -307,6 +307,11 @@ def batch_item(handler: Handler) -> Handler:
         raise TypeError(
             f"{handler.fn.__name__} is a batch function: it must take one list of inputs, and nothing else"
         )
+    if any(each.default is not each.empty for each in handler.parameters.values()):
+        raise TypeError(
+            f"{handler.fn.__name__} is a batch function: its list of inputs has no default, since each Work "
+            "gives one input"
+        )
     item = BatchItem(*(getattr(handler, field) for field in handler.__struct_fields__))
     with contextlib.suppress(DefinitionError):  # not resolvable yet: checked again at the first call
         item.annotations()
