@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Iterable
 from typing import Any, cast
 
 from .errors import InputError, shown
@@ -25,9 +24,9 @@ def check_callable(value: Any, field: str) -> Any:
 
 def check_list(value: Any, field: str, example: str) -> tuple[Any, ...]:
     """Return the members of a list, or raise TypeError for anything else, such as one member alone."""
-    if isinstance(value, str | bytes) or callable(value) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes) or callable(value) or not hasattr(value, "__iter__"):
         raise TypeError(f"{field} takes a list, as in {field}=[{example}], not {shown(value)}")
-    return tuple(cast("Iterable[Any]", value))
+    return tuple(value)
 
 
 def check_plain(value: Any, field: str) -> Any:
@@ -58,8 +57,8 @@ def check_async(method: str) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            f"ctx.{method}() must be awaited, and this handler is a plain function: make it `async def`. From "
-            "a plain function, app.sync.get(ids) reads items, and app.sync.enqueue(..., key=...) submits once"
+            f"ctx.{method}() must be awaited, and this handler is a plain function: make it `async def`. "
+            "In a plain function, app.sync.get(ids) reads items, app.sync.enqueue(..., key=...) submits once"
         ) from None
 
 

@@ -43,9 +43,7 @@ from treadle.timing import Duration, seconds
 class ClaimedLease:
     """One attempt of one item. The caller owns it until it says how it ended, or until the lease lapses."""
 
-    def __init__(
-        self, core: Core, lease: Lease, worker: str, duration: float, input: dict[str, Any]
-    ) -> None:
+    def __init__(self, core: Core, lease: Lease, worker: str, duration: float, input: dict[str, Any]) -> None:
         self._core = core
         self._lease = lease
         self._worker = worker

@@ -201,17 +201,30 @@ def _raising(error: BaseException) -> property:
     return property(read)
 
 
-_TRAPS = ("__class__", "__traceback__", "__cause__", "__context__", "__notes__", "__suppress_context__", "cause")
+_TRAPS = (
+    "__class__",
+    "__traceback__",
+    "__cause__",
+    "__context__",
+    "__notes__",
+    "__suppress_context__",
+    "cause",
+)
 _METHODS = ("__str__", "__repr__", "__eq__", "__hash__", "__bool__", "__len__", "__iter__", "__reduce_ex__")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    base=st.sampled_from([Exception, BaseException, Abort, Defer, ExceptionGroup, OSError, asyncio.CancelledError]),
+    base=st.sampled_from(
+        [Exception, BaseException, Abort, Defer, ExceptionGroup, OSError, asyncio.CancelledError]
+    ),
     traps=st.sets(st.sampled_from(_TRAPS)),
     methods=st.sets(st.sampled_from(_METHODS)),
     own=st.sampled_from([ValueError("own"), SystemExit(3), KeyboardInterrupt()]),
-    state=st.dictionaries(st.sampled_from(["delay", "run_at", "cause"]), st.one_of(st.none(), st.text(), st.floats(), st.integers())),
+    state=st.dictionaries(
+        st.sampled_from(["delay", "run_at", "cause"]),
+        st.one_of(st.none(), st.text(), st.floats(), st.integers()),
+    ),
 )
 def test_whatever_is_raised_the_item_is_settled(
     base: type[BaseException], traps: set[str], methods: set[str], own: BaseException, state: dict[str, Any]

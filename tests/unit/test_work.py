@@ -633,7 +633,7 @@ def test_a_result_that_cannot_be_stored_is_refused_when_the_work_is_made() -> No
         raise NotImplementedError
 
     for each in (counted, listed):
-        with pytest.raises(DefinitionError, match="the result: .*its factory is code"):
+        with pytest.raises(DefinitionError, match=r"the result: .*its factory is code"):
             each()
 
 

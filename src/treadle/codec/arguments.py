@@ -24,6 +24,7 @@ from treadle.errors import DefinitionError, EncodeError, InputError
 
 from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
+from .lower import parts
 from .refused import Refused
 from .shape import Shape, supported, write_json
 
@@ -65,7 +66,7 @@ class Arguments:
             "Arguments", [_field(name, each) for each in parameters], forbid_unknown_fields=True, kw_only=True
         )
         self._shape = Shape(self._arguments, from_dict=True)
-        self._enums = {name: enums for name, tp in _types(self._arguments) if (enums := numbered(tp))}
+        self._enums = {name: enums for name, tp in _types(self._arguments) if (enums := numbered(parts(tp)))}
         """The enums with numbers in each parameter that has some."""
         self._types = tuple(each.type for each in parameters)
         self._is_exact = self._by_position and all(

@@ -67,7 +67,7 @@ class Shape:
         )
         """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
         self._hashed = HashedTypes(self._wire) or None
-        self._enums = frozenset() if from_dict else numbered(root)
+        self._enums = numbered(() if from_dict else inside)
         self._has_unknown = any(is_unknown(part) for part in inside)
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))

@@ -111,7 +111,8 @@ class Batches:
 
     def _settle(self, held: HeldLease, carrier: HeldLease, output: object) -> None:
         held.stop = held.stop or carrier.stop
-        error = output if issubclass(type(output), BaseException) else None
+        # Not isinstance: `__class__` of an output may raise.
+        error = cast("BaseException", output) if issubclass(type(output), BaseException) else None
         decision = self._runner.decide(held, None if error is not None else output, error)
         if decision is not None:
             held.over = True

@@ -86,7 +86,7 @@ def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], s
         case Work():
             problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
             return _refuse(BadResultError(lease.type, problem))
-        case [Work(), *_]:
+        case [Work(), *_]:  # pyright: ignore[reportUnknownVariableType]
             return _refuse(BadResultError(lease.type, "a list of Works; return ctx.queue(*works) instead"))
         case _:
             pass

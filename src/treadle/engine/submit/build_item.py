@@ -129,7 +129,9 @@ class ItemBuilder:
     ) -> Item:
         base = self.base(type)
         resolved = resolve(computed_options(type, work.input), options, base=base)
-        required, counting = need(resolved.when, len(resolved.after)) if resolved.after else _no_need(resolved)
+        required, counting = (
+            need(resolved.when, len(resolved.after)) if resolved.after else _no_need(resolved)
+        )
         worker = None
         if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
             worker = lease_to(work.type, resolved.queue, tenant)
