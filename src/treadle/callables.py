@@ -12,7 +12,7 @@ import functools
 import inspect
 from typing import Any, cast
 
-from .errors import InputError
+from .errors import InputError, shown
 
 
 def check_callable(value: Any, field: str) -> Any:
@@ -20,6 +20,13 @@ def check_callable(value: Any, field: str) -> Any:
     if not callable(value):
         raise InputError.of(field, value, "must be a function")
     return value
+
+
+def check_list(value: Any, field: str, example: str) -> tuple[Any, ...]:
+    """Return the members of a list, or raise TypeError for anything else, such as one member alone."""
+    if isinstance(value, str | bytes) or callable(value) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{field} takes a list, as in {field}=[{example}], not {shown(value)}")
+    return tuple(value)
 
 
 def check_plain(value: Any, field: str) -> Any:
@@ -41,6 +48,18 @@ def is_async(fn: Any) -> bool:
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (inner, call_method)
     )
+
+
+def check_async(method: str) -> None:
+    """Raise RuntimeError if a handler calls this method of its Context where nothing can be awaited: in a
+    thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            f"ctx.{method}() must be awaited, and this handler is a plain function: make it `async def`. "
+            "In a plain function, app.sync.get(ids) reads items, app.sync.enqueue(..., key=...) submits once"
+        ) from None
 
 
 def check_not_awaitable(answer: Any, what: str) -> None:

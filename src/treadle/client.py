@@ -11,7 +11,7 @@ from typing import Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend
-from treadle.callables import check_callable, check_plain
+from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
 from treadle.connect import connect
@@ -34,6 +34,7 @@ from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.timing import Duration, seconds
 from treadle.work import Work
+from treadle.work_type import WorkType
 
 S = TypeVar("S")
 G = TypeVar("G")
@@ -95,7 +96,7 @@ class Client(Operator):
     ) -> None:
         core = _build_core(backend, settings)
         super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
-        core.learn(*work)
+        core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
 
     # -- what it has -----------------------------------------------------------------------------------
@@ -246,9 +247,8 @@ class Client(Operator):
 
 def names_of(types: Iterable[AnyType | str]) -> tuple[str, ...]:
     """Return the names of work types."""
-    if isinstance(types, str):
-        raise TypeError(f"types takes a list, as in types=[{types!r}]")
-    return tuple(check_name(each, "types") if isinstance(each, str) else each.name for each in types)
+    given = check_list(types, "types", types if isinstance(types, str) else "add")
+    return tuple(each.name if isinstance(each, WorkType) else check_name(each, "types") for each in given)
 
 
 def _check_names(given: Iterable[str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from .callables import check_plain
+from .callables import check_async, check_plain
 from .context_log import LOGGER, ContextLogger, own_fields
 from .errors import LeaseLost
 from .ids import check_name
@@ -115,11 +115,13 @@ class ContextServices(Protocol):
         """How long a claimed key is kept if `ttl` is not given, in seconds."""
         ...
 
-    async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]: ...
+    def states(self, tenant: str, ids: Sequence[str]) -> Coroutine[Any, Any, list[ItemState | None]]: ...
 
-    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]: ...
+    def results(
+        self, tenant: str, ids: Sequence[str], *, return_exceptions: bool
+    ) -> Coroutine[Any, Any, list[Any]]: ...
 
-    async def claim(self, lease: Lease, key: str, ttl: float) -> bool: ...
+    def claim(self, lease: Lease, key: str, ttl: float) -> Coroutine[Any, Any, bool]: ...
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]: ...
 
@@ -351,28 +353,36 @@ class Context(AttemptInfo):
 
     # ----------------------------------------------------------------------- requests to the store
 
-    async def states(self, ids: Sequence[str]) -> list[ItemState | None]:
-        """Return the items as they are now, in the order of `ids`. None for an unknown id."""
-        return await self._services.states(self._lease.tenant, ids)
+    # Not `async def`: in a sync handler, a coroutine that is never awaited would pass for an answer.
 
-    async def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]:
+    def states(self, ids: Sequence[str]) -> Coroutine[Any, Any, list[ItemState | None]]:
+        """Return the items as they are now, in the order of `ids`. None for an unknown id."""
+        check_async("states")
+        return self._services.states(self._lease.tenant, ids)
+
+    def results(
+        self, ids: Sequence[str], *, return_exceptions: bool = False
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Return the values of ended items, in the order of `ids`.
 
         A dead item raises `WorkFailed`. With `return_exceptions` the list holds the error instead.
         """
-        return await self._services.results(self._lease.tenant, ids, return_exceptions=return_exceptions)
+        check_async("results")
+        return self._services.results(self._lease.tenant, ids, return_exceptions=return_exceptions)
 
-    async def claim(self, key: str, ttl: Duration | None = None) -> bool:
+    def claim(self, key: str, ttl: Duration | None = None) -> Coroutine[Any, Any, bool]:
         """Claim `key` for this item. True for the first item of the tenant that asks, for `ttl` seconds
         (default: the app's `keep`), and for later attempts of that item. False for all others.
         """
+        check_async("claim")
         held = self._services.keep if ttl is None else seconds(ttl, field="ttl")
-        return await self._services.claim(self._lease, check_name(key, field="key"), held)
+        return self._services.claim(self._lease, check_name(key, field="key"), held)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """Open a transaction on the backend's database. What is written in it and the settlement of what the
         handler returns commit together or not at all.
         """
+        check_async("transaction")
         return self._services.transaction(self)
 
     def __repr__(self) -> str:

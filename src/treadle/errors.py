@@ -121,16 +121,25 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except BaseException:  # noqa: BLE001  a user's class may raise any exception
-        text = f"<{type(value).__name__}>"
+        text = f"<{class_name(value)}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def message_of(error: BaseException) -> str:
     """Return the message of an exception of the user. It never raises."""
     try:
-        return str(error)
+        return str.__str__(str(error))
     except BaseException:  # noqa: BLE001  `__str__` of the user's exception may raise anything
         return "(its message cannot be shown)"
+
+
+_class_name = vars(type)["__name__"].__get__
+
+
+def class_name(value: object) -> str:
+    """Return the name of the class of `value`. It never raises (a metaclass may have its own `__name__`)."""
+    name: str = _class_name(type(value))
+    return name
 
 
 class CronError(InputError):
@@ -216,7 +225,9 @@ class NotFound(TreadleError, LookupError):
     """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
     def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(f"no {what} {id!r} here: it was never submitted, or was removed after `keep`")
+        super().__init__(
+            f"no {what} {id!r} here: it was never submitted, was removed after `keep`, or is another tenant's"
+        )
         self.id = id
         self.what = what
 
@@ -485,6 +496,8 @@ class Directive(TreadleError):
 class Abort(Directive):
     """The item is dead now, even if it has attempts left. `cause` becomes its error."""
 
+    cause: BaseException | str | None = None  # for a subclass whose constructor does not call `super()`
+
     def __init__(self, cause: BaseException | str | None = None) -> None:
         super().__init__("aborted" if cause is None else str(cause))
         self.cause = cause
@@ -497,6 +510,9 @@ class Defer(Directive):
 
     Both attributes are seconds (`run_at` since the epoch). The one not given is None.
     """
+
+    delay: float | None = None  # for a subclass whose constructor does not call `super()`
+    run_at: float | None = None
 
     def __init__(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> None:
         # Imported here, since timing imports InputError from this module.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
@@ -85,9 +85,9 @@ class Handle(Generic[S_co, G_co]):
             raise NotFound(self.id)
         return await read_value(state.result, decode_state, self._core.registry, state)
 
-    async def cancel(self) -> None:
-        """End the item and its open descendants. Running handlers are interrupted."""
-        await Operator(self._core, self._tenant).cancel([self.id])
+    async def cancel(self) -> int:
+        """End the item and its open descendants. Running handlers are interrupted. Returns how many ended."""
+        return await Operator(self._core, self._tenant).cancel([self.id])
 
     async def _attach(self) -> None:
         """Read the tenant and the group of a handle that was made from an id alone."""
@@ -205,6 +205,17 @@ class EnqueueCall(Generic[S_co, G_co]):
                 raise
             await self._core.waiters.stop_if_unused()
             raise WaitTimeout(self._id, limit) from None
+
+    if not TYPE_CHECKING:  # with it, type checkers would allow every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": nothing is submitted yet; `handle = await app.enqueue(...)` has .{name}"
+            raise AttributeError(
+                f"an enqueue has no attribute {name!r}{hint if hasattr(Handle, name) else ''}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<enqueue of {self._work.id}, {'awaited' if self._used else 'not awaited'}>"
 
     def __del__(self) -> None:
         if not self._used:

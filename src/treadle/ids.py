@@ -16,8 +16,8 @@ import random as random_module
 import re
 import time
 import unicodedata
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
 
 from .callables import check_plain
 from .errors import InputError
@@ -59,6 +59,13 @@ def check_id(value: object, *, field: str = "id") -> str:
     if not _ID.fullmatch(value):
         raise InputError.of(field, value, "must be 1 to 128 characters of A-Z a-z 0-9 _ . : -")
     return value
+
+
+def ids_of(given: object) -> list[str]:
+    """Return the ids of one or many ids, works, handles or states. InputError if one is no id."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return [check_id(getattr(each, "id", each)) for each in cast("Iterable[object]", given)]
+    return [check_id(getattr(given, "id", given))]
 
 
 def check_name(value: object, field: str) -> str:

@@ -35,7 +35,7 @@ from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
 from treadle.engine.submit.build_item import read_stored, retry_of
-from treadle.errors import LeaseLost, PayloadError
+from treadle.errors import LeaseLost
 from treadle.item import Demand, Heartbeat, Lease, Outcome
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
@@ -45,13 +45,13 @@ from treadle.timing import Duration, seconds
 class ClaimedLease:
     """One attempt of one item. The caller owns it until it says how it ended, or until the lease lapses."""
 
-    def __init__(self, core: Core, lease: Lease, worker: str, duration: float) -> None:
+    def __init__(self, core: Core, lease: Lease, worker: str, duration: float, input: dict[str, Any]) -> None:
         self._core = core
         self._lease = lease
         self._worker = worker
         self._duration = duration
         self._over = False
-        self.input: dict[str, Any] = _decode_input(core, lease)
+        self.input = input
         """The arguments, by name."""
 
     @property
@@ -138,10 +138,7 @@ async def claim_one(
     claim = await core.backend.claim(demand)
     found: ClaimedLease | None = None
     for each in claim.leases:
-        try:
-            found = await _claimed(core, each, worker, lease) or found
-        except PayloadError as error:
-            await _settle(core, PendingSettlement(each, undecodable(error)))
+        found = await _claimed(core, each, worker, lease) or found
     if found is None:
         await _remove_worker(core, worker)
     return found
@@ -159,15 +156,21 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if lease.verdict is not None:
         await _settle(core, PendingSettlement(lease, judged(lease, lease.verdict)))
         return None
-    if lease.type == DEPENDENCY.name:
-        await _settle(core, met_dependency(lease))
+    try:
+        met = met_dependency(lease) if lease.type == DEPENDENCY.name else None
+        policy, input = _policy_of(core, lease), {} if met else _decode_input(core, lease)
+    except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+        await _settle(core, PendingSettlement(lease, undecodable(error)))
         return None
-    if lost_too_often(lease, _policy_of(core, lease)):
+    if met is not None:
+        await _settle(core, met)
+        return None
+    if lost_too_often(lease, policy):
         await _settle(core, PendingSettlement(unbegun(lease), judged(lease, "lease_lost")))
         return None
     if not lease.begun and await core.backend.begin([lease]):
         return None
-    return ClaimedLease(core, lease, worker, duration)
+    return ClaimedLease(core, lease, worker, duration, input)
 
 
 def _policy_of(core: Core, lease: Lease) -> Retry:

@@ -10,7 +10,7 @@ from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import InputError
-from treadle.ids import check_id, check_name
+from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
     Changed,
@@ -48,13 +48,15 @@ class Operator:
 
     async def get(self, ids: Ids) -> list[ItemState | None]:
         """Return the items as they are now, in the order of `ids`. None for an unknown id."""
+        wanted = ids_of(ids)
         await self.connect()
         backend = self._core.backend
-        states = await (current_transaction(backend) or backend).get(ids_of(ids), tenant=self._tenant)
+        states = await (current_transaction(backend) or backend).get(wanted, tenant=self._tenant)
         return await decode_states(self._core.registry, states)
 
     async def group(self, id: str) -> GroupState | None:
         """Return a group as it is now, by the id of its root. None for an unknown id."""
+        check_id(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
@@ -134,16 +136,17 @@ class Operator:
 
     async def cancel(self, ids: Ids) -> int:
         """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
+        wanted = ids_of(ids)
         await self._begin_change("cancel")
-        changed = await self._core.backend.cancel(ids_of(ids), tenant=self._tenant)
+        changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
         self._core.announcer.cancelled(changed.items)
         self._ended(changed)
         return len(changed.items)
 
     async def complete(self, id: str | HasId, value: Any = None) -> None:
         """End an open item as a success, without a worker. A running handler is interrupted."""
+        name = check_id(id if isinstance(id, str) else getattr(id, "id", id))
         await self._begin_change("complete")
-        (name,) = ids_of(id)
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
@@ -153,22 +156,25 @@ class Operator:
 
     async def requeue(self, ids: Ids) -> int:
         """Make dead items ready again, with all their attempts. Returns how many."""
+        wanted = ids_of(ids)
         await self._begin_change("requeue")
-        changed = await self._core.backend.requeue(ids_of(ids), tenant=self._tenant)
+        changed = await self._core.backend.requeue(wanted, tenant=self._tenant)
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
 
     async def trigger(self, ids: Ids) -> None:
         """Run scheduled items now: all, or none if one raises `NotFound` or `NotTriggerable`."""
+        wanted = ids_of(ids)
         await self._begin_change("trigger")
-        await self._core.backend.trigger(ids_of(ids), tenant=self._tenant)
+        await self._core.backend.trigger(wanted, tenant=self._tenant)
         self._core.wakeups.ready()
 
     async def delete(self, group_ids: Ids, cascade: bool = False) -> int:
         """Remove whole groups. `ReferencedError` while an item of another group waits for a member. With
         `cascade` the groups that members wait for are removed too. Returns how many items were removed."""
+        wanted = ids_of(group_ids)
         await self._begin_change("delete")
-        changed = await self._core.backend.delete(ids_of(group_ids), tenant=self._tenant, cascade=cascade)
+        changed = await self._core.backend.delete(wanted, tenant=self._tenant, cascade=cascade)
         self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
 
@@ -271,15 +277,6 @@ def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
         if each not in allowed:
             raise InputError.of(field, each, f"does not exist: it is one of {', '.join(allowed)}")
     return wanted
-
-
-def ids_of(given: Ids) -> list[str]:
-    """Return the ids of one or many ids, works or handles."""
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, Iterable):
-        return [given.id]
-    return [each if isinstance(each, str) else each.id for each in given]
 
 
 def core_of(client: Operator) -> Core:

@@ -348,7 +348,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "lane": _lane,
     "queue": check_name,
     "timeout": _positive,
-    "expires_in": seconds,
+    "expires_in": _positive,
     "skip_queue": _flag,
     "on_dead": _compensation,
 }

@@ -31,6 +31,7 @@ from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, seconds
+from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
 
@@ -120,6 +121,10 @@ class Schedules:
         if not callable(run):
             raise InputError.of(
                 "run", run, "must be a function that returns a Work, as in run=lambda: report()"
+            )
+        if missing := needed_arguments(run):
+            raise InputError.of(
+                "run", run, f"is called without arguments, and needs {missing}: use run=lambda: ..."
             )
         if catch_up not in CATCH_UPS:
             raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")

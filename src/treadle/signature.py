@@ -51,7 +51,12 @@ def inspect_handler(fn: Callable[..., Any]) -> Handler:
     """Read what is known of `fn` at its definition. TypeError if it cannot be a handler."""
     _check_function(fn)
     parameters = list(inspect.signature(fn).parameters.values())
-    with_context = bool(parameters) and _is_context(parameters[0].annotation, _names(fn))
+    _check_not_method(fn, parameters)
+    names = _names(fn)
+    with_context = bool(parameters) and _is_context(parameters[0].annotation, names)
+    for each in parameters[1:]:
+        if _is_context(each.annotation, names):
+            raise TypeError(f"@work: {fn.__name__} takes its Context as {each.name!r}: it must come first")
     calls = {each.name: each for each in parameters[with_context:]}
     return Handler(
         fn,
@@ -73,6 +78,18 @@ def _check_function(fn: Any) -> None:
     unwrapped = inspect.unwrap(fn)
     if inspect.isgeneratorfunction(unwrapped) or inspect.isasyncgenfunction(unwrapped):
         raise TypeError(f"@work: {fn.__name__} is a generator: a handler must return its result, not yield")
+
+
+def _check_not_method(fn: Any, parameters: list[inspect.Parameter]) -> None:
+    """Raise TypeError for a function that a class body defines with `self`: no call would give it one."""
+    owner = fn.__qualname__.rpartition(".")[0]
+    if not owner or owner.endswith("<locals>") or not parameters:
+        return
+    if parameters[0].name in ("self", "cls") and not inspect.ismethod(fn):
+        raise TypeError(
+            f"@work: {fn.__qualname__} is a method, and a call has no {parameters[0].name!r}: define a "
+            "function outside of the class"
+        )
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -289,6 +306,11 @@ def batch_item(handler: Handler) -> Handler:
     if [each.kind in _POSITIONAL for each in handler.parameters.values()] != [True]:
         raise TypeError(
             f"{handler.fn.__name__} is a batch function: it must take one list of inputs, and nothing else"
+        )
+    if any(each.default is not each.empty for each in handler.parameters.values()):
+        raise TypeError(
+            f"{handler.fn.__name__} is a batch function: its list of inputs has no default, since each Work "
+            "gives one input"
         )
     item = BatchItem(*(getattr(handler, field) for field in handler.__struct_fields__))
     with contextlib.suppress(DefinitionError):  # not resolvable yet: checked again at the first call

@@ -59,9 +59,10 @@ class SyncHandle(Generic[S, G]):
         state: ItemState = self._call(self._handle.state())
         return state
 
-    def cancel(self) -> None:
+    def cancel(self) -> int:
         """As `Handle.cancel`."""
-        self._call(self._handle.cancel())
+        ended: int = self._call(self._handle.cancel())
+        return ended
 
 
 class SyncClient:

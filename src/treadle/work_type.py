@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, cast
+from typing import Any, Concatenate, Final, Generic, Never, NoReturn, ParamSpec, TypeAlias, cast
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -162,6 +163,10 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     def _arguments(self) -> Arguments:
         # Made at the first call: annotations may name classes that the module defines later.
         types = self._declared.annotations()
+        # A result that cannot be stored is refused here, not after the handler ran. One that never returns
+        # has no result.
+        if types["return"] not in (NoReturn, Never):
+            _ = self._result_shape
         # The types are those declared. The defaults are the handler's: a stored call does not hold them.
         parameters = (self._handler or self._declared).parameters
         return Arguments(
@@ -172,7 +177,10 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     @functools.cached_property
     def _result_shape(self) -> Shape:
         # A function without a return annotation may return any value.
-        return Shape.for_type(own_type(self._declared.annotations()["return"]))
+        try:
+            return Shape.for_type(own_type(self._declared.annotations()["return"]))
+        except DefinitionError as error:
+            raise DefinitionError(f"{self.name}: the result: {error}") from error
 
     @property
     def _failure_parameter(self) -> str:
@@ -208,6 +216,22 @@ def handler_of(work_type: AnyWorkType) -> Handler:
 def arguments_of(work_type: AnyWorkType) -> Arguments:
     """Return how the calls of a work type are bound and stored, for this package."""
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
+
+
+def needed_arguments(fn: Callable[..., Any]) -> str:
+    """Return the arguments without which `fn`, a work type or a function, cannot be called. "" if there are
+    none, or if that is not known."""
+    if _is_work_type(fn):
+        parameters: Iterable[inspect.Parameter] = fn._declared.parameters.values()  # pyright: ignore[reportPrivateUsage]
+    else:
+        try:
+            parameters = inspect.signature(fn).parameters.values()
+        except (TypeError, ValueError):  # a function in C may have no signature
+            return ""
+    return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in _ANY)
+
+
+_ANY: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def computed_options(work_type: AnyWorkType, input: Input) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.callables import check_callable
+from treadle.callables import check_callable, check_list, is_async
 from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
 from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
-from treadle.errors import NotStarted
+from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
@@ -84,14 +84,16 @@ class Worker:
             queues=_names(queues, "queues"),
             tenants=_names(tenants, "tenants"),
             doer=managed(doer if doer is not None else balanced(DEFAULT_CONCURRENCY)),
-            middleware=tuple(check_callable(each, "middleware") for each in middleware),
+            middleware=tuple(
+                check_callable(each, "middleware") for each in check_list(middleware, "middleware", "timed")
+            ),
             accept=_function(accept, "accept"),
             backpressure=_function(backpressure, "backpressure"),
             on_backlog=_function(on_backlog, "on_backlog"),
             backlog_after=seconds(backlog_after, field="backlog_after"),
             backlog_every=None if backlog_every is None else seconds(backlog_every, field="backlog_every"),
             redrive=redrive,
-            lifespan=_function(lifespan, "lifespan"),
+            lifespan=_lifespan(lifespan),
             threads=check_whole(threads, "threads"),
             processes=None if processes is None else check_whole(processes, "processes"),
         )
@@ -108,6 +110,8 @@ class Worker:
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
         self._leave_dead_loop()
+        for name in sorted(self._settings.types or ()):
+            self._core.registry.find(name)  # a misspelt name would run nothing
         async with self._changing:
             if self._runtime is None:
                 await self._core.connect()
@@ -221,9 +225,16 @@ def _function(given: F | None, field: str) -> F | None:
     return None if given is None else check_callable(given, field)
 
 
+def _lifespan(given: Lifespan | None) -> Lifespan | None:
+    if is_async(_function(given, "lifespan")):
+        raise InputError.of(
+            "lifespan", given, "must return an async context manager: decorate it with @asynccontextmanager"
+        )
+    return given
+
+
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str):
-        raise TypeError(f"{field} takes a list of names, as in {field}=[{given!r}]")
-    return tuple(check_name(name, field=field) for name in given)
+    names = check_list(given, field, repr(given) if isinstance(given, str) else "'mail'")
+    return tuple(check_name(name, field=field) for name in names)

@@ -364,3 +364,12 @@ def test_a_batch_function_with_a_context_is_refused() -> None:
         @work.batch(size=2)
         async def wrong(ctx: Context, numbers: list[int]) -> list[int]:
             return numbers
+
+
+def test_a_batch_function_with_a_default_is_refused() -> None:
+    """A Work without an input would have no place in the list."""
+    with pytest.raises(TypeError, match="its list of inputs has no default"):
+
+        @work.batch(size=2)
+        async def echo(ns: list[int] = []) -> list[int]:  # noqa: B006
+            return ns

@@ -17,6 +17,7 @@ from treadle import (
     ItemState,
     NotFound,
     Result,
+    Retry,
     UnsupportedError,
     WorkFailed,
     work,
@@ -303,3 +304,22 @@ async def test_bad_arguments_of_a_context_method_raise_in_the_handler(make_app: 
             "InputError",
             "InputError",
         ]
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
+@pytest.mark.parametrize("method", ["claim", "states", "results", "transaction"])
+async def test_a_sync_handler_cannot_ask_the_store_through_its_context(
+    make_app: MakeApp, method: str
+) -> None:
+    """`if ctx.claim(key):` was always true: the coroutine was never awaited."""
+
+    @work(name="plain", retry=Retry(attempts=1))
+    def plain(ctx: Context) -> str:
+        args = {"claim": ("key",), "states": ([ctx.id],), "results": ([ctx.id],), "transaction": ()}[method]
+        return "asked" if getattr(ctx, method)(*args) else "refused"
+
+    async with make_app(plain) as app:
+        died = await failure(app.enqueue(plain()).result(PATIENCE))
+        assert died.error_type == "RuntimeError"
+        assert f"ctx.{method}() must be awaited" in str(died)
+        assert "make it `async def`" in str(died)

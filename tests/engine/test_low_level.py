@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Abort, Context, Defer, LeaseLost, NotFound, Result, Retry, dependency, work
+from treadle.item import Item, Submission
 from treadle.testing import Faults, ManualClock, drain, run_inline
 
 
@@ -17,6 +18,59 @@ async def value(n: int) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ claim_one
+
+
+UNREADABLE = {
+    "garbage": b"\xff\x00",
+    "wrong type": b'{"retry":5}',
+    "no object": b"[]",
+    "wrong number": b'{"retry":{"base":-1,"factor":2,"max":3,"jitter":0,"max_losses":5}}',
+    "no timeout": b'{"timeout":-5}',
+}
+
+
+@pytest.mark.parametrize("options", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store does not read them
+async def test_an_item_whose_options_cannot_be_read_is_dead(make_app: MakeApp, options: bytes) -> None:
+    """`claim_one` and a worker do the same."""
+    app = make_app(value, poll_interval=0.01)
+    await app.connect()
+    for n in range(3):
+        item = Item(id=f"bad{n}", type=value.name, input=b'{"n":1}', options=options)
+        await app.backend.submit([Submission((item,))])
+    good = await app.enqueue(value(4))
+    lease = await app.claim_one() or await app.claim_one() or await app.claim_one() or await app.claim_one()
+    assert lease is not None
+    assert lease.id == good.id
+    await lease.complete(4)
+    assert await app.backend.workers() == []
+    await app.backend.submit([Submission((Item("bad3", value.name, b'{"n":1}', options=options),))])
+    await app.start()
+    for n in range(4):
+        died = await failure(app.handle(f"bad{n}").result(PATIENCE))
+        assert died.reason == "undecodable"
+    assert await app.enqueue(value(5)).result(PATIENCE) == 5
+
+
+class Cheat:
+    """A codec that does not raise a PayloadError."""
+
+    def encode(self, value: object) -> bytes:
+        return b"{}"
+
+    def decode(self, data: bytes) -> object:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_claim_one_ends_an_item_that_a_codec_cannot_read(make_app: MakeApp) -> None:
+    @work(name="cheated", codec=Cheat())
+    async def cheated(n: object) -> None: ...
+
+    app = make_app(cheated)
+    handle = await app.enqueue(cheated(1))
+    assert await app.claim_one() is None
+    assert (await handle.state()).reason == "undecodable"
 
 
 async def test_claim_one_and_complete_give_the_guarantees_of_a_worker(make_app: MakeApp) -> None:

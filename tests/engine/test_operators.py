@@ -416,3 +416,16 @@ async def test_pause_stops_one_queue(make_app: MakeApp) -> None:
         assert (await held.state()).status == "ready"
         await app.resume("bulk")
         assert await held.result(PATIENCE) == 1
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_cancel_of_a_handle_answers_how_many_ended(make_app: MakeApp) -> None:
+    @work(name="waits")
+    async def waits() -> None: ...
+
+    app = make_app(waits)
+    handle, other = await app.enqueue(waits(), delay=60), await app.enqueue(waits(), delay=60)
+    assert [await handle.cancel(), await handle.cancel()] == [1, 0]
+    await app.close()
+    assert await asyncio.to_thread(app.sync.handle(other.id).cancel) == 1
+    await asyncio.to_thread(app.sync.close)

@@ -76,7 +76,7 @@ def test_a_hook_that_cannot_wait_refuses_async_functions(give: Callable[[Any], o
         give(fn)
 
 
-@pytest.mark.parametrize("name", ["accept", "backpressure", "on_backlog", "lifespan"])
+@pytest.mark.parametrize("name", ["accept", "backpressure", "on_backlog"])
 def test_a_hook_that_can_wait_takes_async_functions(name: str) -> None:
     Worker(Client(), **{name: later})  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"{name}=1 must be a function"):

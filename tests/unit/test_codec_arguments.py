@@ -9,7 +9,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from enum import Enum, Flag
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Unpack
 
-from treadle.codec import Arguments, Parameter
+from treadle.codec import Arguments, Parameter, Shape
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
 from treadle.signature import resolve_annotation
 
@@ -431,7 +432,53 @@ def test_collections_read_back_as_declared(tp: Any, value: Any) -> None:
     assert (back, type(back)) == (value, type(value))
 
 
-@pytest.mark.parametrize("tp", [defaultdict, defaultdict[str, int]])
+class Rights(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+
+
+class Pair(NamedTuple):
+    level: Level
+    n: int
+
+
+NUMBERED: list[tuple[Any, Any]] = [
+    (Rights, Rights.READ),
+    (Rights, Rights.READ | Rights.WRITE),
+    (Rights | None, Rights.WRITE),
+    (Level, Level.HIGH),
+    (list[Level], [Level.LOW, Level.HIGH]),
+    (dict[str, Level | None], {"a": Level.LOW, "b": None}),
+    (dict[Level, int], {Level.LOW: 1}),
+    (tuple[Level, int], (Level.LOW, 1)),
+    (set[Level], {Level.HIGH}),
+    (Pair, Pair(Level.LOW, 3)),
+    (Level | str, Level.HIGH),
+    (tuple[Any, list[Level]], ("text", [Level.HIGH])),
+]
+
+
+@pytest.mark.parametrize(("tp", "value"), NUMBERED, ids=[f"{tp} {value}" for tp, value in NUMBERED])
+def test_enums_and_flags_with_numbers_read_back(tp: Any, value: Any) -> None:
+    """They were refused: "Expected `int`, got `Level`"."""
+    arguments = of_type(tp)
+    back = arguments.decode(arguments.encode(arguments.bind((value,), {})))["x"]
+    assert (back, type(back)) == (value, type(value))
+    shape = Shape.for_type(tp)
+    assert shape.decode(shape.encode(value)) == value
+
+
+def test_a_member_of_another_enum_is_refused() -> None:
+    with pytest.raises(InputError, match="parameter 'x': Expected `int`, got `Level`"):
+        of_type(Rights).bind((Level.LOW,), {})
+
+
+@pytest.mark.parametrize("tp", [defaultdict, defaultdict[str, int], list[defaultdict[str, int]]])
 def test_a_defaultdict_is_refused_when_the_work_is_made(tp: Any) -> None:
     """Its factory cannot be stored. It was accepted, and dead at the worker: `undecodable`."""
     with pytest.raises(DefinitionError, match="its factory is code"):

@@ -374,3 +374,33 @@ def test_after_the_wait_there_is_one_and_idle_is_like_new(
         assert limits.take(1, now).count == 1
     idle = idle_at(limit, limits.states[limit]) + 1e-3
     assert limits.take(most, max(now, idle)).count == most
+
+
+@given(
+    algorithm=st.sampled_from(("token_bucket", "fixed_window", "sliding_window")),
+    limit=st.integers(1, 12),
+    pauses=st.lists(st.floats(0, 3), max_size=60),
+)
+def test_no_stretch_of_a_window_sees_more_than_twice_the_limit(
+    algorithm: Algorithm, limit: int, pauses: list[float]
+) -> None:
+    """As docs/running.md says of `rate_limited`. A limit of 1 is a hard limit."""
+    rate, window, now = Limit("rate", limit, 2.0, algorithm), 2.0, 1000.0
+    states: dict[Limit, LimitState] = {}
+    given_at: list[float] = []
+    for pause in pauses:
+        now += pause
+        reply, states = permit(PermitRequest((rate,), limit), states, now)
+        given_at += [now] * reply.count
+    most = max((sum(start <= at < start + window - 1e-3 for at in given_at) for start in given_at), default=0)
+    assert most <= (1 if limit == 1 and algorithm == "token_bucket" else 2 * limit)
+
+
+def test_permits_one_by_one_are_a_hard_limit() -> None:
+    """`rate_limited(1, window=2 / 10)` for 10 in 2 s."""
+    rate, states = Limit("rate", 1, 0.2, "token_bucket"), dict[Limit, LimitState]()
+    given_at: list[float] = []
+    for step in range(1000):
+        reply, states = permit(PermitRequest((rate,), 5), states, 1000.0 + step / 100)
+        given_at += [step] * reply.count
+    assert max(sum(start <= at < start + 200 for at in given_at) for start in given_at) == 10

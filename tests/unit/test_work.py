@@ -10,10 +10,11 @@ import functools
 import pickle
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import pytest
 
@@ -625,3 +626,27 @@ class TestPickling:
 
         with pytest.raises(DefinitionError, match="define it at the top level of its module"):
             pickle.loads(pickle.dumps(inner))
+
+
+def test_a_result_that_cannot_be_stored_is_refused_when_the_work_is_made() -> None:
+    """Not after the handler ran."""
+
+    @work(name="counted")
+    async def counted() -> defaultdict[str, int]:
+        return defaultdict(int)
+
+    @work(name="listed")
+    async def listed() -> Result[list[defaultdict[str, int]], None]:
+        raise NotImplementedError
+
+    for each in (counted, listed):
+        with pytest.raises(DefinitionError, match=r"the result: .*its factory is code"):
+            each()
+
+
+def test_a_handler_may_never_return() -> None:
+    @work(name="raises")
+    async def raises() -> NoReturn:
+        raise NotImplementedError
+
+    assert raises().input == {}

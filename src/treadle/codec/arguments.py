@@ -17,11 +17,14 @@ from inspect import Parameter as Python
 from typing import Any, Final
 
 import msgspec
+from msgspec import inspect as info
 from typing_extensions import Unpack
 
 from treadle.errors import DefinitionError, EncodeError, InputError
 
+from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
+from .lower import parts
 from .refused import Refused
 from .shape import Shape, supported, write_json
 
@@ -63,6 +66,8 @@ class Arguments:
             "Arguments", [_field(name, each) for each in parameters], forbid_unknown_fields=True, kw_only=True
         )
         self._shape = Shape(self._arguments, from_dict=True)
+        self._enums = {name: enums for name, tp in _types(self._arguments) if (enums := numbered(parts(tp)))}
+        """The enums with numbers in each parameter that has some."""
         self._types = tuple(each.type for each in parameters)
         self._is_exact = self._by_position and all(
             isinstance(each, type) and each in _EXACT for each in self._types
@@ -153,6 +158,8 @@ class Arguments:
         if not self._required <= bound.keys():
             missing = [each.name for each in self.parameters if each.name in self._required - bound.keys()]
             raise self._refused(f"missing {_listed(missing)}", missing)
+        for name in self._enums.keys() & bound.keys():
+            bound[name] = as_numbers(bound[name], self._enums[name])
         try:
             arguments = self._shape.check(bound)
         except Refused as refused:
@@ -195,6 +202,12 @@ def _stored_type(parameter: Parameter) -> Any:
         return typing.get_args(parameter.type)[0]
     each: Any = parameter.type
     return tuple[each, ...] if parameter.kind is Python.VAR_POSITIONAL else dict[str, each]
+
+
+def _types(struct: type[msgspec.Struct]) -> list[tuple[str, info.Type]]:
+    root = info.type_info(struct)
+    assert isinstance(root, info.StructType)
+    return [(field.name, field.type) for field in root.fields]
 
 
 def _listed(names: Sequence[str]) -> str:

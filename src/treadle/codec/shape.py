@@ -21,6 +21,7 @@ from treadle.errors import DecodeError, DefinitionError, EncodeError, shown
 
 from . import hooks
 from .collisions import SMALL_DATA, HashedTypes, read_numbers
+from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
 from .lower import Choice, is_open, is_rebuilt, is_unknown, lowering, parts
 from .rebuilt import is_defaultdict, plain, rebuild, stored_as
@@ -66,6 +67,7 @@ class Shape:
         )
         """It holds only text, integers and the like, also in lists, so one call of msgspec writes it."""
         self._hashed = HashedTypes(self._wire) or None
+        self._enums = numbered(() if from_dict else inside)
         self._has_unknown = any(is_unknown(part) for part in inside)
         self._lower = lowering(root)
         self._lower_but_times = lowering(root, keep=(datetime, time))
@@ -116,7 +118,7 @@ class Shape:
         The fields of dataclass instances and the like are validated too: they may hold any value at runtime.
         """
         try:
-            checked = self._convert(value)
+            checked = self._convert(as_numbers(value, self._enums) if self._enums else value)
             if self._has_classes:
                 self._convert(self._inside(checked))
         except Exception as error:
@@ -186,17 +188,24 @@ def _shape(tp: Any) -> Shape:
 
 def supported(tp: Any) -> Any:
     """Return `tp` with each union whose members msgspec cannot tell apart replaced by a Choice."""
-    if is_defaultdict(tp):
-        raise DefinitionError(
-            f"{shown(tp)} cannot be stored: its factory is code. Declare a dict, and make a defaultdict of it"
-        )
     reason = _unsupported(tp)
     if reason is None:
+        for part in parts(info.type_info(tp)):
+            _refuse(part)
         return tp
     replaced = _replaced(tp)
     if replaced is tp or _unsupported(replaced) is not None:
         raise DefinitionError(f"{shown(tp)} cannot be stored: {reason}")
     return replaced
+
+
+def _refuse(part: info.Type) -> None:
+    """Raise DefinitionError for a class that msgspec takes, and whose values would not read back."""
+    if isinstance(part, info.CustomType) and is_defaultdict(part.cls):
+        raise DefinitionError(
+            f"{shown(part.cls)} cannot be stored: its factory is code. Declare a dict, and make a "
+            "defaultdict of it"
+        )
 
 
 def _unsupported(tp: Any) -> str | None:

@@ -23,10 +23,11 @@ def rate_limited(
     inner: Doer | None = None,
     name: str | None = None,
 ) -> LimitedDoer:
-    """Start at most `limit` tasks per `window` seconds, counted by the store for all workers together.
+    """Start `limit` tasks per `window` seconds on average, counted by the store for all workers together.
 
     algorithm: `token_bucket` makes up for unused starts in a burst of up to `limit`; `fixed_window` counts
-        from the first start; `sliding_window` smooths the burst at the border of two windows.
+        from the first start; `sliding_window` smooths the burst at the border of two windows. With each of
+        them, some stretch of `window` seconds may see up to twice the `limit`: see docs/running.md.
     per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
     inner: the doer that runs what may start (default: `unlimited()`); may be another limit. Permits of both
         are asked for together, and neither limit is charged for what the other denied.

@@ -128,7 +128,8 @@ class Core:
             raise Stopped("the app")
         if self.loop is not None:
             raise RuntimeError(
-                "this app is in use on another event loop: make one per loop, or use app.sync from threads"
+                "this app is in use on another event loop: make one per loop, or use app.sync from threads "
+                "(after app.sync was used, app.sync.close() ends the loop of its own)"
             )
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.callables import call, check_not_awaitable, raised_by_user
-from treadle.errors import message_of
+from treadle.errors import class_name, message_of
 from treadle.events import Event
 
 T = TypeVar("T")
@@ -67,16 +67,21 @@ class Hooks:
 
     def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
         """Log an error that no caller receives, and call `on_error` with it."""
-        LOGGER.warning(
-            "%s: %s: %s", message or phase, type(error).__name__, message_of(error), exc_info=error
-        )
+        _log(error, "%s: %s: %s", message or phase, class_name(error), message_of(error))
         if self.on_error is None:
             return
         try:
             check_not_awaitable(self.on_error(error, phase), "on_error")
-        except BaseException as own:
-            LOGGER.warning("on_error itself failed: %s", message_of(own), exc_info=own)
+        except BaseException as own:  # noqa: BLE001  logged
+            _log(own, "on_error itself failed: %s", message_of(own))
 
 
 def ignored(answer: object) -> None:
     """Reads the answer of a hook that has none."""
+
+
+def _log(error: BaseException, message: str, *args: object) -> None:
+    try:
+        LOGGER.warning(message, *args, exc_info=error)
+    except BaseException:  # noqa: BLE001  attributes of the user's exception
+        LOGGER.warning(message, *args)

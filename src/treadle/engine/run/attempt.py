@@ -29,7 +29,17 @@ from treadle.flow_control import Accept, AcceptInfo
 
 from .after_commit import AfterCommit
 from .begin import Beginner
-from .decide import Decision, Die, FailureDecider, GiveBack, failure_of, overrides, returned, undecodable
+from .decide import (
+    Decision,
+    Die,
+    FailureDecider,
+    GiveBack,
+    failure_of,
+    overrides,
+    returned,
+    undecidable,
+    undecodable,
+)
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
@@ -194,15 +204,15 @@ class AttemptRunner:
         settled, or its lease is lost."""
         if held.over:
             return None
-        if held.stop is not None and overrides(held.stop, error):
-            return self._decide_stopped(held)
-        if error is not None:
-            return self._failures.decide(held, error)
-        created = created_results(held.ctx) if held.ctx is not None else ()
         try:
+            if held.stop is not None and overrides(held.stop, error):
+                return self._decide_stopped(held)
+            if error is not None:
+                return self._failures.decide(held, error)
+            created = created_results(held.ctx) if held.ctx is not None else ()
             return returned(held.lease, value, created, held.bound.strict)
-        except BaseException as own:  # noqa: BLE001  a value of the user's own class may raise anything
-            return Die("bad_result", failure_of(own), own)
+        except BaseException as own:  # noqa: BLE001  a value or an error of the user's own class
+            return undecidable(own)
 
     # -- stopping an attempt ---------------------------------------------------------------------------
 

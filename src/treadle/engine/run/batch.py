@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
-from treadle.errors import BadResultError
+from treadle.errors import BadResultError, shown
 
 from .attempt import AttemptRunner
 from .handler_pools import POOLS
@@ -136,7 +136,8 @@ class Batches:
 
     def _settle(self, held: HeldLease, batch: BatchCall, output: object) -> None:
         held.stop = held.stop or batch.stop
-        error = output if isinstance(output, BaseException) else None
+        # Not isinstance: `__class__` of an output may raise.
+        error = cast("BaseException", output) if issubclass(type(output), BaseException) else None
         decision = self._runner.decide(held, None if error is not None else output, error)
         if decision is not None:
             held.over = True
@@ -160,9 +161,14 @@ def _outputs(bound: BoundType, count: int, value: object, error: BaseException |
     """An output or an error for each of `count` inputs."""
     if error is not None:
         return [error] * count
+    try:
+        outputs = _listed(bound, value)
+    except BaseException as own:  # noqa: BLE001  a list of the user's own class may raise anything
+        return [own] * count
+    return outputs if len(outputs) == count else [WrongLength(bound.name, len(outputs), count)] * count
+
+
+def _listed(bound: BoundType, value: object) -> list[object]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return [BadResultError(bound.name, f"a batch returns a list of outputs, not {value!r:.80}")] * count
-    outputs = cast("Sequence[object]", value)
-    if len(outputs) != count:
-        return [WrongLength(bound.name, len(outputs), count)] * count
-    return outputs
+        raise BadResultError(bound.name, f"a batch returns a list of outputs, not {shown(value)}")
+    return list(cast("Sequence[object]", value))

@@ -14,6 +14,7 @@ from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.tasks import finish
 from treadle.engine.wait.wait_result import decode_states, item_value
 from treadle.errors import InputError, LeaseLost, TreadleError
+from treadle.ids import ids_of
 from treadle.item import ItemState, Lease
 
 from .held import HeldLease, HeldLeases
@@ -38,13 +39,14 @@ class EngineServices:
         return self._core.settings.keep
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
-        states = await self._within.get(list(ids), tenant=tenant)
+        states = await self._within.get(ids_of(ids), tenant=tenant)
         return await decode_states(self._core.registry, states)
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
-        states = await self._within.get(list(ids), tenant=tenant)
+        wanted = ids_of(ids)
+        states = await self._within.get(wanted, tenant=tenant)
         values: list[Any] = []
-        for id, state in zip(ids, states, strict=True):
+        for id, state in zip(wanted, states, strict=True):
             try:
                 data = None if state is None else state.result
                 values.append(await read_value(data, item_value, self._core.registry, state, id))

@@ -28,8 +28,10 @@ from treadle.errors import (
     Defer,
     DuplicateIdError,
     HandlerError,
+    InputError,
     LeaseLost,
     StrictReturnError,
+    class_name,
     message_of,
     shown,
 )
@@ -38,6 +40,7 @@ from treadle.item import ErrorInfo, Lease, Reason, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
+from treadle.timing import instant, seconds
 from treadle.work import Work
 
 from .handler_threads import ThreadNotStarted
@@ -85,10 +88,14 @@ Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
     """The handler returned `value`, and made the Results in `created`."""
-    if isinstance(value, Work):
-        return _refuse(
-            BadResultError(lease.type, f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead")
-        )
+    match value:
+        case Work():
+            problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
+            return _refuse(BadResultError(lease.type, problem))
+        case [Work(), *_]:  # pyright: ignore[reportUnknownVariableType]
+            return _refuse(BadResultError(lease.type, "a list of Works; return ctx.queue(*works) instead"))
+        case _:
+            pass
     if strict and created and (lost := unreturned(created, value)):
         return _refuse(StrictReturnError(lease.type, len(lost)))
     try:
@@ -158,13 +165,27 @@ def _retry(
 
 
 def _defer(lease: Lease, error: Defer, now: float) -> Decision:
-    due = error.run_at if error.run_at is not None else now + (error.delay or 0.0)
+    try:
+        delay, run_at = _time_of(error)
+    except InputError as problem:
+        return Die("bad_result", failure_of(problem), problem)
+    due = now + delay if run_at is None else run_at
     if lease.deadline is not None and due > lease.deadline:
         late = DeadlineExceeded(lease.id, lease.deadline)
         return Die("expired", failure_of(late), late)
+    return RunAgain("defer", delay=delay, run_at=run_at)
+
+
+def _time_of(error: Defer) -> tuple[float, float | None]:
+    """The delay and the instant of a Defer. Checked: a subclass may set its own, or none."""
     if error.run_at is not None:
-        return RunAgain("defer", run_at=error.run_at)
-    return RunAgain("defer", delay=error.delay or 0.0)
+        return 0.0, instant(error.run_at, field="run_at")
+    if error.delay is None:
+        raise InputError(
+            f"a {class_name(error)} without a time: its __init__ must call super().__init__(delay=...)",
+            parameters=("delay", "run_at"),
+        )
+    return seconds(error.delay, field="delay"), None
 
 
 def lost_too_often(lease: Lease, retry: Retry) -> bool:
@@ -192,7 +213,13 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(type(error).__name__, _cut(message_of(error)), _cut(_trace(error), keep_end=True))
+    return ErrorInfo(_cut(class_name(error)), _cut(message_of(error)), _cut(_trace(error), keep_end=True))
+
+
+def undecidable(error: BaseException) -> Die:
+    """The last resort: what to do with the outcome of an attempt could not be found out, because of `error`.
+    The item must still be settled."""
+    return Die("bad_result", failure_of(error), error)
 
 
 def _trace(error: BaseException) -> str:
@@ -221,12 +248,16 @@ class FailureDecider:
         self._hooks = core.hooks
 
     def decide(self, held: HeldLease, error: BaseException) -> Decision:
+        """It never raises: an attempt without a decision would run for ever."""
         retry = retry_of(held.stored, held.bound.retry)
         try:
             return self._raised(held, error, retry)
-        except BaseException as own:  # noqa: BLE001  without a `backoff` function that raises
+        except BaseException as own:  # noqa: BLE001  a `backoff` function, or the error's own class
             self._report(own)
+        try:
             return self._raised(held, error, merge_retry(retry, Retry(backoff=None)))
+        except BaseException as own:  # noqa: BLE001  the error's own class
+            return undecidable(own)
 
     def _raised(self, held: HeldLease, error: BaseException, retry: Retry) -> Decision:
         now = held.store_time(self._clock.monotonic())
@@ -250,6 +281,9 @@ class FailureDecider:
 def _checked(answer: object) -> Classified:
     """The answer of `on_failure`, or raise TypeError."""
     check_not_awaitable(answer, "on_failure")
-    if answer is None or isinstance(answer, Defer) or answer in ("retry", "abort"):
+    if isinstance(answer, Defer):
+        _time_of(answer)
+        return answer
+    if answer is None or answer in ("retry", "abort"):
         return answer
     raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")

@@ -351,7 +351,7 @@ def _shared_rooms(bound_types: Mapping[str, BoundType], pools: Mapping[str, int]
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
     try:
         retry = retry_of(read_stored(lease.options), bound.retry)
-    except msgspec.MsgspecError:
+    except PayloadError:
         return False  # its options cannot be read: it ends for that reason
     return lost_too_often(lease, retry)
 

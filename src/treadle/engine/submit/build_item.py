@@ -8,20 +8,21 @@ type in its code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
 from treadle.codec import check_size
-from treadle.condition import need
+from treadle.condition import AtLeast, need
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
-from treadle.errors import InputError, PayloadTooLarge
+from treadle.errors import DecodeError, InputError, PayloadTooLarge
 from treadle.flow_control import Failure
 from treadle.item import Counting, Item, Lease, Reason
 from treadle.options import Compensation, Resolved, SubmittedId, resolve
 from treadle.retry import Retry
+from treadle.timing import MAX_DURATION
 from treadle.work import Work, WorkTypeBase, failure_parameter
 from treadle.work_type import computed_options
 
@@ -35,19 +36,22 @@ class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
     parameter: str = ""
 
 
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
+
+
 class StoredRetry(msgspec.Struct, frozen=True):
-    base: float
-    factor: float
-    max: float
-    jitter: float
-    max_losses: int | None
+    base: _Seconds
+    factor: _Seconds
+    max: _Seconds
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    max_losses: Annotated[int, msgspec.Meta(ge=0)] | None
 
 
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Options that an item sets itself. Unset: those of its type."""
 
     retry: StoredRetry | msgspec.UnsetType = msgspec.UNSET
-    timeout: float | msgspec.UnsetType | None = msgspec.UNSET
+    timeout: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
     """It is the compensation of a dead item: it adds nothing to the group's value."""
@@ -62,7 +66,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def read_stored(data: bytes) -> ItemOptions:
-    return _decoder.decode(data) if data else NO_OPTIONS
+    """The stored options of an item. `DecodeError` if they cannot be read."""
+    if not data:
+        return NO_OPTIONS
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DecodeError(f"its options cannot be read: {error}") from error
 
 
 class ItemBuilder:
@@ -119,7 +129,9 @@ class ItemBuilder:
     ) -> Item:
         base = self.base(type)
         resolved = resolve(computed_options(type, work.input), options, base=base)
-        required, counting = need(resolved.when, len(resolved.after)) if resolved.after else NO_NEED
+        required, counting = (
+            need(resolved.when, len(resolved.after)) if resolved.after else _no_need(resolved)
+        )
         worker = None
         if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
             worker = lease_to(work.type, resolved.queue, tenant)
@@ -258,6 +270,13 @@ def _input_of(lease: Lease) -> dict[str, Any]:
 def _split_after(after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The ids to wait for, and those of them that were submitted before."""
     return tuple(map(str, after)), tuple(str(id) for id in after if isinstance(id, SubmittedId))
+
+
+def _no_need(resolved: Resolved) -> tuple[int, Counting]:
+    """The condition of an item that waits for no other. A number of ends without items is a mistake."""
+    if isinstance(resolved.when, AtLeast):
+        raise InputError.of("when", resolved.when, "needs after=: there is nothing to wait for")
+    return NO_NEED
 
 
 def _starts_now(resolved: Resolved) -> bool:
