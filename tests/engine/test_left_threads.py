@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,3 +129,33 @@ def test_the_lease_decides_if_the_event_loop_ends_before_the_thread(store: MakeB
         assert asyncio.run(look()) == "running"
     finally:
         left.release.set()
+
+
+def test_no_heartbeats_are_sent_after_the_loop_and_its_threads_have_ended(store: MakeBackend) -> None:
+    """The thread ends just before the event loop does: nothing is left that could end the heartbeats."""
+    release, started = threading.Event(), threading.Event()
+    watchdogs: list[threading.Thread] = []
+
+    @work(name="stuck")
+    def stuck() -> None:
+        started.set()
+        release.wait(PATIENCE)
+
+    async def main() -> None:
+        app = Treadle(store(), work=[stuck], lease=1, heartbeat=0.2)
+        await app.start()
+        await app.enqueue(stuck())
+        await asyncio.to_thread(started.wait, PATIENCE)
+        await app.stop(drain=0)
+        watchdogs.extend(each for each in threading.enumerate() if each.name == "treadle watchdog")
+        release.set()
+        lingering: Any = core_of(app).lingering
+        (runtime,) = lingering
+        while runtime.runner.pools.threads.busy:
+            time.sleep(0.01)  # noqa: ASYNC251  the loop must not notice it before it ends
+
+    asyncio.run(main())
+    assert watchdogs
+    for watchdog in watchdogs:
+        watchdog.join(PATIENCE)
+        assert not watchdog.is_alive()

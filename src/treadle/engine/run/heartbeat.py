@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import cast
 
 from treadle.engine import store_retry
@@ -137,8 +138,9 @@ class Watchdog:
         self._loop_thread = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="treadle watchdog", daemon=True)
         self._blocked = False
-        self.keep_lease = False
-        """The worker has stopped: send all heartbeats, also while the loop runs."""
+        self.keep_lease: Callable[[], bool] | None = None
+        """Set when the worker has stopped: send all heartbeats, also while the loop runs. It says whether
+        handlers still run in threads."""
 
     def start(self) -> None:
         self._thread.start()
@@ -159,15 +161,16 @@ class Watchdog:
 
     def _is_late(self) -> bool:
         loop = self._loop_heartbeat
-        return self.keep_lease or (loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5)
+        return self.keep_lease is not None or (loop.last_beat > 0 and loop.silence() > self._heartbeat * 1.5)
 
     def _is_alone(self) -> bool:
-        """Whether the event loop is closed: the worker is gone with it, and sends no heartbeats any more."""
-        return self._loop.is_closed() and not self.keep_lease
+        """Whether the event loop is closed: the worker is gone with it, and sends no heartbeats any more,
+        unless a handler of it still runs in a thread."""
+        return self._loop.is_closed() and (self.keep_lease is None or not self.keep_lease())
 
     def _report_blocked(self) -> None:
         """Log, once per blockage, what blocks the event loop."""
-        if not self._blocked and not self.keep_lease and not self._loop_answers():
+        if not self._blocked and self.keep_lease is None and not self._loop_answers():
             self._blocked = True
             frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""

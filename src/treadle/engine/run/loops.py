@@ -133,11 +133,11 @@ class WorkerLoops:
     async def end(self, *names: str) -> None:
         await self._tasks.cancel(names)
 
-    async def close(self, *, keep_lease: bool = False) -> None:
+    async def close(self, *, keep_lease: Callable[[], bool] | None = None) -> None:
         """End all loops, whether or not all were started. keep_lease: the watchdog goes on sending
-        heartbeats, until `end_watchdog`."""
-        if self._watchdog is not None and keep_lease:
-            self._watchdog.keep_lease = True
+        heartbeats, until `end_watchdog`, or until the event loop is closed and this is false."""
+        if self._watchdog is not None and keep_lease is not None:
+            self._watchdog.keep_lease = keep_lease
         else:
             await self.end_watchdog()
         if self._unlisten is not None:

@@ -115,7 +115,8 @@ class Runtime:
         """End everything that was started, except threads that run a handler."""
         async with self._lifespan:
             self.lingers = self.has_left_threads()
-            await self.loops.close(keep_lease=self.lingers)
+            threads = self.runner.pools.threads
+            await self.loops.close(keep_lease=(lambda: threads.busy) if self.lingers else None)
             if not self.lingers:
                 await self._remove_worker()
             for doer in self._types.doers():
