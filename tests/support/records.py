@@ -20,18 +20,26 @@ def record(name: str, command: str, **figures: object) -> None:
     (RECORDS / f"{name.replace(' ', '-')}.json").write_text(json.dumps(run, indent=1))
 
 
-def table() -> str:
-    lines = [
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}.",
-        "",
-        "| run | command | result |",
-        "| --- | --- | --- |",
-    ]
-    for path in sorted(RECORDS.glob("*.json")):
+def table(earlier: str) -> str:
+    """All recorded runs as a table, and the rows of `earlier` that were not run again."""
+    rows = {row.split(" | ")[0].strip("| "): row for row in earlier.splitlines() if row.startswith("| ")}
+    for path in RECORDS.glob("*.json"):
         run = json.loads(path.read_text())
+        if "figures" not in run:  # samples of a soak
+            continue
         figures = "; ".join(f"{name} {_format(value)}" for name, value in run["figures"].items())
-        lines.append(f"| {run['name']} | `{run['command']}` | {figures} |")
-    return "\n".join(lines)
+        rows[run["name"]] = f"| {run['name']} | `{run['command']}` | {figures} |"
+    for heading in ("run", "---"):
+        rows.pop(heading, None)
+    return "\n".join(
+        [
+            f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}.",
+            "",
+            "| run | command | what it came to |",
+            "| --- | --- | --- |",
+            *(rows[name] for name in sorted(rows)),
+        ]
+    )
 
 
 def _format(value: object) -> str:
@@ -43,8 +51,8 @@ def _format(value: object) -> str:
 def main() -> None:
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    earlier, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(earlier)}\n{END}{after}")
 
 
 if __name__ == "__main__":
