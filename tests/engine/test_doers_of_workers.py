@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, until
+from tests.engine.kit import PATIENCE, Barrier, until, until_status
 from tests.engine.test_doers_in_engine import OneByOne
 from treadle import Client, MemoryBackend, Treadle, Worker, work
 from treadle.doers import Doer, balanced, concurrency, oldest, priority, rate_limited, unlimited
@@ -186,3 +186,37 @@ async def test_a_doer_without_a_hash_can_be_shared() -> None:
     type_ = waiting_type(barrier, doer=Unhashable())
     async with Treadle(MemoryBackend(), work=[type_]) as app:
         assert await app.enqueue(type_(1)).result(PATIENCE) == 1
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_items_with_permits_wait_beside_others_in_one_doer(stops: bool) -> None:
+    """One doer is a type's own, and the inner one of a limit. An item that is cancelled there, or a stop,
+    leaves the others sound, and no permit is lost."""
+    barrier, shared = Barrier(), balanced(1, buffer=10)
+    direct = waiting_type(barrier, doer=shared)
+
+    @work(name="limited", doer=concurrency(3, inner=shared))
+    async def limited(n: int) -> int:
+        return n
+
+    backend = MemoryBackend()
+    async with Treadle(backend, work=[direct, limited], poll_interval=0.05) as app:
+        await app.enqueue(direct(0))
+        await barrier.reached()
+        handles = [await app.enqueue(limited(n)) for n in range(3)]
+        handles += [await app.enqueue(direct(n)) for n in range(3)]
+        for handle in handles:
+            await until_status(app, handle.id, "running")
+        await handles[-1].cancel()
+        await handles[0].cancel()
+        if stops:
+            stopping = asyncio.create_task(app.worker.stop(drain=PATIENCE))
+            for handle in handles[1:-1]:
+                await until_status(app, handle.id, "ready")
+            barrier.go.set()
+            await stopping
+            await app.worker.start()
+        barrier.go.set()
+        assert [await handle.result(PATIENCE) for handle in handles[1:-1]] == [1, 2, 0, 1]
+        more = [await app.enqueue(limited(n)) for n in range(4)]
+        assert [await handle.result(PATIENCE) for handle in more] == [0, 1, 2, 3]

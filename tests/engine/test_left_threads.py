@@ -159,3 +159,23 @@ def test_no_heartbeats_are_sent_after_the_loop_and_its_threads_have_ended(store:
     for watchdog in watchdogs:
         watchdog.join(PATIENCE)
         assert not watchdog.is_alive()
+
+
+async def test_a_thread_that_has_ended_unnoticed_is_settled_at_a_stop(make_app: MakeApp) -> None:
+    """The event loop is busy when the drain ends: it has not seen yet that the thread has ended."""
+    started = threading.Event()
+
+    @work(name="short", retry=Retry(attempts=1))
+    def short() -> str:
+        started.set()
+        time.sleep(0.3)
+        return "done"
+
+    app = make_app(short)
+    await app.start()
+    handle = await app.enqueue(short())
+    await asyncio.to_thread(started.wait, PATIENCE)
+    asyncio.get_running_loop().call_later(0.05, time.sleep, 0.5)
+    await app.stop(drain=0.06)
+    state = await until_status(make_app(short), handle.id, "success")
+    assert (state.attempt, state.losses) == (1, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,11 +15,11 @@ from treadle import Context, Retry, work
 
 @pytest.fixture
 def shortage(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """No thread for a handler can be started while it is set."""
+    """No thread for a handler, a process or a large input can be started while it is set."""
     short, start = threading.Event(), threading.Thread.start
 
     def start_if_possible(self: threading.Thread) -> None:
-        if short.is_set() and self.name.startswith("treadle handler"):
+        if short.is_set() and self.name.startswith(("treadle handler", "treadle-process", "asyncio_")):
             raise RuntimeError("can't start new thread")
         start(self)
 
@@ -72,3 +73,48 @@ async def test_a_thread_that_runs_takes_the_calls_of_those_that_could_not_start(
         go.set()
         assert [await handle.result(PATIENCE) for handle in handles] == [0, 1, 2]
         assert {(await handle.state()).attempt for handle in handles} == {1}
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+async def test_items_wait_until_large_inputs_can_be_read(
+    make_app: MakeApp, shortage: threading.Event, in_batches: bool
+) -> None:
+    """They are read in threads. No attempt is counted."""
+
+    @work(name="length", retry=Retry(attempts=1))
+    async def length(text: str) -> int:
+        return len(text)
+
+    @work.batch(name="lengths", size=2, max_wait=0.1, retry=Retry(attempts=1))
+    async def lengths(texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+    large = "x" * 100_000
+    async with make_app(length, lengths) as app:
+        handle = await app.enqueue(lengths(large) if in_batches else length(large))
+        assert await handle.result(PATIENCE) == len(large)  # what else needs threads has them now
+        shortage.set()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+        handle = await app.enqueue(lengths(large) if in_batches else length(large))
+        await until_status(app, handle.id, "scheduled")
+        shortage.clear()
+        assert await handle.result(PATIENCE) == len(large)
+        assert (await handle.state()).attempt == 1
+
+
+async def test_items_wait_until_a_process_can_be_watched(
+    make_app: MakeApp, shortage: threading.Event
+) -> None:
+    """A thread watches each process of a handler."""
+    shortage.set()
+    async with make_app(doubled, processes=1) as app:
+        handle = await app.enqueue(doubled(2))
+        await until_status(app, handle.id, "scheduled")
+        shortage.clear()
+        assert await handle.result(PATIENCE) == 4
+        assert (await handle.state()).attempt == 1
+
+
+@work(name="doubled", run_in="process", retry=Retry(attempts=1))
+def doubled(n: int) -> int:
+    return 2 * n

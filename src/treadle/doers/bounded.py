@@ -156,7 +156,7 @@ class BoundedDoer(StartingDoer):
         return ready + [waiting.task for waiting in self._line.clear()]
 
     def remove(self, is_over: Callable[[Task], bool]) -> None:
-        self._ready = deque(ready for ready in self._ready if not is_over(ready[0]))
+        self._ready = deque([ready for ready in self._ready if not is_over(ready[0])])
         for waiting in self._line.clear():
             if not is_over(waiting.task):
                 self._line.push(waiting)

@@ -107,10 +107,7 @@ class LimitedDoer(BaseDoer):
     def cancel_pending(self) -> list[Task]:
         tasks = [waiting.task for waiting in self._queue.clear()]
         for task in self.inner.cancel_pending():
-            if isinstance(task, PermittedTask):
-                task.queue.ended(task.line)
-                task = task.task
-            tasks.append(task)
+            tasks.append(task.give_up() if isinstance(task, PermittedTask) else task)
         self._changed.set()
         self._start_rounds()
         return tasks
@@ -119,10 +116,10 @@ class LimitedDoer(BaseDoer):
         def is_over_inside(task: Task) -> bool:
             if not isinstance(task, PermittedTask):
                 return is_over(task)
-            if is_over(task.task):
-                task.queue.ended(task.line)
-                return True
-            return False
+            over = is_over(task.task)
+            if over:
+                task.give_up()
+            return over
 
         self._queue.remove(is_over)
         self.inner.remove(is_over_inside)
@@ -295,6 +292,11 @@ class PermittedTask:
         """The queue of its doer. Several doers with limits may have one inner doer."""
         self.line = line
         self._ended = ended
+
+    def give_up(self) -> Task:
+        """It does not run: return its permits, and the task that got them."""
+        self.queue.ended(self.line)
+        return self.task
 
     async def __call__(self) -> None:
         try:

@@ -207,7 +207,8 @@ class Core:
         await self.close_backend_if_unused()
 
     async def close_backend_if_unused(self) -> None:
-        if self.loop is None and not self.lingering:
+        opening = self._opening is not None and self._opening.locked()
+        if self.loop is None and not opening and not self.lingering:
             await self.tasks.cancel()
             await self.backend.close()
 

@@ -137,9 +137,8 @@ class WriterThread(DatabaseThread):
         if len(calls) == 1 and self._queue.empty():
             # The only verb needs no savepoint: if it raises, the whole transaction is rolled back.
             call = calls[0]
-            call.result = call.verb(
-                Tx(connection, self._clock.now(), waited), *call.arguments, **call.options
-            )
+            tx = Tx(connection, self._clock.now(), waited)
+            call.result, call.error = call.verb(tx, *call.arguments, **call.options), None
             return
         end = time.monotonic() + LONGEST
         done = 0

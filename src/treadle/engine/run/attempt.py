@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from treadle.flow_control import Accept, AcceptInfo
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import (
+    NOT_STARTED_DELAY,
     Decision,
     Die,
     FailureDecider,
@@ -139,13 +140,24 @@ class AttemptRunner:
 
     @contextmanager
     def _ends_if_stopped(self, held: HeldLease) -> Generator[None]:
-        """If the attempt is cancelled because it is being stopped, settle it and end."""
+        """If the attempt is cancelled because it is being stopped, settle it and end. If something else than
+        its handler fails, give it back."""
         try:
             yield
         except asyncio.CancelledError:
             if held.stop is None:
                 raise
             self._settle_stopped(held)
+        except Exception as error:
+            if held.started:
+                raise
+            self.give_back_unbegun([held], error)
+
+    def give_back_unbegun(self, items: Iterable[HeldLease], error: Exception) -> None:
+        """Give items back that could not be begun because of this error: no thread could be started."""
+        self._hooks.report(error, "claim", "could not begin an item; it is given back")
+        for held in items:
+            self._settle_unbegun(held, GiveBack(NOT_STARTED_DELAY))
 
     async def prepare(self, held: HeldLease) -> None:
         """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""

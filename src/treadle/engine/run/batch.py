@@ -118,11 +118,15 @@ class Batches:
 
     async def _call(self, batch: BatchCall, collected: list[HeldLease]) -> None:
         runner, bound = self._runner, batch.bound
-        for held in collected:
-            if not held.over:
-                await runner.prepare(held)
-        if bound.run_in == "process":
-            await runner.pools.processes().ready()
+        try:
+            for held in collected:
+                if not held.over:
+                    await runner.prepare(held)
+            if bound.run_in == "process":
+                await runner.pools.processes().ready()
+        except Exception as error:  # noqa: BLE001  not of the handler: no thread could be started
+            runner.give_back_unbegun(collected, error)
+            return
         items = await runner.begin_in_store([held for held in collected if runner.may_begin(held)])
         if not items:
             return

@@ -15,7 +15,7 @@ import msgspec
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import LimitedDoer
+from treadle.doers.limited import LimitedDoer, PermittedTask
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
@@ -101,8 +101,8 @@ class BoundTypes:
         core = self._core
         if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
             raise UnsupportedError("limits", type(core.backend).__name__)
-        self._opened[doer] = None
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
+        self._opened[doer] = None
         doer.on_free(self._on_free)
         doer.on_give_back(self._on_give_back)
         doer.on_error(self._report)
@@ -196,7 +196,8 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping:
             return False
-        room = self._room(bound, self._doer.available(), self._batches.pool_rooms(self._bound.values()))
+        pools = self._batches.pool_rooms(self._bound.values()) if bound.pooled else {}
+        room = self._room(bound, self._doer.available(), pools)
         return room > 0 and self._isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
@@ -219,6 +220,8 @@ class Dispatcher:
 
     def _end_lost(self, leases: list[Lease]) -> list[Lease]:
         """End the items that were lost too often. Returns the others."""
+        if not any(lease.losses for lease in leases):
+            return leases
         others: list[Lease] = []
         for lease in leases:
             if lease.losses and _is_lost_too_often(lease, self._bound[lease.type]):
@@ -328,6 +331,8 @@ class Dispatcher:
 
     def give_back_tasks(self, tasks: list[Task], *, limited: bool = False) -> None:
         for task in tasks:
+            if isinstance(task, PermittedTask):
+                task.give_up()
             for held in _attempts(task):
                 self.give_back_one(held, limited=limited)
 
@@ -357,11 +362,17 @@ def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
 
 
 def _is_over(task: Task) -> bool:
-    return all(held.over for held in _attempts(task))
+    """Whether a doer need not start it any more. Then its permits are returned."""
+    over = all(held.over for held in _attempts(task))
+    if over and isinstance(task, PermittedTask):
+        task.give_up()
+    return over
 
 
 def _attempts(task: Task) -> list[HeldLease]:
-    """The attempts of a task that was handed to a doer: the last argument of the partial."""
+    """The attempts of a task that was handed to a doer: the last argument of the partial. A doer that others
+    use as their inner one also has tasks with permits."""
+    task = task.task if isinstance(task, PermittedTask) else task
     assert isinstance(task, functools.partial)
     last: HeldLease | list[HeldLease] = task.args[-1]
     return last if isinstance(last, list) else [last]

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any
 
 from treadle.context import Context, ContextServices
@@ -91,16 +92,24 @@ class HandlerCaller:
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if self._pools.stopped and thread.running():
-                caller.leave_to_lease()
-            elif not thread.cancel():  # it has begun
-                self._settle_stopped(caller)
-                if not self._pools.stopped:
-                    await wait_for_end(future)
-            raise
+            if not thread.done() or thread.cancelled():
+                await self._leave(caller, thread, future)
+                raise
+            value, error = thread.result()  # it has ended, and the loop had not noticed yet
         if error is not None:
             raise error
         return value
+
+    async def _leave(
+        self, caller: HeldLease | BatchCall, thread: Future[Any], future: asyncio.Future[Any]
+    ) -> None:
+        """The attempt was cancelled, and its thread has not ended."""
+        if self._pools.stopped and thread.running():
+            caller.leave_to_lease()
+        elif not thread.cancel():  # it has begun
+            self._settle_stopped(caller)
+            if not self._pools.stopped:
+                await wait_for_end(future)
 
 
 async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

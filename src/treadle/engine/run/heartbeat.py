@@ -8,6 +8,7 @@ blocks the loop, a thread does, on a connection of its own. (A C call that holds
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import sys
 import threading
@@ -147,7 +148,8 @@ class Watchdog:
 
     async def stop(self) -> None:
         self.over.set()
-        await asyncio.to_thread(self._thread.join, store_retry.STOP_TIMEOUT)
+        with contextlib.suppress(RuntimeError):  # no thread can be started that could wait for it
+            await asyncio.to_thread(self._thread.join, store_retry.STOP_TIMEOUT)
 
     def _run(self) -> None:
         while not self.over.wait(self._heartbeat / 2):

@@ -176,7 +176,8 @@ class HeldLeases:
         self._unrun.discard(lease.token)
         held = self.by_token.pop(lease.token, None)
         if held is not None:
-            held.arrive()
+            if held.coming:
+                held.arrive()
             for timer in held.timers:
                 timer.cancel()
             ref = (lease.tenant, lease.id)

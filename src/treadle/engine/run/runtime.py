@@ -159,11 +159,13 @@ class Runtime:
         self._ending = asyncio.ensure_future(self._end_lingering())
 
     async def _end_lingering(self) -> None:
-        await self.settle_left()
-        await self.loops.end_watchdog()
-        await self._remove_worker()
-        self.lingers = False
-        self._core.lingering.discard(self)
+        try:
+            await self.settle_left()
+            await self.loops.end_watchdog()
+            await self._remove_worker()
+        finally:  # also if the event loop ends before that
+            self.lingers = False
+            self._core.lingering.discard(self)
         await self._core.close_backend_if_unused()
 
     async def settle_left(self) -> None:

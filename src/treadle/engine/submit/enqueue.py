@@ -35,7 +35,7 @@ def submit(
     if open_transaction is not None:
         return _submit_in(open_transaction, items)
     sent = core.settings.clock.monotonic()
-    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent))
+    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent)
 
 
 async def _submit_in(transaction: OpenTransaction, items: tuple[Item, ...]) -> tuple[Submitted, ...]:

@@ -73,9 +73,11 @@ class Submitter:
         """Return when nothing is left to write, except what waits for another transaction."""
         await self._combiner.flush()
 
-    def submit(self, items: tuple[Item, ...], stored: Callable[[Answer], bool]) -> asyncio.Future[Answer]:
+    def submit(
+        self, items: tuple[Item, ...], stored: Callable[[Answer], bool], began: float
+    ) -> asyncio.Future[Answer]:
         """Store these items together. Then `stored` is called, and returns whether there is something to
-        claim. The write goes on if the caller is cancelled.
+        claim. The write goes on if the caller is cancelled. began: the time, by the monotonic clock.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         leases = _has_lease(items)
@@ -87,7 +89,7 @@ class Submitter:
                 stored,
                 contextvars.copy_context(),
                 leases,
-                self._settings.clock.monotonic(),
+                began,
             )
         )
         return answer
