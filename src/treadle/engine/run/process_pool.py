@@ -342,7 +342,7 @@ class _PoolChild:
             process.join()
         with self._lock:
             self._process = None
-        process.close()
+        # It is not closed here: at exit the standard library may be joining it.
 
     def _post(self, future: Future[Any], result: Any) -> None:
         # The loop may be closed by now. Then no caller waits.
