@@ -124,8 +124,8 @@ class Batches:
                     await runner.prepare(held)
             if bound.run_in == "process":
                 await runner.pools.processes().ready()
-        except Exception as error:  # noqa: BLE001  not of the handler: no thread could be started
-            runner.give_back_unbegun(collected, error)
+        except Exception as own:  # noqa: BLE001  not of the handler: no thread could be started
+            runner.give_back_unbegun(collected, own)
             return
         items = await runner.begin_in_store([held for held in collected if runner.may_begin(held)])
         if not items:
