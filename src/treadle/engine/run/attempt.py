@@ -77,7 +77,7 @@ class AttemptRunner:
         self._failures = failures
         self._beginner = Beginner(core)
         self._forget = forget
-        self._on_free = on_free
+        self.on_free = on_free
         self._accept = worker.accept
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
@@ -131,12 +131,8 @@ class AttemptRunner:
         with self._ends_if_stopped(held):
             async with self.pools.place(held.bound.run_in):
                 await self.run(held)
-        self.freed(held)
-
-    def freed(self, stopped: HeldLease | BatchCall) -> None:
-        """A handler has left its place. If it was stopped, it may have ended long after its settlement."""
-        if stopped.stop is not None:
-            self._on_free()
+        if held.stop is not None:
+            self.on_free()
 
     @contextmanager
     def _ends_if_stopped(self, held: HeldLease) -> Generator[None]:

@@ -114,7 +114,8 @@ class Batches:
             held.arrive()
         async with self._runner.pools.place(bound.run_in):
             await self._call(batch, collected)
-        self._runner.freed(batch)
+        if batch.stop is not None:
+            self._runner.on_free()
 
     async def _call(self, batch: BatchCall, collected: list[HeldLease]) -> None:
         runner, bound = self._runner, batch.bound
