@@ -106,23 +106,14 @@ class LimitedDoer(BaseDoer):
 
     def cancel_pending(self) -> list[Task]:
         tasks = [waiting.task for waiting in self._queue.clear()]
-        for task in self.inner.cancel_pending():
-            tasks.append(task.give_up() if isinstance(task, PermittedTask) else task)
+        tasks += map(without_permits, self.inner.cancel_pending())
         self._changed.set()
         self._start_rounds()
         return tasks
 
     def remove(self, is_over: Callable[[Task], bool]) -> None:
-        def is_over_inside(task: Task) -> bool:
-            if not isinstance(task, PermittedTask):
-                return is_over(task)
-            over = is_over(task.task)
-            if over:
-                task.give_up()
-            return over
-
         self._queue.remove(is_over)
-        self.inner.remove(is_over_inside)
+        self.inner.remove(lambda task: is_over_inside(task, is_over))
         self._changed.set()
         self._room_freed()
 
@@ -293,17 +284,29 @@ class PermittedTask:
         self.line = line
         self._ended = ended
 
-    def give_up(self) -> Task:
-        """It does not run: return its permits, and the task that got them."""
-        self.queue.ended(self.line)
-        return self.task
-
     async def __call__(self) -> None:
         try:
             await self.task()
         finally:
             self.queue.ended(self.line)
             self._ended()
+
+
+def without_permits(task: Task) -> Task:
+    """A task that a doer does not run, as it was submitted. The permits that it may have are returned."""
+    if not isinstance(task, PermittedTask):
+        return task
+    task.queue.ended(task.line)
+    return task.task
+
+
+def is_over_inside(task: Task, is_over: Callable[[Task], bool]) -> bool:
+    """Whether a task is over that waits in a doer, which may be the inner one of others. Then its permits are
+    returned."""
+    over = is_over(task.task if isinstance(task, PermittedTask) else task)
+    if over:
+        without_permits(task)
+    return over
 
 
 class PermitCalls:

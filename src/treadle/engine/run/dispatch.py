@@ -15,7 +15,7 @@ import msgspec
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import LimitedDoer, PermittedTask
+from treadle.doers.limited import LimitedDoer, is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
@@ -297,7 +297,7 @@ class Dispatcher:
     def forget(self, held: HeldLease) -> None:
         """It is over, and never started: its place in a batch or in the doer is free."""
         self._batches.remove(held)
-        held.bound.doer.remove(_is_over)
+        held.bound.doer.remove(lambda task: is_over_inside(task, _is_over))
 
     # -- draining and giving back ----------------------------------------------------------------------
 
@@ -331,9 +331,7 @@ class Dispatcher:
 
     def give_back_tasks(self, tasks: list[Task], *, limited: bool = False) -> None:
         for task in tasks:
-            if isinstance(task, PermittedTask):
-                task.give_up()
-            for held in _attempts(task):
+            for held in _attempts(without_permits(task)):
                 self.give_back_one(held, limited=limited)
 
     def give_back_one(self, held: HeldLease, delay: float = 0.0, *, limited: bool = False) -> None:
@@ -362,17 +360,11 @@ def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
 
 
 def _is_over(task: Task) -> bool:
-    """Whether a doer need not start it any more. Then its permits are returned."""
-    over = all(held.over for held in _attempts(task))
-    if over and isinstance(task, PermittedTask):
-        task.give_up()
-    return over
+    return all(held.over for held in _attempts(task))
 
 
 def _attempts(task: Task) -> list[HeldLease]:
-    """The attempts of a task that was handed to a doer: the last argument of the partial. A doer that others
-    use as their inner one also has tasks with permits."""
-    task = task.task if isinstance(task, PermittedTask) else task
+    """The attempts of a task that was handed to a doer: the last argument of the partial."""
     assert isinstance(task, functools.partial)
     last: HeldLease | list[HeldLease] = task.args[-1]
     return last if isinstance(last, list) else [last]
