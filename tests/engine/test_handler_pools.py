@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, MakeBackend, Seen, failure, until
-from treadle import InputError, Retry, Treadle, Worker, work
+from treadle import InputError, Retry, Treadle, Worker, WorkType, work
 from treadle.backends.memory import MemoryBackend
 from treadle.events import Expired, Failed, Started
 from treadle.item import Claim, Demand
@@ -39,6 +39,20 @@ def blocks() -> Generator[Blocks]:
     blocks = Blocks()
     yield blocks
     blocks.go.set()
+
+
+def slow_and_quick(blocks: Blocks) -> tuple[WorkType[[], None, None], WorkType[[], None, None]]:
+    """A type whose handler blocks its thread, and one that only notes that it began."""
+
+    @work(name="slow")
+    def slow() -> None:
+        blocks.wait("slow")
+
+    @work(name="quick")
+    def quick() -> None:
+        blocks.began.append("quick")
+
+    return slow, quick
 
 
 class Generous(WrappedBackend):
@@ -134,14 +148,7 @@ async def test_an_item_that_expires_while_it_waits_for_a_thread_does_not_run(
     """It ends at its deadline. Its handler does not run later."""
     seen = Seen()
 
-    @work(name="slow")
-    def slow() -> None:
-        blocks.wait("slow")
-
-    @work(name="quick")
-    def quick() -> None:
-        blocks.began.append("quick")
-
+    slow, quick = slow_and_quick(blocks)
     backend = Generous(store())
     async with make_app(slow, quick, backend=backend, threads=1, on_event=seen) as app:
         handle, late = await app.enqueue(slow()), await app.enqueue(quick(), expires_in=0.3)
@@ -158,14 +165,7 @@ async def test_stop_gives_back_an_item_that_waits_for_a_thread(
 ) -> None:
     """Its handler does not begin any more, and no attempt is counted."""
 
-    @work(name="slow")
-    def slow() -> None:
-        blocks.wait("slow")
-
-    @work(name="quick")
-    def quick() -> None:
-        blocks.began.append("quick")
-
+    slow, quick = slow_and_quick(blocks)
     app = make_app(slow, quick, backend=Generous(store()), threads=1)
     handles = await app.enqueue_many([slow(), quick()])
     await app.start()

@@ -15,6 +15,7 @@ from treadle.doers import balanced, rate_limited, unlimited
 from treadle.item import Demand, Heartbeat, Lease, Loss
 from treadle.testing import ManualClock
 from treadle.testing.wrap import WrappedBackend
+from treadle.work_type import AnyWorkType
 from treadle.worker import DEFAULT_CONCURRENCY
 
 
@@ -43,6 +44,40 @@ async def lose(app: Treadle, losses: int, *types: str) -> None:
         scheduled = [lease.id for lease in leases] if n else []
         if scheduled:
             await app.trigger(scheduled)
+
+
+@work(name="suspect")
+async def no_op() -> None: ...
+
+
+@work(name="late")
+async def late() -> int:
+    return 1
+
+
+async def start_busy(
+    make: MakeApp, barrier: Barrier, count: int, *types: AnyWorkType, most: int = 8
+) -> Treadle:
+    """Start a worker that may run so many items, and let it run `count` that wait for the barrier."""
+
+    @work(name="long")
+    async def long() -> None:
+        await barrier.wait()
+
+    app = make(long, *types, doer=balanced(most), lease=10)
+    await app.start()
+    await app.enqueue_many([long() for _ in range(count)])
+    await until(lambda: barrier.count == count)
+    return app
+
+
+async def lose_suspects(app: Treadle, suspect: AnyWorkType, count: int = 1) -> list[Handle[Any, Any]]:
+    """Enqueue items that were lost three times, and let the worker claim the first of them."""
+    handles = await app.enqueue_many([suspect() for _ in range(count)])
+    await lose(app, 3, "suspect")
+    app.register(suspect)
+    await until_status(app, handles[0].id, "running")
+    return handles
 
 
 @pytest.mark.parametrize(("losses", "running"), [(1, 6), (2, 4), (3, 2), (4, 1), (6, 1)])
@@ -107,10 +142,6 @@ async def test_a_lost_item_waits_until_enough_others_have_ended(make_app: MakeAp
     async def keep_busy(n: int) -> None:
         await busy[n].wait()
 
-    @work(name="late")
-    async def late() -> int:
-        return 1
-
     app = make_app(keep_busy, late, doer=balanced(8))
     await app.start()
     await app.enqueue_many([keep_busy(n) for n in range(3)])
@@ -141,26 +172,8 @@ async def test_a_lost_item_does_not_stop_a_worker_with_long_handlers(
 ) -> None:
     """After one lease duration without room it is given back, and the worker claims again."""
     barrier = Barrier()
-
-    @work(name="long")
-    async def long() -> None:
-        await barrier.wait()
-
-    @work(name="suspect")
-    async def suspect() -> None: ...
-
-    @work(name="late")
-    async def late() -> int:
-        return 1
-
-    app = make_timed(long, late, doer=balanced(8), lease=10)
-    await app.start()
-    await app.enqueue_many([long(), long(), long()])
-    await until(lambda: barrier.count == 3)
-    handle = await app.enqueue(suspect())
-    await lose(app, 3, "suspect")
-    app.register(suspect)
-    await until_status(app, handle.id, "running")
+    app = await start_busy(make_timed, barrier, 3, late)
+    (handle,) = await lose_suspects(app, no_op)
     waiting = await app.enqueue(late())
     await clock.advance(11)
     assert await waiting.result(PATIENCE) == 1
@@ -176,26 +189,8 @@ async def test_several_lost_items_do_not_stop_a_worker_with_long_handlers(
 ) -> None:
     """After one has waited in vain, none waits for a while: the worker claims what it can run."""
     barrier = Barrier()
-
-    @work(name="long")
-    async def long() -> None:
-        await barrier.wait()
-
-    @work(name="suspect")
-    async def suspect() -> None: ...
-
-    @work(name="late")
-    async def late() -> int:
-        return 1
-
-    app = make_timed(long, late, doer=balanced(8), lease=10)
-    await app.start()
-    await app.enqueue_many([long() for _ in range(5)])
-    await until(lambda: barrier.count == 5)
-    suspects = await app.enqueue_many([suspect() for _ in range(3)])
-    await lose(app, 3, "suspect")
-    app.register(suspect)
-    await until_status(app, suspects[0].id, "running")
+    app = await start_busy(make_timed, barrier, 5, late)
+    suspects = await lose_suspects(app, no_op, 3)
     await clock.advance(11)
     await until_status(app, suspects[0].id, "scheduled")
     for _ in range(3):
@@ -213,22 +208,12 @@ async def test_a_lost_item_that_finds_no_room_settles_for_less(
     """Each time that it waits in vain it may run beside twice as many, so that it runs at last."""
     barrier = Barrier()
 
-    @work(name="long")
-    async def long() -> None:
-        await barrier.wait()
-
     @work(name="suspect")
     async def suspect() -> int:
         return barrier.count
 
-    app = make_timed(long, doer=balanced(8), lease=10)
-    await app.start()
-    await app.enqueue_many([long() for _ in range(3)])
-    await until(lambda: barrier.count == 3)
-    handle = await app.enqueue(suspect())
-    await lose(app, 3, "suspect")  # it may run beside one other
-    app.register(suspect)
-    await until_status(app, handle.id, "running")
+    app = await start_busy(make_timed, barrier, 3)
+    (handle,) = await lose_suspects(app, suspect)  # it may run beside one other
     await clock.advance(11)
     await until_status(app, handle.id, "scheduled")
     await clock.advance(11)
@@ -264,24 +249,10 @@ async def test_a_trial_ends_when_the_item_has_run_for_long(make_timed: MakeApp, 
 async def test_an_isolated_item_that_waits_is_given_back_at_a_stop(make_app: MakeApp) -> None:
     """At once, before the drain, with its losses and its attempts as they were."""
     barrier = Barrier()
-
-    @work(name="long")
-    async def long() -> None:
-        await barrier.wait()
-
-    @work(name="suspect")
-    async def suspect() -> None: ...
-
-    app = make_app(long, doer=balanced(4))
-    await app.start()
-    await app.enqueue_many([long(), long()])
-    await until(lambda: barrier.count == 2)
-    handle = await app.enqueue(suspect())
-    await lose(app, 3, "suspect")
-    app.register(suspect)
-    await until_status(app, handle.id, "running")
+    app = await start_busy(make_app, barrier, 2, most=4)
+    (handle,) = await lose_suspects(app, no_op)
     stopping = asyncio.create_task(app.stop(drain=PATIENCE))
-    state = await until_status(make_app(long), handle.id, "ready")
+    state = await until_status(make_app(no_op), handle.id, "ready")
     assert (state.attempt, state.losses) == (3, 3)
     barrier.go.set()
     await stopping
