@@ -37,8 +37,10 @@ one of the store's clock, except those that users wrote (`run_at`, `deadline`).
   it is no longer `open`, and `met` grows by one if its end counts (`counting`). When `met >= need` the item
   is released: it becomes `scheduled` if it is due later, otherwise `ready`, at the end of its line. When `met
   + open < need` it is **doomed**: it can only end `dead: unsatisfiable`. A prerequisite that ended before the
-  dependent is submitted counts at once. One that does not exist yet is open. Counters never go back:
-  requeuing a counted prerequisite changes nothing for its dependents.
+  dependent is submitted counts at once. One that does not exist yet is open. A name in `after` that begins
+  with `GROUP_MARK` means a whole group: it ends when the group ends, as `success` if no death in it failed
+  the group (see Groups), else as `dead`. A prerequisite that ended without counting, and is requeued, is open
+  again for items that are still blocked; one that counted stays counted.
 - `scheduled`: it is due in the future. The first claim after it is due makes it ready, at the end of its
   line.
 - `ready`: it can be claimed. There is a line for each queue, tenant and lane. In a line, higher priority goes
@@ -62,6 +64,22 @@ A group is a root and all items that settlements of its members queued. Its id i
 **open** while a member is not terminal. It **ends** in the step that ends its last open member: once per
 opening. Its value is that of the last applied contribution, in the order of settling, until one was `final`.
 Requeuing a member of an ended group opens the group again, with its value, version and `final` as they were.
+
+A member with `contributes` False adds nothing to the value, by whichever verb it ends.
+
+**Failed.** A dead member *fails* its group unless its death is tolerated: some item names it in `after` (also
+an item that was released, or submitted, before the death) and is tolerant: it counts any end, or needs fewer
+than it names (`is_tolerant` in treadle.rules). This is decided when the member dies. `GroupState.failed`
+counts these deaths; a requeue takes them back.
+
+**Nested groups** (capability `nested`). A settlement may have children with `closes_group`. Such an item G is
+a member of the settled item's group, the outer one. The other children whose `group_id` is its id form a
+group of their own, with its id, and so do all items that they queue. G waits for that group: its `after` has
+`GROUP_MARK` and its own id. When the nested group ends, G is released or doomed like any dependent, and holds
+the outer group open until it has ended. The engine settles it with the value of the nested group as its
+result and contribution. A nested group of which no member was stored (keys) has ended at once. Nothing of a
+nested group is pruned before the outermost group around it has ended, and it is deleted with that group.
+`group` finds a nested group by its id.
 
 ## Capabilities
 
@@ -88,6 +106,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     Page,
@@ -117,6 +136,9 @@ CAPABILITIES: Final = frozenset(
         "schedules",
         "begin",  # a lease that has not begun is freed without a loss
         "batches",  # a submission of several items is atomic; a submission that closes a cycle is refused
+        "nested",  # nested groups, and items that wait for whole groups
+        "updates",  # update, and key policies other than `existing`
+        "strict",  # Demand.strict
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -211,11 +233,21 @@ class Backend(Protocol):
         first one wins. Where an `after` of the same submission names the new id, it means the earlier item
         instead.
 
+        What else happens to the earlier item depends on the `key_policy` of the new one. `existing`: nothing.
+        `error`: the submission is refused (`duplicate_key`, with the ids of the earlier items). `replace` and
+        `debounce`: if the earlier item has not started (no attempt began, it has no lease and is not doomed),
+        it takes over the input, options, attempts, priority, lane, queue, deadline, keep and keep_dead of the
+        new one, and goes to the end of its new line. It keeps its id, group, parent, workflow, key and
+        `after`, and the instant at which it was submitted. With `replace` its delay counts from that instant;
+        with `debounce` from now, but it is due at the latest `debounce_max` seconds after that instant. A
+        `run_at` is taken as it is. An earlier item that has started is not changed.
+
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
-        twice (`duplicate_id`), for items that would wait for each other, directly or through stored items
-        (`cycle`), and for an id in `must_exist` that is neither stored nor in the submission (`not_found`).
-        With `wait` False, a submission that would have to wait for a transaction that a user has left open is
-        refused as `locked`, so that the others do not wait with it.
+        twice (`duplicate_id`), for items that would wait for each other, directly, through stored items or
+        through groups, where a group waits for all its members (`cycle`), and for an id in `must_exist` that
+        is neither stored nor in the submission (`not_found`). With `wait` False, a submission that would have
+        to wait for a transaction that a user has left open is refused as `locked`, so that the others do not
+        wait with it.
 
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the
         items exist if and only if that transaction commits, and a refusal raises the error itself. This needs
@@ -247,6 +279,11 @@ class Backend(Protocol):
         **Other types** do not block: an item that is next but whose type is not requested, or has no room, or
         is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
         may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
+
+        **Strict lanes**: an item of a type in `strict` that is handed out holds its lane for its type and
+        tenant until it has ended, whatever happens to its attempts. Until then no other item of that type,
+        tenant and lane is handed out by a claim with that type in `strict`: at most one of each such lane per
+        claim. The item that holds the lane is handed out as soon as it is ready, whatever its priority.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
@@ -371,14 +408,31 @@ class Backend(Protocol):
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
-        """Make dead items ready again, with attempt 0 and no losses: the named items that are dead (others
-        are skipped), or the oldest `limit` dead items that a filter finds. They do not wait for their `after`
-        again, and their deadline is removed. Their groups open again.
+        """Open dead items again, with attempt 0 and no losses: the named items that are dead (others are
+        skipped), or the oldest `limit` dead items that a filter finds. With `cancelled`, cancelled items too.
+        Their deadline is removed. Their groups open again.
+
+        They wait for their `after` again, as it stands once all items of this call are open. A prerequisite
+        that no longer exists counts as met for an item whose condition was met before; otherwise it is open.
+        An item whose condition cannot be met stays as it was.
+
+        Unless `alone`, items that died `unsatisfiable` and that wait, directly or through others, for an item
+        or a group that is open again, are blocked again in the same step, if their condition can now be met.
+        The answer has all items that are open again: those asked for, then those blocked again.
 
         With `redrives`, only items that were requeued this way fewer times than that are changed, and each is
         due `backoff * 2 ** times` seconds from now. A requeue without `redrives` resets that count.
         """
+        ...
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        """Change items that have not started (see `submit`): all of them or none. An item that gets another
+        lane, queue, priority or instant goes to the end of its new line. A blocked item stays blocked.
+        `NotFound` if one does not exist, `ConflictError`, with its status, if one has started, ended or is
+        doomed."""
         ...
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:

@@ -57,6 +57,15 @@ AvoidedLane: TypeAlias = tuple[str, str | None]
 DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
 
+GROUP_MARK = "\x1e"
+"""The first character of a name in `after` that means a whole group: the rest is the id of the group. No id
+contains it."""
+GROUP_TYPE = "treadle.group"
+"""The type of the items that close nested groups."""
+
+KeyPolicy: TypeAlias = Literal["existing", "replace", "debounce", "error"]
+"""What a submit does if an earlier item answers for its key. See `Backend.submit`."""
+
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
     """How an attempt failed, as text. The engine cuts each text at 10 kB."""
@@ -110,7 +119,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     workflow_type: str | None = None
     after: tuple[str, ...] = ()
     """The ids that it waits for: of the same tenant, without repeats. They need not exist yet, except those
-    in `must_exist`."""
+    in `must_exist`. A name that begins with `GROUP_MARK` means a whole group."""
     need: int = 0
     """How many of `after` must end, in a way that counts, before it is released."""
     counting: Counting = "success"
@@ -128,7 +137,20 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     lease_to: str | None = None
     """Store the item leased to this worker, if the worker is alive. Otherwise it is stored as usual."""
     must_exist: tuple[str, ...] = ()
-    """Those of `after` that were submitted before. If one does not exist, the item is refused."""
+    """Those of `after` that were submitted before. If one does not exist, the item is refused. For a group:
+    its id, with `GROUP_MARK`."""
+    group_id: str | None = None
+    """For a child: the nested group that it joins, by the id of the item that closes it, which is a child of
+    the same settlement. None: the group of the settled item."""
+    closes_group: bool = False
+    """It closes the nested group that has its own id. It is no member of that group, and waits for it."""
+    contributes: bool = True
+    """False: whatever it returns, and however it ends, it adds nothing to its group's value."""
+    key_policy: KeyPolicy = "existing"
+    """What happens if an earlier item answers for the key."""
+    debounce_max: float | None = None
+    """For `debounce`: the longest time, in seconds since the earlier item was submitted, by which it can be
+    delayed. None: without limit."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +177,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The group it belongs to: its own id, or the existing item's group."""
 
 
-RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "not_found", "locked"]
+RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "not_found", "locked", "duplicate_key"]
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
@@ -167,8 +189,8 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
     why: RejectedWhy
     ids: tuple[str, ...]
-    """The ids at fault: those that exist already, those that wait for each other, or those of `must_exist`
-    that do not exist. Empty for `locked`."""
+    """The ids at fault: those that exist already, those that wait for each other, those of `must_exist` that
+    do not exist, or the earlier items that have the keys. Empty for `locked`."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
@@ -203,6 +225,10 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     buffered: frozenset[str] = frozenset()
     """Types whose items wait in the worker before their handlers begin. Their leases are not begun: see
     `Backend.begin`."""
+    strict: frozenset[str] = frozenset()
+    """Types whose lanes are strict: an item that was handed out holds its lane, for its type and tenant,
+    until it has ended. Nothing else of that type, tenant and lane is handed out meanwhile. See
+    `Backend.claim`."""
     unknown_grace: float | None = None
     """Hand out, with the verdict `unknown_type`, items that were ready for longer than this while no live
     worker has their type. None: they wait without limit."""
@@ -253,6 +279,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """How many workers in a row have died while they ran it."""
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
+    ready_at: float = 0.0
+    """When it became ready for this attempt."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -333,6 +361,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     children: tuple[Item, ...] = ()
     wait: bool = True
     """As in `Submission`."""
+    ran: float | None = None
+    """How many seconds ago the handler began. None: it did not."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -418,13 +448,16 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """How many workers in a row have died while they ran it. For an ended item: before its last attempt."""
     result: object = None
     error: str | None = None
-    """The last failure, as `type: message`."""
+    """The last failure, as `type: message`. None if it has succeeded: the history has the failures."""
     error_type: str | None = None
     history: tuple[Attempt, ...] = ()
     """The last ten failed attempts, oldest first. Only from `get`; empty in lists."""
     queued_at: float = 0.0
     due_at: float = 0.0
+    claimed_at: float | None = None
+    """When a worker claimed it last."""
     started_at: float | None = None
+    """When the handler of the last attempt began. While it runs: when its lease began."""
     ended_at: float | None = None
     deadline: float | None = None
     priority: int = 0
@@ -463,8 +496,15 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     version: int = 0
     ended_at: float | None = None
     """When the last member ended. None while the group is open."""
-    failed: ItemState | None = None
-    """If the group has ended: a dead member, or else a cancelled one, if there is one."""
+    failed: int = 0
+    """Dead members whose death is not tolerated: no item that waits, or waited, for them would run all the
+    same (see `is_tolerant` in treadle.rules)."""
+    deaths: tuple[ItemState, ...] = ()
+    """The first ten of these, in the order in which they died, without history."""
+    cancelled: ItemState | None = None
+    """If the group has ended: a cancelled member, if there is one."""
+    outer: str | None = None
+    """For a nested group: the group that contains it."""
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -522,6 +562,17 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False):
 
 
 # ----------------------------------------------------------------------------------- operating, coordinating
+
+
+class ItemUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """New values for items that have not started. What is UNSET stays as it is."""
+
+    run_at: float | msgspec.UnsetType = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    lane: str | msgspec.UnsetType = msgspec.UNSET
+    queue: str | msgspec.UnsetType = msgspec.UNSET
+    deadline: float | msgspec.UnsetType | None = msgspec.UNSET
+    """None: without deadline."""
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):

@@ -99,7 +99,7 @@ async def test_what_is_requeued_while_it_is_read_has_not_ended(
     await backend.settle([Settlement(lease=lease, kind="dead", reason="exhausted")])
     refs = [("default", "x")]
     ended = await backend.ended(refs, refs)
-    assert (ended.items[refs[0]].status, ended.groups[refs[0]].failed) == ("dead", ended.items[refs[0]])
+    assert (ended.items[refs[0]].status, ended.groups[refs[0]].deaths) == ("dead", (ended.items[refs[0]],))
     find = backend._calls.row
 
     async def find_then_requeue(*arguments: Any, **options: Any) -> Any:

@@ -337,7 +337,7 @@ def shown_effects(effects: Effects) -> object:
 
 
 def shown_group(group: Any) -> object:
-    return group and replace(group, failed=group.failed and group.failed.status)
+    return group and replace(group, cancelled=None, deaths=())
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -19,8 +19,8 @@ def plain(value: Any) -> Any:
     """Convert an answer to tuples that can be compared."""
     if isinstance(value, msgspec.Struct):
         fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
-        if isinstance(value, GroupState) and value.failed is not None:
-            fields["failed"] = value.failed.status  # it may be any of the failed members
+        if isinstance(value, GroupState) and value.cancelled is not None:
+            fields["cancelled"] = "cancelled"  # it may be any of the cancelled members
         return (type(value).__name__, tuple(sorted(fields.items())))
     if isinstance(value, float):
         return round(value, 4)

@@ -22,6 +22,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     Page,
@@ -171,8 +172,13 @@ class PortsBackend:
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
         _unsupported("operating")
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        _unsupported("updates")
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         _unsupported("operating")

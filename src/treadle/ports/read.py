@@ -56,6 +56,7 @@ class PortsRead:
         record = await self._records.group(stored.group)
         if record is None:
             return None
+        failed = None if record.ended_at is None else await self._failed(stored.item.tenant, record)
         return GroupState(
             id=stored.group_id,
             tenant=stored.item.tenant,
@@ -66,7 +67,9 @@ class PortsRead:
             final=record.final,
             version=record.version,
             ended_at=record.ended_at,
-            failed=None if record.ended_at is None else await self._failed(stored.item.tenant, record),
+            failed=int(failed is not None and failed.status == "dead"),
+            deaths=(failed,) if failed is not None and failed.status == "dead" else (),
+            cancelled=failed if failed is not None and failed.status == "cancelled" else None,
         )
 
     async def _failed(self, tenant: str, record: GroupRecord) -> ItemState | None:

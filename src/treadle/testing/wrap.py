@@ -22,6 +22,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     Page,
@@ -141,11 +142,26 @@ class WrappedBackend(Backend):
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
         return await self.around(
             "requeue",
             (where,),
-            lambda: self.inner.requeue(where, tenant=tenant, limit=limit, redrives=redrives, backoff=backoff),
+            lambda: self.inner.requeue(
+                where,
+                tenant=tenant,
+                limit=limit,
+                redrives=redrives,
+                backoff=backoff,
+                alone=alone,
+                cancelled=cancelled,
+            ),
+        )
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        return await self.around(
+            "update", (ids, changes), lambda: self.inner.update(ids, changes, tenant=tenant)
         )
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:

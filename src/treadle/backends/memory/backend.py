@@ -20,6 +20,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     Page,
@@ -139,9 +140,14 @@ class MemoryBackend:
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
         now = self.store.now()
         return operate.requeue(self.store, where, tenant, limit, redrives, backoff, now)
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        raise NotImplementedError
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return operate.trigger(self.store, ids, tenant, self.store.now())

@@ -100,7 +100,9 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         final=final,
         version=version,
         ended_at=found.ended_at,
-        failed=None if failed is None else item_state(failed),
+        failed=int(failed is not None and failed.status == "dead"),
+        deaths=(item_state(failed),) if failed is not None and failed.status == "dead" else (),
+        cancelled=item_state(failed) if failed is not None and failed.status == "cancelled" else None,
     )
 
 

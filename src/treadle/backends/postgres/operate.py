@@ -10,7 +10,7 @@ import asyncpg
 from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Effects, Filter
+from treadle.item import Changed, Effects, Filter, ItemUpdate
 
 from .codes import status_of
 from .connection import PostgresVerbs, Record
@@ -37,6 +37,8 @@ class PostgresOperate(PostgresVerbs):
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
         if not isinstance(where, Filter):
             return await self._change(REQUEUE, list(where), tenant, redrives, backoff)
@@ -45,6 +47,9 @@ class PostgresOperate(PostgresVerbs):
         requeue = text("operate", "requeue", numbers=numbers)
         sql, arguments = query.bind(requeue, redrives=redrives, backoff=backoff)
         return await self._change(sql, *arguments)
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        raise NotImplementedError
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._change(_sql("trigger"), list(ids), tenant)

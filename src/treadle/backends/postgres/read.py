@@ -156,7 +156,8 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
 
 def _group_of(row: Record) -> GroupState:
     """The group in a row with the columns of `treadle.group_state`, and then those of a failed member."""
-    _, id, tenant, type, open, value, contributed, final, version, ended, failed, *member = row
+    _, id, tenant, type, open, value, contributed, final, version, ended, found, *member = row
+    failed = None if found is None else state_of(member)
     return GroupState(
         id=id,
         tenant=tenant,
@@ -167,7 +168,9 @@ def _group_of(row: Record) -> GroupState:
         final=final,
         version=version,
         ended_at=ended,
-        failed=None if failed is None else state_of(member),
+        failed=int(failed is not None and failed.status == "dead"),
+        deaths=(failed,) if failed is not None and failed.status == "dead" else (),
+        cancelled=failed if failed is not None and failed.status == "cancelled" else None,
     )
 
 

@@ -35,7 +35,7 @@ _HEAD = re.compile(
 )
 _PIN: Final = " set search_path = pg_catalog, pg_temp"
 
-VERSION: Final = 1
+VERSION: Final = 4
 
 _sql = statements("schema")
 

@@ -19,6 +19,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     Page,
@@ -127,8 +128,13 @@ class SqliteBackend(SqliteDatabase):
         limit: int = 1000,
         redrives: int | None = None,
         backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
     ) -> Changed:
         return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        raise NotImplementedError
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._write(operate.trigger, ids, tenant)

@@ -96,7 +96,9 @@ def _group(tx: Tx, no: int) -> GroupState:
         final=bool(final),
         version=version,
         ended_at=ended_at,
-        failed=failed,
+        failed=int(failed is not None and failed.status == "dead"),
+        deaths=(failed,) if failed is not None and failed.status == "dead" else (),
+        cancelled=failed if failed is not None and failed.status == "cancelled" else None,
     )
 
 

@@ -54,8 +54,8 @@ def group_value(registry: Registry, group: GroupState) -> Any:
     if group.contributed:
         value = group.value
         return decode_group_value(registry, group.type, value if isinstance(value, bytes) else None)
-    if group.failed is not None:
-        raise _error_of(GroupFailed, group.failed, group.id)
+    if failed := group.deaths[0] if group.deaths else group.cancelled:
+        raise _error_of(GroupFailed, failed, group.id)
     return None
 
 

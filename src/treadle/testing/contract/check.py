@@ -95,7 +95,7 @@ def _assert_group_matches(answer: GroupState | None, tenant: str, id: str, membe
 def _assert_failure_matches(answer: GroupState, members: list[ItemState]) -> None:
     by_status = {one.status for one in members}
     worst = next((status for status in ("dead", "cancelled") if status in by_status), None)
-    shown = answer.failed and answer.failed.status
+    shown = "dead" if answer.deaths else answer.cancelled and answer.cancelled.status
     assert shown == (None if answer.open else worst), answer
 
 

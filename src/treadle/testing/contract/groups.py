@@ -126,16 +126,15 @@ class GroupValueCases:
         """`failed` is a dead member, else a cancelled one, once the group has ended."""
         first, second, third = await start_members(backend, 3)
         await apply(backend, cancel(first), die(second))
-        assert (await group(backend, "root")).failed is None
+        assert not (await group(backend, "root")).cancelled
         await apply(backend, succeed(third))
-        failed = (await group(backend, "root")).failed
-        assert failed is not None
+        failed = (await group(backend, "root")).deaths[0]
         assert (failed.id, failed.status, failed.reason) == (second.id, "dead", "aborted")
 
     async def test_an_ended_group_names_a_cancelled_member(self, backend: Backend) -> None:
         """No member is dead and one is cancelled."""
         await end(backend, item("a"), how=cancel)
-        failed = (await group(backend, "a")).failed
+        failed = (await group(backend, "a")).cancelled
         assert failed is not None
         assert (failed.id, failed.status) == ("a", "cancelled")
 

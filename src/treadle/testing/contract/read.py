@@ -74,9 +74,7 @@ class ReadCases:
         dead = found.items["default", "dead"]
         assert (dead.reason, dead.error, dead.error_type) == ("aborted", "Oops: no", "Oops")
         assert found.items["default", "good"].result == b"result"
-        failed = found.groups["default", "dead"].failed
-        assert failed is not None
-        assert failed.id == "dead"
+        assert [one.id for one in found.groups["default", "dead"].deaths] == ["dead"]
 
     async def test_ended_reports_a_member_as_a_missing_group(self, backend: Backend) -> None:
         """The id of an item that is not a root is not a group."""

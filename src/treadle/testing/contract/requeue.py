@@ -49,7 +49,7 @@ class RequeueCases:
         found = await state(backend, "a")
         assert (found.status, found.reason, found.attempt, found.ended_at) == ("ready", None, 0, None)
         opened = await group(backend, "a")
-        assert (opened.open, opened.ended_at, opened.failed) == (1, None, None)
+        assert (opened.open, opened.ended_at, opened.failed) == (1, None, 0)
         assert (await claim_one(backend)).attempt == 1
         await consistent(backend)
 

@@ -1,0 +1,1 @@
+UPDATE treadle_meta SET value = 2 WHERE name = 'schema';
