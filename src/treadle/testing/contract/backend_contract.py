@@ -13,6 +13,7 @@ from .claim import ClaimCases, PauseCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
+from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
@@ -29,6 +30,7 @@ from .races_dependencies import DependencyRaceCases, SubmitRaceCases
 from .races_operate import OperatorRaceCases
 from .races_settle import LostAnswerCases, SettleRaceCases
 from .read import CountCases, ListCases, ReadCases
+from .repair import RepairCases
 from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
@@ -63,6 +65,8 @@ class BackendContract(
     GroupValueCases,
     GroupEndCases,
     FoldCases,
+    FailedGroupCases,
+    ContributesCases,
     ClaimCases,
     VerdictCases,
     PauseCases,
@@ -79,6 +83,7 @@ class BackendContract(
     CancelCases,
     CompleteCases,
     RequeueCases,
+    RepairCases,
     TriggerCases,
     UpdateCases,
     TimeCases,
