@@ -11,6 +11,7 @@ from treadle.item import EndedGroup
 from treadle.rules.settlement import GroupValue
 
 from .statements import NULL, Tx, array, blob, statements
+from .status_codes import DEAD, SUCCESS
 
 _SQL = statements("groups")
 
@@ -24,15 +25,20 @@ class SqliteGroup(msgspec.Struct):
     type: str
     open: int
     failed: int
+    deaths: int
+    cancelled: int
     version: int
     final: bool
     keep: float
     ended: float | None
+    outermost: int | None
     value: bytes | None
     stored: bool = True
     changed: bool = False
     closed: bool = False
     """It ended within this verb."""
+    counted: bool = False
+    """Its end was counted for the items that wait for it."""
 
     def set_value(self, new: GroupValue) -> None:
         self.version, self.value, self.final = new
@@ -44,11 +50,19 @@ class SqliteGroup(msgspec.Struct):
         self.keep = min(self.keep, keep)
         self.ended = None
         self.closed = False
+        self.counted = False
         self.changed = True
 
-    def end_member(self, now: float, *, failed: bool) -> None:
+    def fail(self) -> int:
+        """A death fails the group. Return its place among all deaths that did."""
+        self.failed += 1
+        self.deaths += 1
+        self.changed = True
+        return self.deaths
+
+    def end_member(self, now: float, *, cancelled: bool) -> None:
         self.open -= 1
-        self.failed += failed
+        self.cancelled += cancelled
         self.changed = True
         if self.open == 0:
             self.ended = now
@@ -58,8 +72,8 @@ class SqliteGroup(msgspec.Struct):
         ended: float | str = NULL if self.ended is None else self.ended
         prune_at: float | str = NULL if self.ended is None else self.ended + self.keep
         value = NULL if self.value is None else blob(self.value)
-        counts = self.no, self.open, self.failed, self.version, int(self.final)
-        return *counts, self.keep, ended, prune_at, value
+        counts = self.no, self.open, self.failed, self.deaths, self.cancelled
+        return *counts, self.version, int(self.final), self.keep, ended, prune_at, value
 
 
 class SqliteGroups:
@@ -90,7 +104,7 @@ class SqliteGroups:
     def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
         """Make an item that is alone a group with one member."""
         found = SqliteGroup(
-            no, id, tenant, type, 1, 0, 0, False, keep, None, None, stored=False, changed=True
+            no, id, tenant, type, 1, 0, 0, 0, 0, False, keep, None, None, None, stored=False, changed=True
         )
         self._touched[no] = found
         return found
@@ -105,6 +119,13 @@ class SqliteGroups:
         for group in changed:
             group.stored = True
             group.changed = False
+
+    def outcomes(self) -> dict[int, int]:
+        """How groups ended since the last call. Each group is named by its negated number."""
+        ended = [group for group in self._touched.values() if group.closed and not group.counted]
+        for group in ended:
+            group.counted = True
+        return {-group.no: DEAD if group.failed else SUCCESS for group in ended}
 
     def closed(self) -> list[EndedGroup]:
         """The groups that ended within this verb."""

@@ -63,10 +63,10 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
 
 def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
     if item.group is None:
-        endings.end(item, SUCCESS, result=result, contributed=1)
+        endings.end(item, SUCCESS, result=result, contributed=item.contributes)
         return
     group = endings.groups.get(item.group)
-    if not group.final:
+    if item.contributes and not group.final:
         group.set_value(contributed(Contribution(), result, group.version))
     endings.end(item, SUCCESS, result=result)
 

@@ -45,8 +45,11 @@ def prune(tx: Tx, limit: int) -> int:
     found = _expired(tx, limit)
     while len(found) < limit:
         groups = tx.rows(_SQL["groups_to_prune"], tx.now, _MOST_GROUPS)
-        for no, ended in groups:
-            found += _expired_members(tx, no, ended, limit - len(found))
+        for no, ended, is_needed in groups:
+            if is_needed:
+                tx.run(_SQL["set_prune_at"], None, no)
+            else:
+                found += _expired_members(tx, no, ended, limit - len(found))
         if len(groups) < _MOST_GROUPS:
             break
     if found:
@@ -73,7 +76,7 @@ def _expired_members(tx: Tx, group: int, ended: float, most: int) -> list[int]:
     depends on do not count for that: the end of that item sets a new time."""
     found: list[int] = []
     later: list[float] = []
-    for no, keep, is_needed in tx.rows(_SQL["members"], group, group):
+    for no, keep, is_needed in tx.rows(_SQL["members"], group):
         if keep is None or is_needed:
             continue
         if ended + keep <= tx.now and len(found) < most:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import Contribution, Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
     GroupValue,
@@ -138,8 +138,8 @@ class _SettleCall:
     # -- the end ---------------------------------------------------------------------------------------
 
     def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
-        given = settlement.contribution
-        code = 0 if given is None or outcome != SUCCESS else 3 if given.final else 1
+        given = _contribution(settlement, item)
+        code = 0 if given is None else 3 if given.final else 1
         self._add_ending(settlement, item, outcome, code)
         return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
 
@@ -151,7 +151,7 @@ class _SettleCall:
         if moved is not None:
             return moved
         group = self._group(item)
-        answer = self._contribute(settlement, group)
+        answer = self._contribute(settlement, item, group)
         if planned.new:
             group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
         self._add_ending(settlement, item, outcome)
@@ -192,8 +192,8 @@ class _SettleCall:
 
     def _moved(self, settlement: Settlement, item: OpenItem) -> Outcome | None:
         """The refusal of a fold that was not computed from the group's current value."""
-        given = settlement.contribution
-        if given is None or settlement.kind != "success":
+        given = _contribution(settlement, item)
+        if given is None:
             return None
         group = _NO_GROUP if item.group is None else self._endings.groups.get(item.group)
         refused = (item.tenant, settlement.lease.group_id) in self._refused
@@ -201,9 +201,9 @@ class _SettleCall:
             return None
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
 
-    def _contribute(self, settlement: Settlement, group: SqliteGroup) -> Outcome:
-        given = settlement.contribution
-        if given is None or settlement.kind != "success" or group.final:
+    def _contribute(self, settlement: Settlement, item: OpenItem, group: SqliteGroup) -> Outcome:
+        given = _contribution(settlement, item)
+        if given is None or group.final:
             return _APPLIED
         group.set_value(contributed(given, settlement.result, group.version))
         return Outcome(verb="applied", version=group.version, value=group.value)
@@ -226,6 +226,11 @@ def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]
 
 def _tokens(stored: str | None) -> list[int]:
     return [] if stored is None else _decoder.decode(stored)
+
+
+def _contribution(settlement: Settlement, item: OpenItem) -> Contribution | None:
+    """What a settlement adds to the value of the item's group."""
+    return settlement.contribution if settlement.kind == "success" and item.contributes else None
 
 
 def _stays_alone(settlement: Settlement) -> bool:

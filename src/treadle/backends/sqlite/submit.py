@@ -267,6 +267,7 @@ class _ItemStorage:
                 waits.met if waits else 0,
                 waits.open if waits else 0,
                 1 if item.counting == "done" else 0,
+                1 if item.contributes else 0,
                 verdict,
                 lease.token if lease else NULL,
                 worker if lease else NULL,

@@ -39,7 +39,7 @@ SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = e.value AND i.queued_by IS NOT NULL
 
 -- :name roots
-SELECT i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value
+SELECT i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value AND i.group_no = e.value
 
 -- The groups of the prerequisites of these items, ended ones too.
 -- :name prerequisite_groups
@@ -51,6 +51,7 @@ CROSS JOIN treadle_item AS p ON p.id = a.value AND p.tenant = i.tenant
 -- :name references
 SELECT p.id, i.id, x.dependent FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
+CROSS JOIN treadle_open AS o ON o.no = x.dependent
 CROSS JOIN treadle_item AS p ON p.no = x.prerequisite
 CROSS JOIN treadle_item AS i ON i.no = x.dependent
 
