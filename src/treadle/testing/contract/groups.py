@@ -51,7 +51,7 @@ class GroupValueCases:
         found = await group(backend, "root")
         assert (found.id, found.tenant, found.type, found.open) == ("root", "default", "flow", 1)
         assert (found.value, found.contributed, found.final, found.version) == (None, False, False, 0)
-        assert (found.ended_at, found.failed) == (None, None)
+        assert (found.ended_at, found.failed, found.cancelled) == (None, 0, None)
 
     async def test_a_single_item_is_a_group(self, backend: Backend) -> None:
         """Its end is the end of the group, and its contribution is the value."""
