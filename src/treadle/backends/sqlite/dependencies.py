@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Item, Ref, ReleasedItem, Status
-from treadle.rules.submission import Dependencies, count_dependencies, dependency_cycle, dependency_state
+from treadle.rules.submission import (
+    Dependencies,
+    count_dependencies,
+    dependency_cycle,
+    dependency_state,
+)
 
 from .rows import decode_ids
 from .statements import NULL, Row, Tx, array, statements
@@ -17,11 +22,6 @@ _SQL = statements("dependencies")
 
 KnownItems: TypeAlias = "Mapping[Ref, tuple[int, int | None]]"
 """The number of an item, and its outcome if it has ended. The number of a whole group is negated."""
-
-
-def is_tolerant(need: int, named: int, counting: str) -> bool:
-    return counting == "done" or need < named
-
 
 # -- when items are stored -----------------------------------------------------------------------------
 
@@ -38,7 +38,11 @@ def _ended(known: KnownItems, ref: Ref) -> Status | None:
 
 def find_prerequisites(tx: Tx, waiting: Iterable[tuple[str, Item]]) -> dict[Ref, tuple[int, int | None]]:
     """Those of the items and groups that these items (each with its tenant) wait for which exist."""
-    wanted = {(tenant, name) for tenant, item in waiting for name in item.after}
+    return find_known(tx, {(tenant, name) for tenant, item in waiting for name in item.after})
+
+
+def find_known(tx: Tx, wanted: Collection[Ref]) -> dict[Ref, tuple[int, int | None]]:
+    """Those of these items and groups which exist."""
     found = tx.rows_of(_SQL["prerequisites"], wanted)
     known = {(tenant, id): (no, outcome) for tenant, (id, no, outcome) in found}
     groups = [(tenant, name[1:]) for tenant, name in wanted if name.startswith(GROUP_MARK)]
@@ -65,22 +69,37 @@ def find_cycle(tx: Tx, new: Mapping[Ref, Item]) -> tuple[str, ...] | None:
     return dependency_cycle(new, lambda ref: _ended(known, ref), awaited.__contains__, waits_for)
 
 
-def store_dependencies(
-    tx: Tx, waiting: Iterable[tuple[int, str, Item, Dependencies]], known: KnownItems
-) -> None:
-    """Write what these items (number, tenant, item) wait for: items that exist, and ids that do not."""
+class Waiting(NamedTuple):
+    """What an item waits for."""
+
+    no: int
+    tenant: str
+    after: Sequence[str]
+    tolerant: bool
+    counted: Dependencies
+
+
+def store_dependencies(tx: Tx, waiting: Iterable[Waiting], known: KnownItems) -> None:
+    """Write what these items wait for: items and groups that exist, and names that do not."""
     existing: list[tuple[int, int, int, int, int]] = []
     missing: list[tuple[str, str, int, int]] = []
-    for no, tenant, item, counted in waiting:
-        tolerant = is_tolerant(item.need, len(item.after), item.counting)
+    for no, tenant, after, tolerant, counted in waiting:
         # Keys can make two names mean one item, which then counts twice.
-        for id, weight in Counter(item.after).items():
+        for id, weight in Counter(after).items():
             if (tenant, id) in known:
                 existing.append((known[tenant, id][0], no, id not in counted.pending, weight, tolerant))
-            else:
+            elif id in counted.pending:
                 missing.append((id, tenant, no, tolerant))
     tx.run_rows(_SQL["insert_dependency"], existing)
     tx.run_rows(_SQL["insert_missing"], missing)
+
+
+def replace_dependencies(tx: Tx, waiting: Sequence[Waiting], known: KnownItems) -> None:
+    """Write what these items wait for now, instead of what they waited for before."""
+    nos = array(one.no for one in waiting)
+    tx.run(_SQL["delete_dependencies"], nos)
+    tx.run(_SQL["delete_missing_of"], nos)
+    store_dependencies(tx, waiting, known)
 
 
 def connect_waiting(tx: Tx, stored: Mapping[Ref, int]) -> None:

@@ -81,9 +81,11 @@ class EndingBatch:
         token: int | None = None,
         worker: str | None = None,
         contributed: int = 0,
+        tolerated: bool = False,
     ) -> None:
         """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
-        result is the group's value (1), and final (3)."""
+        result is the group's value (1), and final (3). `tolerated`: an item that is stored together with this
+        end tolerates it."""
         expires: float | str = NULL
         if item.group is None and self.groups.touched(item.no) is None:
             keep = item.keep_dead if outcome == DEAD else item.keep
@@ -94,7 +96,7 @@ class EndingBatch:
         else:
             group = self.groups.get(item.no if item.group is None else item.group)
             group.end_member(self._tx.now, cancelled=outcome == CANCELLED)
-        if outcome == DEAD:
+        if outcome == DEAD and not tolerated:
             self._dead.append((item.no, item.no if item.group is None else item.group))
         if item.has_dependencies:
             self._with_dependencies.append(item.no)
@@ -132,8 +134,8 @@ class EndingBatch:
 
     def _fail_groups(self) -> set[int]:
         """Decide which deaths fail their groups. Return the items that died so."""
-        tolerable = tolerated(self._tx, (no for no, _ in self._dead))
-        failing = [(no, group) for no, group in self._dead if no not in tolerable]
+        excused = tolerated(self._tx, (no for no, _ in self._dead))
+        failing = [(no, group) for no, group in self._dead if no not in excused]
         rows: list[tuple[int, int, int]] = []
         for no, number in failing:
             group = self.groups.touched(number)

@@ -1,23 +1,19 @@
-"""Operator verbs: cancel, complete, requeue, trigger, delete, pause."""
+"""Operator verbs: cancel, complete, trigger, delete, pause."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Contribution, Filter, ItemState
-from treadle.rules.settlement import contributed, redrive, shortest_keep
+from treadle.item import Changed, Contribution, ItemState
+from treadle.rules.settlement import contributed
 
 from .endings import EndingBatch, OpenItem, open_items
-from .groups import SqliteGroups
-from .read import numbers_where, root
+from .read import root
 from .retention import remove
 from .rows import numbers, states
-from .statements import NULL, Row, Tx, array, statements
-from .status_codes import CANCELLED, READY, SCHEDULED, STATUS, SUCCESS
+from .statements import Tx, array, statements
+from .status_codes import CANCELLED, STATUS, SUCCESS
 
 _SQL = statements("operate")
 
@@ -71,60 +67,7 @@ def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> Non
     endings.end(item, SUCCESS, result=result)
 
 
-# -- running again -------------------------------------------------------------------------------------
-
-
-def requeue(
-    tx: Tx,
-    where: Sequence[str] | Filter,
-    tenant: str | None,
-    limit: int,
-    redrives: int | None,
-    backoff: float,
-) -> Changed:
-    if isinstance(where, Filter):
-        nos = _dead_where(tx, where, tenant, limit, redrives)
-    else:
-        nos = list(numbers(tx, where, tenant).values())
-    rows = tx.rows(_SQL["dead"], array(nos))
-    if redrives is not None:
-        rows = [row for row in rows if row[1] < redrives]
-    if not rows:
-        return Changed(())
-    before = _shown(tx, [row[0] for row in rows])
-    first = tx.numbers(seq=len(rows)).seq
-    open_rows = [_requeued(row, tx.now, first + place, redrives, backoff) for place, row in enumerate(rows)]
-    tx.run_rows(_SQL["requeue"], open_rows)
-    tx.run(_SQL["delete_done"], array(row[0] for row in rows))
-    _reopen(tx, rows)
-    return Changed(before)
-
-
-def _dead_where(tx: Tx, where: Filter, tenant: str | None, limit: int, redrives: int | None) -> list[int]:
-    if where.status and "dead" not in where.status:
-        return []
-    if tenant is not None and where.tenant not in (None, tenant):
-        return []
-    narrowed = replace(where, status=("dead",), tenant=where.tenant if tenant is None else tenant)
-    return numbers_where(tx, narrowed, limit, redrives=redrives)
-
-
-def _requeued(row: Row, now: float, seq: int, most: int | None, backoff: float) -> tuple[Any, ...]:
-    """(no, status, seq, due, ready_since, redrives)"""
-    redrives, delay = redrive(row[1], most, backoff)
-    if delay > 0:
-        return row[0], SCHEDULED, 0, now + delay, NULL, redrives
-    return row[0], READY, seq, now, now, redrives
-
-
-def _reopen(tx: Tx, rows: Sequence[Row]) -> None:
-    groups = SqliteGroups(tx)
-    for _, _, keep, keep_dead, no in rows:
-        if no is not None:
-            group = groups.get(no)
-            group.failed -= 1
-            group.add(1, shortest_keep(keep, keep_dead))
-    groups.write()
+# -- running earlier ------------------------------------------------------------------------------------
 
 
 def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:

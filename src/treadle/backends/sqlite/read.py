@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.errors import InputError
 from treadle.item import OPEN, Count, Ended, Filter, GroupState, ItemState, Page, Ref
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .rows import full_states, numbers, states
 from .statements import Tx, array, statements
@@ -18,7 +19,6 @@ _SQL = statements("read")
 _LIST = statements("list")
 
 LARGEST_PAGE = 1000
-SHOWN_DEATHS = 10
 _CURSOR = re.compile(r"n([0-9a-f]{1,15})")
 
 

@@ -23,6 +23,7 @@ from treadle.rules.settlement import (
     recorded_failure,
     shortest_keep,
 )
+from treadle.rules.submission import is_tolerant
 
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
@@ -154,11 +155,19 @@ class _SettleCall:
         answer = self._contribute(settlement, item, group)
         if planned.new:
             group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
-        self._add_ending(settlement, item, outcome)
+        self._add_ending(settlement, item, outcome, tolerated=_tolerates(planned.new, item.id))
         self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
         return replace(answer, existing=planned.existing) if planned.existing else answer
 
-    def _add_ending(self, settlement: Settlement, item: OpenItem, outcome: int, contributed: int = 0) -> None:
+    def _add_ending(
+        self,
+        settlement: Settlement,
+        item: OpenItem,
+        outcome: int,
+        contributed: int = 0,
+        *,
+        tolerated: bool = False,
+    ) -> None:
         self._endings.end(
             item,
             outcome,
@@ -167,6 +176,7 @@ class _SettleCall:
             token=settlement.lease.token,
             worker=self._workers.get(item.worker),
             contributed=contributed,
+            tolerated=tolerated,
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
@@ -231,6 +241,11 @@ def _tokens(stored: str | None) -> list[int]:
 def _contribution(settlement: Settlement, item: OpenItem) -> Contribution | None:
     """What a settlement adds to the value of the item's group."""
     return settlement.contribution if settlement.kind == "success" and item.contributes else None
+
+
+def _tolerates(children: Sequence[Item], id: str) -> bool:
+    """Whether one of these items waits for an item and would run although that is dead."""
+    return any(id in one.after and is_tolerant(one.counting, one.need, one.after) for one in children)
 
 
 def _stays_alone(settlement: Settlement) -> bool:

@@ -10,10 +10,18 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules.submission import Dependencies, KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.rules.submission import (
+    Dependencies,
+    KeyHolder,
+    KeyRef,
+    SubmitPlan,
+    is_tolerant,
+    plan_submission,
+)
 from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import (
+    Waiting,
     any_missing,
     connect_waiting,
     dependencies,
@@ -225,7 +233,13 @@ class _ItemStorage:
         store_dependencies(
             self._tx,
             [
-                (self._next.no + place, tenant, item, self._dependencies[place])
+                Waiting(
+                    self._next.no + place,
+                    tenant,
+                    item.after,
+                    is_tolerant(item.counting, item.need, item.after),
+                    self._dependencies[place],
+                )
                 for place, tenant, item in blocked
             ],
             known,

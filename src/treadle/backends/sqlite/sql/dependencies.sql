@@ -79,3 +79,9 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 -- :name tolerated
 SELECT e.value FROM json_each(?) AS e
 WHERE EXISTS (SELECT 1 FROM treadle_dependency AS x WHERE x.prerequisite = e.value AND x.tolerant = 1)
+
+-- :name delete_dependencies
+DELETE FROM treadle_dependency WHERE dependent IN (SELECT value FROM json_each(?))
+
+-- :name delete_missing_of
+DELETE FROM treadle_missing WHERE dependent IN (SELECT value FROM json_each(?))

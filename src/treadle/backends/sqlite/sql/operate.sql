@@ -6,30 +6,6 @@ CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = p.gr
 -- :name outcome
 SELECT outcome FROM treadle_done WHERE no = ?
 
--- :name dead
-SELECT d.no, d.redrives, i.keep, i.keep_dead, g.no
-FROM json_each(?) AS e
-CROSS JOIN treadle_done AS d ON d.no = e.value AND d.outcome = 11
-CROSS JOIN treadle_item AS i ON i.no = d.no
-LEFT JOIN treadle_group AS g ON g.no = i.group_no
-
--- An item that is alone stays alone. A group that has a row counts the item again.
--- :name requeue
-WITH v (no, status, seq, due, ready_since, redrives) AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?))
-INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, redrives,
-    group_no, settled_tokens)
-SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.ready_since,
-    v.redrives, g.no,
-    CASE WHEN d.token IS NULL THEN d.settled_tokens
-        ELSE json_insert(coalesce(d.settled_tokens, '[]'), '$[#]', d.token) END
-FROM v
-CROSS JOIN treadle_item AS i ON i.no = v.no
-CROSS JOIN treadle_done AS d ON d.no = i.no
-LEFT JOIN treadle_group AS g ON g.no = i.group_no
-
--- :name delete_done
-DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
-
 -- :name trigger
 UPDATE treadle_open SET status = 2, due = ?, ready_since = ?, seq = ? + e.key
 FROM json_each(?) AS e WHERE treadle_open.no = e.value AND treadle_open.status = 1
