@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ class SqliteGroup(msgspec.Struct):
     final: bool
     keep: float
     ended: float | None
+    nested: int
     outermost: int | None
     value: bytes | None
     stored: bool = True
@@ -76,6 +77,12 @@ class SqliteGroup(msgspec.Struct):
         return *counts, self.version, int(self.final), self.keep, ended, prune_at, value
 
 
+def insert_nested(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write new nested groups: (no, id, tenant, type, open, keep, ended, outer_no, outermost)."""
+    tx.run_rows(_SQL["insert_nested"], rows)
+    tx.run(_SQL["set_nested"], array({no for row in rows for no in row[-2:]}))
+
+
 class SqliteGroups:
     """The groups that one verb touches."""
 
@@ -104,7 +111,7 @@ class SqliteGroups:
     def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
         """Make an item that is alone a group with one member."""
         found = SqliteGroup(
-            no, id, tenant, type, 1, 0, 0, 0, 0, False, keep, None, None, None, stored=False, changed=True
+            no, id, tenant, type, 1, 0, 0, 0, 0, False, keep, None, 0, None, None, stored=False, changed=True
         )
         self._touched[no] = found
         return found
@@ -116,6 +123,9 @@ class SqliteGroups:
         self._tx.run_rows(_SQL["update_groups"], [group.row() for group in changed if group.stored])
         new = [(*group.row(), group.id, group.tenant, group.type) for group in changed if not group.stored]
         self._tx.run_rows(_SQL["insert_groups"], new)
+        ended = {group.outermost or group.no for group in changed if group.closed and group.nested}
+        if ended:
+            self._tx.run(_SQL["let_nested_expire"], array(ended))
         for group in changed:
             group.stored = True
             group.changed = False

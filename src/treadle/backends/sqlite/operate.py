@@ -8,6 +8,7 @@ from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedErr
 from treadle.item import Changed, Contribution, ItemState
 from treadle.rules.settlement import contributed
 
+from .dependencies import find_known
 from .endings import EndingBatch, OpenItem, open_items
 from .read import root
 from .retention import remove
@@ -39,9 +40,19 @@ def _with_descendants(tx: Tx, nos: Iterable[int]) -> list[int]:
     found = dict.fromkeys(nos)
     new = list(found)
     while new:
-        new = [no for (no,) in tx.rows(_SQL["children"], array(new)) if no not in found]
+        new = [no for no in _children(tx, new) if no not in found]
         found.update(dict.fromkeys(new))
     return list(found)
+
+
+def _children(tx: Tx, nos: Iterable[int]) -> list[int]:
+    """The items that settlements of these queued: in their groups, and in groups that are nested in them."""
+    new = [no for (no,) in tx.rows(_SQL["children"], array(nos))]
+    found = new
+    while new:
+        new = [no for (no,) in tx.rows(_SQL["nested_children"], array(new))]
+        found += new
+    return found
 
 
 def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Changed:
@@ -89,18 +100,36 @@ def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
 
 
 def delete(tx: Tx, group_ids: Sequence[str], tenant: str | None, *, cascade: bool) -> Changed:
-    groups = {no for no in (root(tx, id, tenant) for id in group_ids) if no is not None}
+    groups = _with_nested(tx, {no for no in (root(tx, id, tenant) for id in group_ids) if no is not None})
     members = _members(tx, groups)
     new = members
     while cascade and new:
-        more = {no for (no,) in tx.rows(_SQL["prerequisite_groups"], array(new))} - groups
+        more = _with_nested(tx, _prerequisite_groups(tx, new)) - groups
         groups |= more
         new = _members(tx, more)
         members += new
-    _check_references(tx, members)
+    _check_references(tx, members, groups)
     before = _shown(tx, sorted(members))
     remove(tx, members)
     return Changed(before)
+
+
+def _prerequisite_groups(tx: Tx, nos: Iterable[int]) -> set[int]:
+    """The groups that these items wait or waited for, and those of the items that they wait or waited for."""
+    named = {(tenant, name) for tenant, name in tx.rows(_SQL["names_waited_for"], array(nos))}
+    known = [no for no, _ in find_known(tx, named).values()]
+    groups = {-no for no in known if no < 0}
+    return groups | {no for (no,) in tx.rows(_SQL["groups_of"], array(no for no in known if no > 0))}
+
+
+def _with_nested(tx: Tx, groups: Iterable[int]) -> set[int]:
+    """These groups, and all groups inside them."""
+    found = set(groups)
+    new = found
+    while new:
+        new = {no for (no,) in tx.rows(_SQL["nested_groups"], array(new))} - found
+        found |= new
+    return found
 
 
 def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
@@ -108,10 +137,10 @@ def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
     return [no for name in ("roots", "members") for (no,) in tx.rows(_SQL[name], wanted)]
 
 
-def _check_references(tx: Tx, members: Sequence[int]) -> None:
-    """Refuse to delete items that open items outside depend on. Ended items have no dependencies."""
+def _check_references(tx: Tx, members: Sequence[int], groups: Iterable[int]) -> None:
+    """Refuse to delete items and groups that open items outside depend on."""
     deleted = set(members)
-    rows = tx.rows(_SQL["references"], array(members))
+    rows = tx.rows(_SQL["references"], array((*members, *(-no for no in groups))))
     references = [(id, dependent_id) for id, dependent_id, dependent in rows if dependent not in deleted]
     if references:
         raise ReferencedError(references)

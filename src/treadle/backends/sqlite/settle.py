@@ -153,10 +153,10 @@ class _SettleCall:
             return moved
         group = self._group(item)
         answer = self._contribute(settlement, item, group)
-        if planned.new:
-            group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
+        self._add_members(group, planned.new)
         self._add_ending(settlement, item, outcome, tolerated=_tolerates(planned.new, item.id))
-        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
+        outermost = group.outermost or group.no
+        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id, outermost))
         return replace(answer, existing=planned.existing) if planned.existing else answer
 
     def _add_ending(
@@ -192,6 +192,13 @@ class _SettleCall:
         if isinstance(planned, Rejected):
             return planned
         return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing)
+
+    def _add_members(self, group: SqliteGroup, children: Sequence[Item]) -> None:
+        """Count the children that join this group. Others join the groups that are nested in it."""
+        nested = {child.id for child in children if child.closes_group}
+        joining = [child for child in children if child.group_id not in nested]
+        if joining:
+            group.add(len(joining), min(shortest_keep(one.keep, one.keep_dead) for one in joining))
 
     def _group(self, item: OpenItem) -> SqliteGroup:
         groups = self._endings.groups

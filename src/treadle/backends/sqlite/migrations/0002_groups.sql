@@ -25,8 +25,9 @@ ALTER TABLE treadle_missing ADD COLUMN tolerant INTEGER NOT NULL DEFAULT 0;
 -- `failed` now counts the deaths that failed the group.
 ALTER TABLE treadle_group ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0; -- members that are cancelled
 ALTER TABLE treadle_group ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;    -- how many deaths have ever failed it
-ALTER TABLE treadle_group ADD COLUMN outer_no INTEGER;                     -- the group that contains it
-ALTER TABLE treadle_group ADD COLUMN outermost INTEGER;                    -- the outermost one; NULL: it is not nested
+ALTER TABLE treadle_group ADD COLUMN nested INTEGER NOT NULL DEFAULT 0;    -- it contains, or contained, nested groups
+ALTER TABLE treadle_group ADD COLUMN outer_no INTEGER;                     -- the group that contains it; NULL: none does
+ALTER TABLE treadle_group ADD COLUMN outermost INTEGER;                    -- the outermost of these
 
 CREATE INDEX treadle_group_outermost ON treadle_group (outermost) WHERE outermost IS NOT NULL;
 
