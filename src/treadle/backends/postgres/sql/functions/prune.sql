@@ -126,14 +126,15 @@ set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  naming bigint[]; no bigint[]; tenant text[]; name text[]; found bigint[];
+  naming bigint[]; nos bigint[]; tenants text[]; names text[]; found bigint[];
 begin
-  select array_agg(x.no), array_agg(x.tenant), array_agg(x.name) into no, tenant, name from treadle.names_of(p_nos) x;
-  naming := treadle.naming(name);
+  select array_agg(x.no), array_agg(x.tenant), array_agg(x.name) into nos, tenants, names
+    from treadle.names_of(p_nos) x;
+  naming := treadle.naming(names);
   if naming is not null then
     select array_agg(distinct m.no) into found
       from treadle.names_awaited_by(naming) w
-      join unnest(no, tenant, name) m(no, tenant, name) on m.name = w.name and m.tenant = w.tenant;
+      join unnest(nos, tenants, names) m(no, tenant, name) on m.name = w.name and m.tenant = w.tenant;
   end if;
   return found;
 end $$;

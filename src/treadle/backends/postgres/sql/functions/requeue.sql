@@ -97,13 +97,13 @@ set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  tenant text[]; name text[];
+  tenants text[]; names text[];
 begin
-  select array_agg(x.tenant), array_agg(x.name) into tenant, name
+  select array_agg(x.tenant), array_agg(x.name) into tenants, names
     from (select distinct x.tenant, x.name from treadle.names_of(p_nos) x) x;
   return (
-    select array_agg(distinct w.no) from treadle.after_of(treadle.naming(name)) w
-    join unnest(tenant, name) m(tenant, name) on m.name = w.name and m.tenant = w.tenant);
+    select array_agg(distinct w.no) from treadle.after_of(treadle.naming(names)) w
+    join unnest(tenants, names) m(tenant, name) on m.name = w.name and m.tenant = w.tenant);
 end $$;
 
 -- What these items name in `after`.
