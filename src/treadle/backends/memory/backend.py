@@ -37,7 +37,12 @@ from treadle.item import (
     WorkerState,
 )
 
+<<<<<<< HEAD
 from . import claim, operate, read, schedules, settle, submit, update, workers
+=======
+from . import claim, operate, read, schedules, settle, submit, workers
+from .requeue import RequeueOptions, requeue
+>>>>>>> gm
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
@@ -144,7 +149,8 @@ class MemoryBackend:
         cancelled: bool = False,
     ) -> Changed:
         now = self.store.now()
-        return operate.requeue(self.store, where, tenant, limit, redrives, backoff, now)
+        options = RequeueOptions(limit, redrives, backoff, alone, cancelled)
+        return requeue(self.store, where, tenant, options, now)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
         return update.update(self.store, ids, changes, tenant, self.store.now())

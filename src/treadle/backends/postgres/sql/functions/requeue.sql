@@ -30,7 +30,7 @@ begin
   groups := array(select distinct g from unnest(groups) g);
   -- Those asked for come first.
   opened := array(select o.no from unnest(opened) with ordinality o(no, place)
-                  order by o.no <> all(named), case when o.no = any(named) then o.no else o.place end);
+                  left join unnest(named) with ordinality n(no, place) on n.no = o.no order by n.place, o.place);
   perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for update;
   now := treadle.clock();
   return query select s, null::treadle.effects from treadle.read_items(opened, false) s;
@@ -38,7 +38,7 @@ begin
   perform treadle.open_ended(now, opened, groups, named, p_redrives, p_backoff);
 end $$;
 
--- Lock these items, if they have ended in a way that can be requeued. A transaction that removes them has either
+-- Lock these items, if they have ended in a way that can be requeued, and answer them in the same order. A transaction that removes them has either
 -- committed, or will find them open.
 create or replace function treadle.lock_ended(p_nos bigint[], p_cancelled boolean, p_redrives int) returns bigint[]
 language plpgsql as $$
@@ -46,11 +46,13 @@ language plpgsql as $$
 begin
   perform 1 from treadle.item i where i.no = any(p_nos) order by i.no for key share;
   return (
-    select array_agg(x.no) from (
+    select array_agg(x.no order by n.place) from (
       select e.no from treadle.ended_item e
       where e.no = any(p_nos) and (e.outcome = 7 or e.outcome = 8 and p_cancelled)
         and (p_redrives is null or e.redrives < p_redrives)
-      order by e.no for update) x);
+      order by e.no for update) x
+    join (select u.no, min(u.place) as place from unnest(p_nos) with ordinality u(no, place) group by u.no) n
+      on n.no = x.no);
 end $$;
 
 -- Of these ended items: those whose condition can be met, if `p_opened` and the groups `p_groups` are open.
@@ -276,7 +278,7 @@ begin
     select i.no, nextval('treadle.number'), t.due, p_now, e.token, r.no, nullif(i.keep, 86400), i.keep_dead,
       case when coalesce(b.met, 0) < i.need then 0 when t.due > p_now then 1 else 2 end,
       coalesce(i.counting, 0), i.priority,
-      case when p_redrives is null then 0 when i.no = any(p_named) then e.redrives + 1 else e.redrives end,
+      case when i.no <> all(p_named) then e.redrives when p_redrives is null then 0 else e.redrives + 1 end,
       i.need, coalesce(b.met, 0), coalesce(b.pending, 0), i.queue, i.tenant, i.lane, i.type,
       coalesce(i.contributes, true)
     from gone e join treadle.item i on i.no = e.no

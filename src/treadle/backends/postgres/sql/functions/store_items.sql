@@ -183,24 +183,35 @@ begin
   return stored;
 end $$;
 
--- Rows of the same owner and tenant that wait for a new id wait for the earlier item with its key instead.
+-- Rows of the same owner and tenant that wait for a new id, or its group, wait for the earlier item with its key, or
+-- its group, instead.
 create or replace function treadle.redirect_dependencies(
   items treadle.new_items, p_row int[], p_id text[], p_own boolean[], out after text[], out changed boolean)
 language plpgsql as $$
 declare
-  tenant text[] := items.tenant; owner int[] := items.owner;
+  tenant text[] := items.tenant; owner int[] := items.owner; group_id text;
 begin
   after := items.after; changed := false;
   for k in 1 .. cardinality(p_row) loop
     continue when p_own[k];
+    group_id := treadle.group_of(p_id[k], tenant[p_row[k]]);
     for w in 1 .. cardinality(items.id) loop
       if after[w] is not null and owner[w] = owner[p_row[k]] and tenant[w] = tenant[p_row[k]] then
-        after[w] := array_to_string(
-          array_replace(treadle.parts(after[w]), items.id[p_row[k]], p_id[k]), chr(31));
+        after[w] := array_to_string(array_replace(array_replace(treadle.parts(after[w]), items.id[p_row[k]], p_id[k]),
+          chr(30) || items.id[p_row[k]], chr(30) || group_id), chr(31));
         changed := true;
       end if;
     end loop;
   end loop;
+end $$;
+
+-- The id of the group of an item. A new item is a root.
+create or replace function treadle.group_of(p_id text, p_tenant text) returns text
+language plpgsql stable
+set enable_seqscan = off
+as $$
+begin
+  return coalesce((select i.group_id from treadle.item i where i.id = p_id and i.tenant = p_tenant), p_id);
 end $$;
 
 -- Fail with a serialization failure, so that the caller repeats the transaction, if `p_unchanged` is not true.

@@ -8,7 +8,8 @@ select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_ids
-treadle.find_items(:ids::text[], :tenant)
+array(select i.no from treadle.item i join unnest(:ids::text[]) with ordinality u(id, place) on u.id = i.id
+  where i.no = any(treadle.find_items(:ids::text[], :tenant)) order by u.place)
 
 -- :name numbers_of_list
 array({list})
