@@ -37,12 +37,8 @@ from treadle.item import (
     WorkerState,
 )
 
-<<<<<<< HEAD
 from . import claim, operate, read, schedules, settle, submit, update, workers
-=======
-from . import claim, operate, read, schedules, settle, submit, workers
 from .requeue import RequeueOptions, requeue
->>>>>>> gm
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 

@@ -55,53 +55,6 @@ def complete(store: MemoryTables, id: str, result: bytes | None, tenant: str | N
     return Changed((before,), effects.result())
 
 
-<<<<<<< HEAD
-def requeue(
-    store: MemoryTables,
-    where: Sequence[str] | Filter,
-    tenant: str | None,
-    limit: int,
-    redrives: int | None,
-    backoff: float,
-    now: float,
-) -> Changed:
-    found = _dead(store, where, tenant)
-    if redrives is not None:
-        found = (row for row in found if row.redrives < redrives)
-    rows = list(islice(found, max(0, limit)) if isinstance(where, Filter) else found)
-    before = tuple(item_state(row) for row in rows)
-    for row in rows:
-        row.redrives, delay = redrive(row.redrives, redrives, backoff)
-        revive(store, row, now + delay, now)
-    return Changed(before)
-
-
-def _dead(store: MemoryTables, where: Sequence[str] | Filter, tenant: str | None) -> Iterator[Row]:
-    """The dead rows with these ids, in that order; or those that a filter finds, the oldest first."""
-    if not isinstance(where, Filter):
-        rows = dict.fromkeys(store.find(tenant, id) for id in where)
-        return (row for row in rows if row is not None and row.status == "dead")
-    if where.status and "dead" not in where.status:
-        return iter(())
-    found = matching(store, replace(where, status=("dead",)))
-    return (row for row in found if tenant in (None, row.kind.tenant))
-
-
-def revive(store: MemoryTables, row: Row, due_at: float, now: float) -> None:
-    """Open a dead row again, as if it had never been claimed. It keeps its history."""
-    leave_container(row)
-    del store.dead[row]
-    reopen(store, row)
-    row.prune_pending = False
-    row.attempt = row.failures = row.losses = row.place = 0
-    row.reason = row.claimed_by = row.deadline = row.started_at = row.ended_at = None
-    row.claimed_at = None
-    row.due_at = due_at
-    wait(store, row, now)
-
-
-=======
->>>>>>> gm
 def trigger(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float) -> Changed:
     rows = [_scheduled(store, id, tenant) for id in dict.fromkeys(ids)]
     before = tuple(item_state(row) for row in rows)

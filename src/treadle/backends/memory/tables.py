@@ -106,14 +106,11 @@ class MemoryTables:
 
     def key_holder(self, key: KeyRef) -> KeyHolder | None:
         row = self.keys.get(key)
-<<<<<<< HEAD
         if row is None:
             return None
         return KeyHolder(
             row.item.id, row.group_open, row.queued_at, row.unstarted, row.changed_by, row.group_id
         )
-=======
->>>>>>> gm
 
     def find_group(self, tenant: str | None, id: str) -> Row | MemoryGroup | None:
         """The group, or the row of a root that is alone."""
