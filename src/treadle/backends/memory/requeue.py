@@ -107,8 +107,7 @@ def _open(store: MemoryTables, row: Row) -> None:
     reopen(store, row)
     row.prune_pending = False
     row.attempt = row.failures = row.losses = row.place = 0
-    row.reason = row.claimed_by = row.deadline = row.claimed_at = None
-    row.started_at = row.ended_at = None
+    row.reason = row.claimed_by = row.deadline = row.started_at = row.claimed_at = row.ended_at = None
     set_status(row, "blocked")
 
 

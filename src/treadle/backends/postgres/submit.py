@@ -268,7 +268,9 @@ class SubmitCall:
         self._order = rows.order
         nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
         leases_to = self._leases_to(rows.plain)
-        self.arguments = (*rows.columns, nonce, leases_to, *rows.policies, rows.plain, cycles)
+        self.arguments = (
+            *rows.columns, nonce, leases_to, rows.contributes, *rows.policies, rows.plain, cycles,
+        )  # fmt: skip
 
     def _leases_to(self, plain: bool) -> str | None:
         if plain:

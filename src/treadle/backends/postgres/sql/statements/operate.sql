@@ -5,10 +5,11 @@ select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant) c
 select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 
 -- :name requeue
-select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff) c
+select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_ids
-treadle.find_items(:ids::text[], :tenant)
+array(select i.no from treadle.item i join unnest(:ids::text[]) with ordinality u(id, place) on u.id = i.id
+  where i.no = any(treadle.find_items(:ids::text[], :tenant)) order by u.place)
 
 -- :name numbers_of_list
 array({list})

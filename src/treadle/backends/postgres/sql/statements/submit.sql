@@ -11,7 +11,7 @@ treadle.names(:parent), treadle.names(:workflow), treadle.names(:workflow_type),
 
 -- :name new_items
 row({item_columns}, :nonce::text::bigint[], treadle.names(:lease_to), null, null, null,
-  {policy_columns})::treadle.new_items
+  :contributes::text::boolean[], null, {policy_columns})::treadle.new_items
 
 -- :name store
 select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean)
