@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,10 @@ from .priority_queue import Position
 
 if TYPE_CHECKING:
     from .fairness import ReadyLine
+
+
+StrictLane: TypeAlias = tuple[str, str, str]
+"""A type, tenant and lane: see `Demand.strict`."""
 
 
 class RowContainer(Protocol):
@@ -88,6 +92,8 @@ class Row(Struct, eq=False, gc=False):
     """Given: it is doomed."""
     token: int = 0
     """The token of the lease that owns it. 0: none."""
+    held_lane: StrictLane | None = None
+    """The strict lane that it holds until it has ended."""
     worker: MemoryWorker | None = None
     dependencies: Dependencies | None = None
     """Given as long as it is open and has prerequisites, met or not."""

@@ -74,6 +74,7 @@ def succeed_plain(
         or row.verdict is not None
         or row.dependencies is not None
         or row.deadline is not None
+        or row.held_lane is not None
         or row.settled_by
         or (contribution is not None and contribution != OWN_RESULT)
         or (store.waiters and row.ref in store.waiters)

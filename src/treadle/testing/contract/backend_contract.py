@@ -32,6 +32,7 @@ from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
+from .strict_lanes import StrictLaneCases
 from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
@@ -65,6 +66,7 @@ class BackendContract(
     NestedFairnessCases,
     ParkedCases,
     AvoidedLaneCases,
+    StrictLaneCases,
     HeartbeatCases,
     LostLeaseCases,
     BeginCases,
