@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 from treadle.backend import Backend
-from treadle.item import Demand, Lease
+from treadle.item import Demand, ItemUpdate, Lease
 
 from .build import (
     apply,
     beat,
     begin,
+    by_id,
     cancel,
     claim,
     claim_answer,
@@ -195,6 +196,23 @@ class StrictLaneCases:
         assert await next_ids(backend) == []
         await apply(backend, succeed(lease))
         assert await next_ids(backend) == ["a"]
+
+    @needs("strict", "updates")
+    async def test_a_holder_that_is_moved_holds_no_lane(self, backend: Backend) -> None:
+        """It has not started, and goes to the end of its new line. Neither lane is held."""
+        await submit(backend, item("a", lane="old", key="k"))
+        lease = await next_one(backend, buffered=STRICT)
+        await submit(backend, item("b", lane="old"), item("c", lane="new"))
+        await apply(backend, release(lease))
+        await backend.update(["a"], ItemUpdate(lane="new"))
+        leases = by_id(await claim(backend, strict=STRICT, buffered=STRICT))
+        assert sorted(leases) == ["b", "c"]
+        await apply(backend, succeed(leases["c"]))
+        lease = await next_one(backend, buffered=STRICT)
+        assert (lease.id, lease.lane) == ("a", "new")
+        await apply(backend, release(lease))
+        await submit(backend, item(key="k", key_policy="replace", lane="newest"), item("d", lane="new"))
+        assert sorted(await next_ids(backend)) == ["a", "d"]
 
     @needs("strict")
     async def test_lanes_are_held_for_one_type(self, backend: Backend) -> None:
