@@ -284,8 +284,8 @@ class Backend(Protocol):
         is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
         may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
-        **Strict lanes** (capability `strict`): an item of a type in `strict` that is handed out holds its lane
-        for its type and tenant until it has ended, whatever happens to its attempts. Until then no other item
+        **Strict lanes** (capability `strict`): an item of a type in `strict` that is handed out holds its
+        lane, for its type and tenant, until it has ended, whatever happens to its attempts. Until then no other item
         of that type, tenant and lane is handed out by a claim with that type in `strict`: at most one of each
         such lane per claim. Items that hold their lanes and are ready again are handed out before all others,
         whatever their priority. Any end frees the lane, by whichever verb. An item that is requeued, or moved

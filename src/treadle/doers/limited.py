@@ -47,12 +47,16 @@ class LimitedDoer(BaseDoer):
 
     buffers = True
 
-    def __init__(self, rules: Sequence[LimitRule], inner: Doer | None = None) -> None:
+    def __init__(
+        self, rules: Sequence[LimitRule], inner: Doer | None = None, *, strict: bool = False
+    ) -> None:
         super().__init__()
         if isinstance(inner, LimitedDoer):
             # One doer with all the limits: of two in a row, the first would be charged while the second
             # denies.
-            rules, inner = (*rules, *inner.rules), inner.inner
+            rules, inner, strict = (*rules, *inner.rules), inner.inner, strict or inner.strict
+        self.strict = strict
+        """The lanes of its types are strict: the store hands out one item of each, so no permit is needed."""
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
         self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
         self.limit = self.inner.limit
@@ -67,8 +71,9 @@ class LimitedDoer(BaseDoer):
         self._changed = asyncio.Event()
         """Tasks were started or forgotten, or the rounds have ended."""
 
-    def of_worker(self, doers: WorkerDoers) -> LimitedDoer:
-        return LimitedDoer(self.rules, doers.of(self.inner))
+    def of_worker(self, doers: WorkerDoers) -> BaseDoer:
+        inner = doers.of(self.inner)
+        return LimitedDoer(self.rules, inner) if self.rules else inner
 
     # -- what the engine calls -------------------------------------------------------------------------
 
@@ -354,3 +359,8 @@ class PermitCalls:
         self._report(error)
         self.retry_at = self.clock.monotonic() + self._wait
         self._wait = min(self._wait * 2, ERROR_LAST)
+
+
+def has_strict_lanes(doer: object) -> bool:
+    """Whether the types of a doer, as a user gave it, have strict lanes."""
+    return isinstance(doer, LimitedDoer) and doer.strict
