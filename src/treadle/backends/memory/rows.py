@@ -56,6 +56,8 @@ class MemoryWorker(Struct, eq=False):
     held: dict[int, Lease] = {}
     permits: dict[str, int] = {}
     """Of `slots` limits: the permits that it holds, by the limit's name."""
+    leases_with_permits: dict[str, set[int]] = {}
+    """By the limit's name: the tokens of its leases that have permits of their own."""
     position: Position | None = None
 
 

@@ -148,6 +148,7 @@ def _settled(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcom
             return _die(call, row, settlement)
         case "cancelled":
             _record_token(row)
+            _record_failure(call, row, settlement)
             _end(call, row, "cancelled")
             return APPLIED
         case "retry" | "defer" | "release":

@@ -18,7 +18,7 @@ from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
-from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
+from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
 from .must_exist import MustExistCases
@@ -92,6 +92,7 @@ class BackendContract(
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
+    LeasePermitCases,
     ScheduleCases,
     WakeupCases,
     LifecycleCases,
