@@ -138,7 +138,7 @@ CAPABILITIES: Final = frozenset(
         "batches",  # a submission of several items is atomic; a submission that closes a cycle is refused
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
-        "strict",  # Demand.strict
+        "strict",  # Demand.strict, and permits that belong to leases
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -284,10 +284,12 @@ class Backend(Protocol):
         is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
         may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
-        **Strict lanes**: an item of a type in `strict` that is handed out holds its lane for its type and
-        tenant until it has ended, whatever happens to its attempts. Until then no other item of that type,
-        tenant and lane is handed out by a claim with that type in `strict`: at most one of each such lane per
-        claim. The item that holds the lane is handed out as soon as it is ready, whatever its priority.
+        **Strict lanes** (capability `strict`): an item of a type in `strict` that is handed out holds its
+        lane, for its type and tenant, until it has ended, whatever happens to its attempts. Until then no
+        other item of that type, tenant and lane is handed out by a claim with that type in `strict`: at most
+        one of each such lane per claim. Items that hold their lanes and are ready again are handed out
+        before all others, whatever their priority. Any end frees the lane, by whichever verb. An item that is
+        requeued, or moved before it has started (`update`, `submit` with a key), holds no lane.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
@@ -495,12 +497,17 @@ class Backend(Protocol):
 
         `retry_after` is the shortest time after which one more permit could be given: 0 if one could be given
         now, and for `slots`, where it is unknown. A request for 0 permits only asks for it.
+
+        A request with a `lease` (capability `strict`) asks for one permit that belongs to this lease, of the
+        worker. If the lease has the permit already, it keeps it: it is answered as given, and not counted
+        again. If there is none left, the answer names the items whose leases have one (`holders`). The permit
+        is kept until it is returned, also if the item ends before.
         """
         ...
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        """Return permits of `slots` limits. Others are not changed. The permits of a dead worker are returned
-        when it is removed."""
+        """Return permits of `slots` limits. Others are not changed. A request with a `lease` returns the
+        permit of that lease, if it has one. The permits of a dead worker are returned when it is removed."""
         ...
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:

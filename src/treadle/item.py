@@ -346,7 +346,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | --- | --- | --- | --- |
     | success | `success` | stays | result, contribution, children |
     | dead | `dead`, with `reason` | stays | failure, children (compensation) |
-    | cancelled | `cancelled` | stays | |
+    | cancelled | `cancelled` | stays | failure |
     | retry | `scheduled` (`ready` if due) | stays, one more failure | delay or run_at, failure |
     | defer | `scheduled` (`ready` if due) | given back | delay or run_at |
     | release | as defer, but keeps its place and its losses | given back | delay or run_at |
@@ -602,6 +602,18 @@ class PermitRequest(msgspec.Struct, frozen=True, gc=False):
 
     limits: tuple[Limit, ...]
     count: int = 1
+    lease: Lease | None = None
+    """The one permit (`count` is 1) of `slots` limits is for this lease. See `Backend.take_permits`."""
+
+
+class PermitHolder(msgspec.Struct, frozen=True, gc=False):
+    """An item whose lease holds a permit."""
+
+    id: str
+    tenant: str
+    due_at: float
+    number: int
+    """The store's own number for the item: `Lease.ref`. Larger means submitted later."""
 
 
 class PermitReply(msgspec.Struct, frozen=True, gc=False):
@@ -609,6 +621,9 @@ class PermitReply(msgspec.Struct, frozen=True, gc=False):
 
     count: int
     retry_after: float = 0.0
+    holders: tuple[PermitHolder, ...] = ()
+    """If a request with a lease got no permit: the items whose leases hold the permits of its limits, by
+    `due_at`, then by number. Not those of items that have ended, or lost their lease, since."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, gc=False):

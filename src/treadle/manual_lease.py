@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from treadle.dependency import DEPENDENCY
+from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
@@ -135,6 +138,8 @@ async def claim_one(
         queues=queues,
         tenants=None if tenant is None else (tenant,),
     )
+    if "strict" in core.backend.capabilities:
+        demand = replace(demand, strict=_strict_types(core))
     claim = await core.backend.claim(demand)
     found: ClaimedLease | None = None
     for each in claim.leases:
@@ -142,6 +147,13 @@ async def claim_one(
     if found is None:
         await _remove_worker(core, worker)
     return found
+
+
+def _strict_types(core: Core) -> frozenset[str]:
+    """The types whose lanes are strict, as far as it is known here."""
+    known = core.registry.types.items()
+    core.strict_types |= {name for name, type in known if has_strict_lanes(type.options.get("doer"))}
+    return frozenset(core.strict_types)
 
 
 async def _remove_worker(core: Core, worker: str) -> None:

@@ -202,7 +202,10 @@ class Operator:
         if changed.effects.doomed:
             core.wakeups.ready()
         else:
-            core.wakeups.ready((item.type, item.queue) for item in changed.effects.released)
+            lines = {(item.type, item.queue) for item in changed.effects.released}
+            # Those that were handed out may have held a strict lane.
+            lines |= {(item.type, "") for item in changed.items if item.claimed_at is not None}
+            core.wakeups.ready(lines)
 
 
 class DeadLetters:

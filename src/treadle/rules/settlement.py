@@ -115,7 +115,7 @@ def redrive(redrives: int, most: int | None, backoff: float) -> tuple[int, float
 def recorded_failure(settlement: Settlement, verdict: Verdict | None) -> ErrorInfo | None:
     """The failure that a settlement adds to the history. `verdict`: the one its item was leased with. Putting
     a doomed item back adds nothing."""
-    ended = settlement.kind == "dead"
+    ended = settlement.kind == "dead" or settlement.kind == "cancelled"
     return settlement.failure if ended or (settlement.kind == "retry" and verdict is None) else None
 
 

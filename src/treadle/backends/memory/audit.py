@@ -28,6 +28,7 @@ def audit(backend: MemoryBackend) -> list[str]:
         _keys,
         _families,
         _ends,
+        _strict_lanes,
     )
     return [problem for check in checks for problem in check(store, rows)]
 
@@ -319,3 +320,16 @@ def _ends(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
             yield f"{_name(row)} would never be pruned"
     if len(store.deadlines) != sum(row.deadline_watch is not None for row in rows):
         yield f"{len(store.deadlines)} deadlines are watched"
+
+
+def _strict_lanes(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
+    """Every lane is held by an open row, and every holder that is ready is known to be."""
+    lanes = store.strict_lanes
+    held = {(type, *lane): row for type, holders in lanes.holders.items() for lane, row in holders.items()}
+    if held != {row.held_lane: row for row in rows if row.held_lane is not None}:
+        yield "the strict lanes do not agree with the rows"
+    for row in held.values():
+        if row.ended_at is not None or row.gone:
+            yield f"{_name(row)} has ended and holds a lane"
+        if row.status == "ready" and row.verdict is None and row not in lanes.ready:
+            yield f"{_name(row)} holds its lane, is ready, and is not handed out"

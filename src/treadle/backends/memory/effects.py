@@ -42,6 +42,8 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
     if row.dependencies is not None:
         stop_waiting(store, row)
     row.unreleased = row.status == "blocked"
+    if row.held_lane is not None:
+        store.strict_lanes.free(row)
     set_status(row, status)
     row.ended_at = now
     row.verdict = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,10 @@ from .priority_queue import Position
 
 if TYPE_CHECKING:
     from .fairness import ReadyLine
+
+
+StrictLane: TypeAlias = tuple[str, str, str]
+"""A type, tenant and lane: see `Demand.strict`."""
 
 
 class RowContainer(Protocol):
@@ -52,6 +56,8 @@ class MemoryWorker(Struct, eq=False):
     held: dict[int, Lease] = {}
     permits: dict[str, int] = {}
     """Of `slots` limits: the permits that it holds, by the limit's name."""
+    leases_with_permits: dict[str, set[int]] = {}
+    """By the limit's name: the tokens of its leases that have permits of their own."""
     position: Position | None = None
 
 
@@ -88,6 +94,8 @@ class Row(Struct, eq=False, gc=False):
     """Given: it is doomed."""
     token: int = 0
     """The token of the lease that owns it. 0: none."""
+    held_lane: StrictLane | None = None
+    """The strict lane that it holds until it has ended."""
     worker: MemoryWorker | None = None
     dependencies: Dependencies | None = None
     """Given as long as it is open and has prerequisites, met or not."""

@@ -88,6 +88,7 @@ def succeed_plain(
         or row.verdict is not None
         or row.dependencies is not None
         or row.deadline is not None
+        or row.held_lane is not None
         or row.settled_by
         or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
         or (store.waiters and _is_awaited(store, row))
@@ -164,6 +165,7 @@ def _settled(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcom
             return _die(call, row, settlement)
         case "cancelled":
             _record_token(row)
+            _record_failure(call, row, settlement)
             _end(call, row, "cancelled")
             return APPLIED
         case "retry" | "defer" | "release":

@@ -23,6 +23,7 @@ from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
 from .retention import Retention
 from .rows import DeadlineWatch, ItemKind, MemoryGroup, MemoryWorker, Row
+from .strict_lanes import StrictLanes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,6 +63,7 @@ class MemoryTables:
         self.scheduled = DueItems()
         self.doomed = DoomedItems()
         self.deadlines: PriorityQueue[DeadlineWatch] = PriorityQueue()
+        self.strict_lanes = StrictLanes()
         self.waiters: dict[Ref, dict[Row, None]] = {}
         """The open rows that name an item in `after`. The item need not exist."""
 
@@ -180,6 +182,7 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
+        self.strict_lanes.free(row)
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)

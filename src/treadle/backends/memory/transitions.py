@@ -40,6 +40,8 @@ def make_ready(store: MemoryTables, row: Row, now: float) -> None:
     if not row.place:
         store.place += 1
         row.place = store.place
+    if row.held_lane is not None:
+        store.strict_lanes.ready[row] = None
     row.kind.line.add(row)
 
 

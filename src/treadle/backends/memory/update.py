@@ -59,8 +59,9 @@ def take_over(store: MemoryTables, changes: Iterable[tuple[Ref, Item]], now: flo
 
 def _move(store: MemoryTables, row: Row, item: Item, due: float, now: float) -> None:
     """Give a row that has not started other data, and its place at the end of its new line. A blocked one
-    stays blocked."""
+    stays blocked. It holds no lane any more."""
     leave_container(row)
+    store.strict_lanes.free(row)
     before, row.item = row.kind, item
     row.kind = store.kind(item)
     if row.kind is not before:

@@ -220,7 +220,7 @@ class SettleCall:
         failed = [
             (row, one.failure)
             for row, one in enumerate(self._settlements, 1)
-            if one.failure is not None and one.kind in ("retry", "dead")
+            if one.failure is not None and one.kind in ("retry", "dead", "cancelled")
         ]
         if not failed:
             return (None, None, None, None)

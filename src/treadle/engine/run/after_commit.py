@@ -51,13 +51,15 @@ class AfterCommit:
         core = self._core
         ended: list[Ref] = []
         claimable: set[Line] = {(item.type, item.queue) for item in effects.released}
-        now = (self._clock.monotonic(), self._clock.now())
+        now, strict = (self._clock.monotonic(), self._clock.now()), core.strict_types
         for pending in batch:
             try:
                 self._conclude_one(pending, ended, now)
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
             claimable.update(_claimable(pending))
+            if strict and pending.lease.type in strict:
+                claimable.add((pending.lease.type, ""))  # its lane may be free, in any queue
         core.announcer.effects(effects)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.waiters.groups.futures:

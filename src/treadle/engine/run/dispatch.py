@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from treadle.dependency import DEPENDENCY
-from treadle.doers import Task
+from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import LimitedDoer, is_over_inside, without_permits
+from treadle.doers.limited import LimitedDoer, has_strict_lanes, is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
@@ -31,6 +31,7 @@ from .batch import Batches
 from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
+from .lane_limits import add_strict_type
 from .pending import PendingSettlement
 from .settle import Settler
 
@@ -71,6 +72,8 @@ class BoundTypes:
         self.by_name: dict[str, BoundType] = {}
         self.buffered: frozenset[str] = frozenset()
         """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
+        self.strict: frozenset[str] = frozenset()
+        """The types whose lanes are strict: see `Demand.strict`."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -84,7 +87,11 @@ class BoundTypes:
         wanted = worker.types is None or type.name in worker.types
         if not wanted or not type.has_handler or type.name in self.by_name:
             return
-        doer = self._doers.of(type.options["doer"]) if "doer" in type.options else self.doer
+        given: Doer = type.options.get("doer", worker.doer)
+        doer = self._doers.of(given)
+        if has_strict_lanes(given):
+            add_strict_type(core, type.name)
+            self.strict |= {type.name}
         self._bind(doer, type.name)
         metrics = core.metrics.of(type.name)
         self.by_name[type.name] = BoundType(
@@ -182,6 +189,7 @@ class Dispatcher:
             shared=_shared_rooms(bound_types, pools),
             avoid=avoid,
             buffered=self._types.buffered,
+            strict=self._types.strict,
             fairness=fairness,
         )
 
@@ -194,7 +202,7 @@ class Dispatcher:
     def could_start(self, type: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
-        if bound is None or bound.type.batch is not None or self.stopping:
+        if bound is None or bound.type.batch is not None or self.stopping or type in self._types.strict:
             return False
         pools = self._batches.pool_rooms(self._bound.values()) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)

@@ -19,7 +19,7 @@ from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
-from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
+from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
 from .must_exist import MustExistCases
@@ -35,6 +35,7 @@ from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
+from .strict_lanes import StrictLaneCases
 from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
@@ -75,6 +76,7 @@ class BackendContract(
     NestedFairnessCases,
     ParkedCases,
     AvoidedLaneCases,
+    StrictLaneCases,
     HeartbeatCases,
     LostLeaseCases,
     BeginCases,
@@ -95,6 +97,7 @@ class BackendContract(
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
+    LeasePermitCases,
     ScheduleCases,
     WakeupCases,
     LifecycleCases,

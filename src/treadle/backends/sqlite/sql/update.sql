@@ -7,7 +7,8 @@ CROSS JOIN treadle_item AS i ON i.no = o.no
 WHERE o.status >= 0 AND o.status < 4 AND o.attempt = 0
 
 -- :name update_open
-UPDATE treadle_open SET status = ?, queue = ?, lane = ?, rank = ?, due = ?, deadline = ?, seq = ?, ready_since = ?
+UPDATE treadle_open SET status = ?, queue = ?, lane = ?, rank = ?, due = ?, deadline = ?, seq = ?, ready_since = ?,
+    holds_lane = 0
 WHERE no = ?
 
 -- :name set_deadline

@@ -31,6 +31,9 @@ DELETE FROM treadle_worker WHERE no = ?
 -- :name delete_permits
 DELETE FROM treadle_permit WHERE worker = ?
 
+-- :name delete_lease_permits
+DELETE FROM treadle_lease_permit WHERE worker = ?
+
 -- :name live_types
 SELECT types FROM treadle_worker WHERE removed = 0
 

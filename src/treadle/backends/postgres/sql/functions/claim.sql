@@ -82,6 +82,7 @@ begin
     elsif store.queue = store.last_queue and store.tenant = store.last_tenant and store.lane = store.last_lane
         and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid is null
         and (p_demand.tenants is null or store.tenant = any(p_demand.tenants))
+        and (p_demand.strict_types is null or not store.types && p_demand.strict_types)
         and treadle.rooms_suffice(store.types, store.ready, p_demand, p_grace is not null, now) then
       is_quick := true;
       unleased := treadle.lock_only_line(

@@ -40,7 +40,7 @@ begin
   ), changed as (
     update treadle.open_item o set queue = w.queue, lane = w.lane, priority = w.priority, due = w.due,
         deadline = w.deadline, keep = nullif(w.keep, 86400), keep_dead = w.keep_dead, seq = w.seq,
-        ready_since = p_now,
+        ready_since = p_now, holds_lane = false,
         status = case when o.status = 0 then 0 when w.due > p_now then 1 else 2 end
       from wanted w where o.no = w.no and o.status < 4 and o.attempt = 0
       returning o.no

@@ -182,6 +182,7 @@ begin
     where w.no = p_worker and not w.gone order by t.type
     on conflict (type) do update set lost = excluded.lost;
   delete from treadle.permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
+  delete from treadle.lease_permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
   delete from treadle.worker w where w.no = p_worker
     and not exists (select 1 from treadle.open_item o where o.worker = p_worker and o.status = 5);
   if not found then
