@@ -63,7 +63,9 @@ class ClientSettings(TypedDict, total=False):
     """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children
     of one Result."""
     interrupt_grace: Duration
-    """How long an interrupted handler may go on before it is cancelled."""
+    """How long an interrupted handler may go on before it is cancelled. For its timeout: `timeout_grace`."""
+    timeout_grace: Duration
+    """How long a handler may go on after its timeout was signalled, before it is cancelled."""
     unknown_type_grace: Duration | None
     """How long an item waits for a worker that has its type before it is dead. None: without limit."""
     unhandled_grace: Duration
@@ -272,6 +274,7 @@ _DURATIONS = (
     "keep",
     "keep_dead",
     "interrupt_grace",
+    "timeout_grace",
     "unknown_type_grace",
     "unhandled_grace",
 )

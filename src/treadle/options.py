@@ -106,6 +106,9 @@ class TypeOptions(TypedDict, total=False):
     lane: str | None
     queue: str | None
     timeout: Duration | None
+    timeout_grace: Duration | None
+    """How long a handler may go on after its timeout was signalled (`ctx.interrupt`). Then it is
+    cancelled."""
     expires_in: Duration | None
     skip_queue: bool | None
     on_dead: Compensation | None
@@ -386,4 +389,5 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "strict_return": _flag,
     "run_in": _run_in,
     "keep": seconds,
+    "timeout_grace": seconds,
 }

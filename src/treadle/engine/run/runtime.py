@@ -44,7 +44,7 @@ class Runtime:
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
-        self._services = EngineServices(core, worker.id, held, self.settler)
+        self._services = EngineServices(core, worker.id, held, self.settler, self._extend)
         self.runner = AttemptRunner(
             core,
             worker,
@@ -79,6 +79,9 @@ class Runtime:
 
     def _forget(self, held: HeldLease) -> None:
         self._dispatcher.forget(held)
+
+    def _extend(self, held: HeldLease, seconds: float) -> float | None:
+        return self.runner.extend(held, seconds)
 
     # -- start and stop --------------------------------------------------------------------------------
 
