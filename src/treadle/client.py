@@ -68,6 +68,8 @@ class ClientSettings(TypedDict, total=False):
     """How long a handler may go on after its timeout was signalled, before it is cancelled."""
     unknown_type_grace: Duration | None
     """How long an item waits for a worker that has its type before it is dead. None: without limit."""
+    undecodable_grace: Duration
+    """How long an item whose arguments a worker cannot decode is left to others before it is dead."""
     unhandled_grace: Duration
     """How long to wait for a waiter before `on_unhandled_group` is called."""
     codec: Codec
@@ -276,6 +278,7 @@ _DURATIONS = (
     "interrupt_grace",
     "timeout_grace",
     "unknown_type_grace",
+    "undecodable_grace",
     "unhandled_grace",
 )
 

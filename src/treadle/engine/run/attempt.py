@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
-from treadle.codec import Codec
 from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
@@ -39,13 +38,13 @@ from .decide import (
     overrides,
     returned,
     undecidable,
-    undecodable,
 )
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
+from .undecodable import UndecodableItems
 
 CANCEL_GRACE = 1.0
 """Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
@@ -66,6 +65,7 @@ class AttemptRunner:
         settler: Settler,
         after_commit: AfterCommit,
         failures: FailureDecider,
+        undecodable_items: UndecodableItems,
         forget: Callable[[HeldLease], None],
         on_free: Callable[[], None],
     ) -> None:
@@ -75,6 +75,7 @@ class AttemptRunner:
         self._settler = settler
         self._after_commit = after_commit
         self._failures = failures
+        self._undecodable = undecodable_items
         self._beginner = Beginner(core)
         self._forget = forget
         self.on_free = on_free
@@ -158,9 +159,18 @@ class AttemptRunner:
     async def prepare(self, held: HeldLease) -> None:
         """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""
         if held.input is UNREAD:
-            self._settle_unbegun(held, await _read_input(held, self._codec))
+            self._settle_unbegun(held, await self._read_input(held))
         if self._accept is not None and not held.over:
             self._settle_unbegun(held, await self._ask_accept(held, self._accept))
+
+    async def _read_input(self, held: HeldLease) -> Decision | None:
+        """Decode the input in a thread."""
+        read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
+        value, error = await asyncio.to_thread(caught, read)
+        if error is not None:
+            return await self._undecodable.decide(held.lease, error)
+        held.input = value
+        return None
 
     async def _ask_accept(self, held: HeldLease, accept: Accept) -> Decision | None:
         lease = held.lease
@@ -346,14 +356,3 @@ def _may_replace(held: HeldLease, reason: Stop) -> bool:
 def _is_cancelled(held: HeldLease) -> bool:
     """Whether the handler was cancelled, alone or with its batch."""
     return held.cancelled or (held.batch is not None and held.batch.stop is not None)
-
-
-async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
-    """Decode the input in a thread, if that was left to the attempt."""
-    if held.input is UNREAD:
-        read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
-        value, error = await asyncio.to_thread(caught, read)
-        if error is not None:
-            return undecodable(error)
-        held.input = value
-    return None

@@ -39,6 +39,7 @@ class BoundType:
         base = builder.base(type)
         self.type = type
         self.name = type.name
+        self.names = (type.name, *type.aliases)
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = handler.is_async
         self.wants_context = handler.wants_context
