@@ -235,12 +235,16 @@ class Backend(Protocol):
 
         What else happens to the earlier item depends on the `key_policy` of the new one. `existing`: nothing.
         `error`: the submission is refused (`duplicate_key`, with the ids of the earlier items). `replace` and
-        `debounce`: if the earlier item has not started (no attempt began, it has no lease and is not doomed),
-        it takes over the input, options, attempts, priority, lane, queue, deadline, keep and keep_dead of the
-        new one, and goes to the end of its new line. It keeps its id, group, parent, workflow, key and
-        `after`, and the instant at which it was submitted. With `replace` its delay counts from that instant;
-        with `debounce` from now, but it is due at the latest `debounce_max` seconds after that instant. A
-        `run_at` is taken as it is. An earlier item that has started is not changed.
+        `debounce`: if the earlier item has not started (no attempt counts as begun, it has no lease and is
+        not doomed), it takes over the input, options, attempts, priority, lane, queue, deadline, keep and
+        keep_dead of the new one, and goes to the end of its new line. It keeps its id, group, parent,
+        workflow, key and `after`, and the instant at which it was submitted. With `replace` its delay counts
+        from that instant; with `debounce` from now, but it is due at the latest `debounce_max` seconds after
+        that instant. A `run_at` is taken as it is, and `expires_in` counts from now. An earlier item that has
+        started is not changed. Of several new items for one earlier item the last one counts.
+
+        A call whose answer was lost may be repeated: a new item that has the id of the earlier one, or of one
+        of the last 20 that changed it, changes nothing.
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
         twice (`duplicate_id`), for items that would wait for each other, directly, through stored items or

@@ -20,8 +20,10 @@
     ├── NotFound                    no such item, group or schedule here (also LookupError)
     ├── ConflictError               the state of the item does not allow this
     │   ├── DuplicateIdError          the id is in use
+    │   ├── DuplicateKeyError         an earlier item has the key, and key_policy="error"
     │   ├── AlreadyEnded              the item has ended
     │   ├── NotTriggerable            only scheduled items can be triggered
+    │   ├── NotUpdatable              only items that have not started can be updated
     │   ├── ReferencedError           an item of another group waits for it
     │   └── LeaseLost                 another worker, or an operator, owns the item now
     ├── WorkFailed                  the awaited item ended without a value
@@ -252,6 +254,18 @@ class DuplicateIdError(ConflictError):
         self.id = id
 
 
+class DuplicateKeyError(ConflictError):
+    """An earlier item has the key, and `key_policy="error"`. Nothing was stored. `id` is the earlier item."""
+
+    def __init__(self, id: str, key: str) -> None:
+        super().__init__(
+            f"item {id!r} has the key {key!r}: wait for it with app.handle({id!r}), or choose another "
+            "key_policy"
+        )
+        self.id = id
+        self.key = key
+
+
 class AlreadyEnded(ConflictError):
     """The item has ended, so it cannot be completed."""
 
@@ -267,6 +281,19 @@ class NotTriggerable(ConflictError):
     def __init__(self, id: str, status: str) -> None:
         super().__init__(
             f"item {id!r} is {status}: only scheduled items can be triggered. No item was triggered"
+        )
+        self.id = id
+        self.status = status
+
+
+class NotUpdatable(ConflictError):
+    """Only items that have not started can be updated. None of the given items was."""
+
+    def __init__(self, id: str, status: str) -> None:
+        waiting = status in ("blocked", "scheduled", "ready")
+        why = f"{status}, but an attempt was made or it can only end" if waiting else status
+        super().__init__(
+            f"item {id!r} is {why}: only items that have not started can be updated. No item was updated"
         )
         self.id = id
         self.status = status

@@ -191,6 +191,8 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     ids: tuple[str, ...]
     """The ids at fault: those that exist already, those that wait for each other, those of `must_exist` that
     do not exist, or the earlier items that have the keys. Empty for `locked`."""
+    keys: tuple[str, ...] = ()
+    """For `duplicate_key`: the key that each of the ids has."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
@@ -280,7 +282,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
     ready_at: float = 0.0
-    """When it became ready for this attempt."""
+    """When it became ready for this attempt. For a scheduled item: when it was due. 0: unknown."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -362,7 +364,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait: bool = True
     """As in `Submission`."""
     ran: float | None = None
-    """How many seconds ago the handler began. None: it did not."""
+    """How many seconds ago the handler began. None: it did not. Then `started_at` stays as it was."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,14 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.errors import CycleError, DuplicateIdError, NotFound, StoreUnavailable, TreadleError
+from treadle.errors import (
+    CycleError,
+    DuplicateIdError,
+    DuplicateKeyError,
+    NotFound,
+    StoreUnavailable,
+    TreadleError,
+)
 from treadle.item import Counting, Item, Ref, Rejected, Status
 
 N = TypeVar("N")
@@ -26,6 +33,14 @@ class KeyHolder(NamedTuple):
     id: str
     group_open: bool
     queued_at: float
+    unstarted: bool = False
+    """It may take over what a new item has: no attempt counts as begun, it has no lease and is not doomed."""
+    changed_by: tuple[str, ...] = ()
+    """The ids of the last new items that it took something over from."""
+
+
+KEPT_CHANGES = 20
+"""How many ids `KeyHolder.changed_by` has at most."""
 
 
 class SubmitPlan(Struct, eq=False):
@@ -40,6 +55,8 @@ class SubmitPlan(Struct, eq=False):
     """The ids that are not stored, and the ids that answer for them."""
     keys: dict[KeyRef, Ref] = {}
     """The keys that new items are to hold."""
+    changes: dict[Ref, Item] = {}
+    """What stored items, and items of `new` once they are stored, take over. Their keys answer for these."""
 
 
 def plan_submission(
@@ -56,19 +73,27 @@ def plan_submission(
     plan = SubmitPlan()
     renamed: dict[Ref, str] = {}
     duplicates: dict[str, None] = {}
+    refused: dict[str, str] = {}
     for item in items:
         owner = tenant or item.tenant
         ref = (owner, item.id)
         key = None if item.key is None else (owner, item.type, item.key)
-        earlier = None if key is None else _answering(plan, item, key, now, holder)
-        if earlier is not None:
-            renamed[ref] = plan.existing[item.id] = earlier[1]
+        found = None if key is None else _answering(plan, item, key, now, holder)
+        if found is not None:
+            earlier = (owner, found.id)
+            renamed[ref] = plan.existing[item.id] = found.id
             plan.answers.append((earlier, True))
+            if item.key_policy == "error":
+                refused[found.id] = item.key or ""
+            elif item.key_policy != "existing" and takes_over(found, item.id):
+                _plan_change(plan, earlier, item)
             continue
         if ref in plan.new or exists(ref):
             duplicates[item.id] = None
         plan.new[ref] = item
         plan.answers.append((ref, False))
+    if refused:
+        return Rejected("duplicate_key", tuple(refused), tuple(refused.values()))
     if duplicates:
         return Rejected("duplicate_id", tuple(duplicates))
     missing = [id for ref, item in plan.new.items() for id in _missing(plan, ref[0], item, exists)]
@@ -89,17 +114,50 @@ def _missing(plan: SubmitPlan, owner: str, item: Item, exists: Callable[[Ref], b
 
 def _answering(
     plan: SubmitPlan, item: Item, key: KeyRef, now: float, holder: Callable[[KeyRef], KeyHolder | None]
-) -> Ref | None:
+) -> KeyHolder | None:
     """The earlier item that answers for this one by its key. None: this one is to hold the key."""
     if key in plan.keys:
-        return plan.keys[key]
+        return KeyHolder(plan.keys[key][1], True, now, unstarted=True)
     found = holder(key)
     if found is not None and key_answers(
         item.key_scope, group_open=found.group_open, age=now - found.queued_at
     ):
-        return key[0], found.id
+        return found
     plan.keys[key] = (key[0], item.id)
     return None
+
+
+def takes_over(holder: KeyHolder, new: str) -> bool:
+    """Whether the holder of a key takes over what a new item has, by the id of that. A submit that is
+    repeated because its answer was lost changes nothing."""
+    return holder.unstarted and new != holder.id and new not in holder.changed_by
+
+
+def changers(before: tuple[str, ...], new: str) -> tuple[str, ...]:
+    """`KeyHolder.changed_by` after one more change."""
+    return (*before[1 - KEPT_CHANGES :], new)
+
+
+def _plan_change(plan: SubmitPlan, earlier: Ref, item: Item) -> None:
+    plan.changes[earlier] = item
+    first = plan.new.get(earlier)
+    if first is not None:
+        plan.new[earlier] = replace(first, lease_to=None)
+
+
+def changed_item(item: Item, new: Item) -> Item:
+    """An item that has taken over what `new` has."""
+    return replace(
+        item,
+        input=new.input,
+        options=new.options,
+        attempts=new.attempts,
+        priority=new.priority,
+        lane=new.lane,
+        queue=new.queue,
+        keep=new.keep,
+        keep_dead=new.keep_dead,
+    )
 
 
 def key_answers(scope: Literal["open", "any"] | float, *, group_open: bool, age: float) -> bool:
@@ -244,4 +302,6 @@ def rejection_error(rejected: Rejected) -> TreadleError:
         )
     if rejected.why == "cycle":
         return CycleError(rejected.ids)
+    if rejected.why == "duplicate_key":
+        return DuplicateKeyError(rejected.ids[0], rejected.keys[0])
     return DuplicateIdError(rejected.ids[0])

@@ -40,7 +40,7 @@ def _process_time(store: MemoryTables, demand: Demand, now: float) -> None:
     """Process portions of the items that are due, have expired, or are of unknown types."""
     if store.scheduled.queues:
         for row in store.scheduled.take_due(now, PORTION):
-            make_ready(store, row, now)
+            make_ready(store, row, row.due_at)
     if store.deadlines.size:
         for watch in store.deadlines.take_until(now, PORTION):
             expire(store, watch)

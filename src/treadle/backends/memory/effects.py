@@ -60,6 +60,8 @@ def end_all(
 ) -> None:
     """End several rows at once. Those that wait for each other are neither released nor doomed."""
     for row in rows:
+        if row.status == "running" and row.begun:
+            row.started_at = row.claimed_at
         end(store, row, status, now)
     for row in rows:
         count_end(store, row, now, effects)

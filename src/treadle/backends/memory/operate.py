@@ -98,6 +98,7 @@ def revive(store: MemoryTables, row: Row, due_at: float, now: float) -> None:
     row.prune_pending = False
     row.attempt = row.failures = row.losses = row.place = 0
     row.reason = row.claimed_by = row.deadline = row.started_at = row.ended_at = None
+    row.claimed_at = None
     row.due_at = due_at
     wait(store, row, now)
 

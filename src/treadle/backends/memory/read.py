@@ -25,7 +25,7 @@ _CURSOR = re.compile(r"m([1-9][0-9]{0,18})", re.ASCII)
 def item_state(row: Row) -> ItemState:
     """An item without its history."""
     item, kind = row.item, row.kind
-    last = row.history[-1] if row.history else None
+    last = row.history[-1] if row.history and row.status != "success" else None
     return ItemState(
         id=item.id,
         type=kind.type,
@@ -43,7 +43,8 @@ def item_state(row: Row) -> ItemState:
         error_type=None if last is None else last.error_type,
         queued_at=row.queued_at,
         due_at=row.due_at,
-        started_at=row.started_at,
+        claimed_at=row.claimed_at,
+        started_at=row.claimed_at if row.status == "running" else row.started_at,
         ended_at=row.ended_at,
         deadline=row.deadline,
         priority=item.priority,

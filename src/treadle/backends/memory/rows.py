@@ -111,6 +111,10 @@ class Row(Struct, eq=False, gc=False):
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""
+    claimed_at: float | None = None
+    """When it was leased last, to be run. `started_at`: when the handler of its last attempt began."""
+    changed_by: tuple[str, ...] = ()
+    """See `KeyHolder`."""
     redrives: int = 0
     prune_pending: bool = False
     """Its time to be pruned has come, but an open item waits for it."""
@@ -123,6 +127,11 @@ class Row(Struct, eq=False, gc=False):
     @property
     def counters(self) -> Counters:
         return Counters(self.attempt, self.failures, self.losses, self.begun)
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether it may still be changed: see `Backend.submit`."""
+        return self.ended_at is None and not self.token and not self.attempt and self.verdict is None
 
     @property
     def group_id(self) -> str:

@@ -19,6 +19,7 @@ from treadle.rules.settlement import (
     recorded_failure,
 )
 from treadle.rules.submission import SubmitPlan, as_child
+from treadle.rules.times import began_at
 
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
@@ -26,6 +27,7 @@ from .rows import Row
 from .submit import make_plan, store_item
 from .tables import MemoryTables
 from .transitions import add_to_history, unlease, wait_again
+from .update import take_over
 
 EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 
@@ -91,6 +93,8 @@ def succeed_plain(
     row.status = "success"
     row.result = result
     row.ended_at = now
+    if settlement.ran is not None:
+        row.started_at = began_at(settlement.ran, row.claimed_at, now)
     bundle = effects.bundle
     if bundle is None or bundle.keep != row.item.keep:
         bundle = effects.bundle = store.retention.new_bundle(now, row.item.keep)
@@ -129,6 +133,13 @@ def why_lost(row: Row | None, lease: Lease) -> Loss | None:
 
 
 def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
+    outcome = _settled(call, row, settlement)
+    if outcome.verb == "applied" and settlement.ran is not None:
+        row.started_at = began_at(settlement.ran, row.claimed_at, call.now)
+    return outcome
+
+
+def _settled(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     match settlement.kind:
         case "success":
             return _succeed(call, row, settlement)
@@ -208,6 +219,8 @@ def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan =
     for item in plan.new.values():
         store_item(store, item, now, group)
     count_end(store, row, now, call.effects)
+    if plan.changes:
+        take_over(store, plan.changes.items(), now)
 
 
 # ------------------------------------------------------------------------------------------------- put back

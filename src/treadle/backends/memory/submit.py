@@ -13,6 +13,7 @@ from .groups import join
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
 from .transitions import doom, lease, leave_container, wait, watch_deadline
+from .update import take_over
 
 
 def submit(
@@ -67,6 +68,8 @@ def submit_together(
     if isinstance(plan, Rejected):
         return plan
     rows = {ref: store_item(store, item, now) for ref, item in plan.new.items()}
+    if plan.changes:
+        take_over(store, plan.changes.items(), now)
     return tuple(
         _existing(store, ref) if existing else _stored(store, rows[ref], now)
         for ref, existing in plan.answers

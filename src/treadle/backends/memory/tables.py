@@ -97,7 +97,9 @@ class MemoryTables:
 
     def key_holder(self, key: KeyRef) -> KeyHolder | None:
         row = self.keys.get(key)
-        return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at)
+        if row is None:
+            return None
+        return KeyHolder(row.item.id, row.group_open, row.queued_at, row.unstarted, row.changed_by)
 
     def find_group(self, tenant: str | None, id: str) -> Row | MemoryGroup | None:
         """The group, or the row of a root that is alone."""
@@ -159,7 +161,7 @@ class MemoryTables:
         row.gone = True
         kind.counts[row.status] -= 1
         if not any(kind.counts.values()):
-            self._drop_kind(kind)
+            self.drop_kind(kind)
         self._drop_from_log()
         self._drop_id(row)
         if item.key is not None and self.keys.get(key := (kind.tenant, kind.type, item.key)) is row:
@@ -187,7 +189,8 @@ class MemoryTables:
         self.types.setdefault(type, {})[kind] = None
         return kind
 
-    def _drop_kind(self, kind: ItemKind) -> None:
+    def drop_kind(self, kind: ItemKind) -> None:
+        """Forget a kind that no item has."""
         del self.kinds[kind.tenant, kind.queue, kind.lane, kind.type]
         discard(self.types, kind.type, kind)
         kind.line.kinds -= 1

@@ -120,7 +120,7 @@ def lease(
         row.begun = begun = not row.losses and kind.type not in buffered
         if begun:
             row.attempt += 1
-        row.started_at = now
+        row.claimed_at = now
         row.status = "running"
         counts = kind.counts
         counts["ready"] -= 1
@@ -152,6 +152,7 @@ def lease(
         row.failures,
         row.losses,
         begun,
+        row.ready_at,
     )
     worker.held[token] = lease
     return lease
@@ -183,6 +184,7 @@ def free(store: MemoryTables, row: Row, now: float) -> None:
         store.doomed.add(row)
         return
     if row.begun:
+        row.started_at = row.claimed_at
         add_to_history(row, lost_attempt(row.attempt, now, worker))
     wait_again(store, row, after_loss(now, row.counters, row.number, due=row.due_at, deadline=None), now)
 

@@ -11,7 +11,7 @@ from treadle.errors import BackendError
 from treadle.item import Item, Ref
 from treadle.rules.submission import find_cycle
 
-from .codes import ANY_SCOPE, OPEN_SCOPE
+from .codes import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE
 from .columns import data, joined, names, numbers
 from .statements import numbered, text
 
@@ -21,6 +21,8 @@ LARGEST: Final = 900 << 20
 """So many can be: the server takes less than a gigabyte in one message, and in one array."""
 
 NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
+
+NO_POLICIES: Final = (None, None)
 
 STORE_ONE, _parameters = numbered(text("submit", "store_alike", rows=text("submit", "one_row")))
 """Takes the shape of an item, its nonce, id and input."""
@@ -70,6 +72,8 @@ class ItemRows(NamedTuple):
     columns: tuple[object, ...]
     plain: bool
     """No item has a key or dependencies, or is to be leased at once."""
+    policies: tuple[object, object] = NO_POLICIES
+    """The columns of the key policies."""
 
 
 def rows_of(items: Sequence[Item], owners: Sequence[int]) -> ItemRows:
@@ -92,7 +96,8 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> ItemRows:
         everything = [together[n] for n in order]
         owner = [owners[n] if n < len(items) else -1 for n in order]
         rank = numbers([n + 1 for n in order], whole=True)
-    return ItemRows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain)
+    policies = NO_POLICIES if plain else _policies(everything)
+    return ItemRows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain, policies)
 
 
 class Placeholder:
@@ -106,6 +111,8 @@ class Placeholder:
     after: tuple[str, ...] = ()
     counting = "success"
     key_scope = "open"
+    key_policy = "existing"
+    debounce_max = None
 
     __slots__ = ("id", "tenant")
 
@@ -167,6 +174,13 @@ def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:
         data([row.input for row in rows]),
         data([row.options for row in rows]),
     )
+
+
+def _policies(rows: Sequence[Row]) -> tuple[object, object]:
+    codes = [KEY_POLICY_CODES[row.key_policy] for row in rows]
+    if not any(codes):
+        return NO_POLICIES
+    return numbers(codes), numbers([row.debounce_max for row in rows])
 
 
 def _scope(scope: str | float) -> float:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import asyncpg
+import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
+from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import Changed, Effects, Filter, ItemUpdate
 
 from .codes import status_of
@@ -49,7 +51,17 @@ class PostgresOperate(PostgresVerbs):
         return await self._change(sql, *arguments)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        raise NotImplementedError
+        given = {
+            name: None if value is UNSET else value
+            for name, value in msgspec.structs.asdict(changes).items()
+        }
+        return await self._change(
+            _sql("update"),
+            list(ids),
+            tenant,
+            *(given[name] for name in ("run_at", "priority", "lane", "queue", "deadline")),
+            changes.deadline is not UNSET,
+        )
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._change(_sql("trigger"), list(ids), tenant)
@@ -105,6 +117,8 @@ def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
             raise AlreadyEnded(found["id"], status_of(found["state"])) from None
         case "TR005":
             raise NotTriggerable(found["id"], status_of(found["state"])) from None
+        case "TR012":
+            raise NotUpdatable(found["id"], status_of(found["state"])) from None
         case "TR006":
             raise ReferencedError([(on, waiting) for on, waiting in found["references"]]) from None
         case _:

@@ -23,7 +23,7 @@ from typing import Any, Final
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
 
-from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, decoded, status_of
+from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, SUCCESS, decoded, status_of
 from .columns import names
 from .connection import PostgresVerbs, Record
 from .statements import numbered, statement, statements, text
@@ -105,7 +105,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
     """The item in a row with the columns of `treadle.item_state`. By position: by name, the driver would take
     twice as long."""
     (
-        _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, started, ended, state,
+        _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, claimed, ended, state,
         reason, attempt, group_id, parent, workflow, workflow_type, after, key, worker, result, input,
         options, error_type, error, waiting_for, failures, losses, *rest,
     ) = row  # fmt: skip
@@ -121,11 +121,12 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         failures=failures,
         losses=losses,
         result=result,
-        error_type=kind,
-        error=f"{kind}: {message}" if message else kind,
+        error_type=None if state == SUCCESS else kind,
+        error=None if state == SUCCESS else f"{kind}: {message}" if message else kind,
         queued_at=queued,
         due_at=due,
-        started_at=started,
+        claimed_at=claimed,
+        started_at=rest[6],
         ended_at=ended,
         deadline=deadline,
         priority=priority,

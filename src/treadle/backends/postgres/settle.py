@@ -27,13 +27,18 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
-from .item_columns import NO_COLUMNS, bytes_of, circular, marks, portions, rows_of, waves
+from .item_columns import NO_COLUMNS, NO_POLICIES, bytes_of, circular, marks, portions, rows_of, waves
 from .statements import statement, text
 from .submit import refused
 
-SETTLE: Final = statement("settle", "settle", item_columns=text("submit", "item_columns"))
+SETTLE: Final = statement(
+    "settle",
+    "settle",
+    item_columns=text("submit", "item_columns"),
+    policy_columns=text("submit", "policy_columns"),
+)
 UNLOCKED_ITEMS: Final = statement("settle", "unlocked_items")
-NO_CHILDREN: Final = (*NO_COLUMNS, None), (True, False)
+NO_CHILDREN: Final = (*NO_COLUMNS, None, *NO_POLICIES), (True, False)
 
 CONTRIBUTES: Final = 1
 FINAL: Final = 2
@@ -197,6 +202,7 @@ class SettleCall:
             numbers(self._group_indexes()) if folds else None,
             data([None if one is None else one.value for one in contributions]) if has_values else None,
             *self._failures(),
+            numbers([one.ran for one in settlements]),
             *columns,
             folds,
             returns,
@@ -231,7 +237,7 @@ class SettleCall:
         self._order = rows.order
         groups = [self._settlements[row - 1].lease.group_id if row > 0 else None for row in rows.owners]
         cycles = any(circular(family) for family in self._blocked_families())
-        return (*rows.columns, names(groups)), (rows.plain, cycles)
+        return (*rows.columns, names(groups), *rows.policies), (rows.plain, cycles)
 
     def _blocked_families(self) -> Iterator[Sequence[Item]]:
         """The children of each settlement that has blocked ones."""

@@ -36,7 +36,19 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, limits, operate, read, retention, schedules, settle, submit, transactions, workers
+from . import (
+    claim,
+    limits,
+    operate,
+    read,
+    retention,
+    schedules,
+    settle,
+    submit,
+    transactions,
+    update,
+    workers,
+)
 from .database import SqliteDatabase
 
 
@@ -134,7 +146,7 @@ class SqliteBackend(SqliteDatabase):
         return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        raise NotImplementedError
+        return await self._write(update.update, ids, changes, tenant)
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._write(operate.trigger, ids, tenant)

@@ -44,7 +44,7 @@ def _make_due_ready(tx: Tx) -> None:
     due = tx.rows(_SQL["due"], tx.now, PORTION)
     if due:
         first = tx.numbers(seq=len(due)).seq
-        tx.run(_SQL["make_ready"], tx.now, first, array([no for (no,) in due]))
+        tx.run(_SQL["make_ready"], first, array([no for (no,) in due]))
 
 
 def _doom(tx: Tx, verdict: str, rows: Sequence[Row]) -> None:

@@ -17,7 +17,7 @@ from .groups import SqliteGroups
 from .retention import let_prerequisites_expire
 from .rows import encode_text
 from .statements import NULL, Tx, array, blob, statements
-from .status_codes import DEAD, SUCCESS
+from .status_codes import DEAD, RUNNING, SUCCESS
 
 _SQL = statements("endings")
 
@@ -78,9 +78,13 @@ class EndingBatch:
         token: int | None = None,
         worker: str | None = None,
         contributed: int = 0,
+        began: float | None = None,
     ) -> None:
         """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
-        result is the group's value (1), and final (3)."""
+        result is the group's value (1), and final (3). `began`: when the handler began. The store knows only
+        that it was not before the claim."""
+        if token is None and item.status == RUNNING and item.begun:
+            began = 0.0
         expires: float | str = NULL
         if item.group is None and self.groups.touched(item.no) is None:
             keep = item.keep_dead if outcome == DEAD else item.keep
@@ -95,7 +99,9 @@ class EndingBatch:
         stored = NULL if result is None else blob(result)
         ending = (item.no, outcome, reason or NULL, token or NULL, self._tx.now, expires, contributed)
         failed = outcome == DEAD and item.verdict is None and item.begun
-        self._done.append((*ending, worker or NULL, stored, 1 if failed else 0))
+        self._done.append(
+            (*ending, worker or NULL, stored, 1 if failed else 0, NULL if began is None else began)
+        )
 
     def effects(self) -> Effects:
         """Write what is left to write. Return what the endings caused."""

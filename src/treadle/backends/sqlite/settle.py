@@ -29,6 +29,7 @@ from .groups import SqliteGroup
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
 from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store
+from .update import take_over
 
 _SQL = statements("settle")
 
@@ -47,6 +48,8 @@ class _PlannedChildren(NamedTuple):
     new: Sequence[Item]
     existing: Mapping[str, str]
     """The ids that are not stored, and the ids that answer for them."""
+    changes: Mapping[Ref, Item] = {}
+    """What items that hold keys take over."""
 
 
 _NO_CHILDREN = _PlannedChildren((), {})
@@ -124,7 +127,7 @@ class _SettleCall:
         if item.verdict is not None:
             counters = (item.attempt, item.failures, item.losses)
             unchanged = (leased(item.status), *counters, item.due, None, 0, item.verdict)
-            self._tx.run(_SQL["put_back"], *unchanged, tokens, item.no)
+            self._tx.run(_SQL["put_back"], *unchanged, None, tokens, item.no)
             return
         again = put_back(settlement, self._tx.now, item.counters, due=item.due, deadline=item.deadline)
         seq = item.seq if again.keeps_place else 0
@@ -132,7 +135,8 @@ class _SettleCall:
             seq = self._tx.numbers(seq=1).seq
         status, since = waiting_columns(again, self._tx.now)
         counters = (again.attempt, again.failures, again.losses)
-        columns = (status, *counters, again.due, since, seq, again.verdict)
+        began = None if settlement.ran is None else self._tx.now - settlement.ran
+        columns = (status, *counters, again.due, since, seq, again.verdict, began)
         self._tx.run(_SQL["put_back"], *columns, tokens, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------
@@ -156,6 +160,9 @@ class _SettleCall:
             group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
         self._add_ending(settlement, item, outcome)
         self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
+        if planned.changes:
+            self._flush()
+            take_over(self._tx, planned.changes)
         return replace(answer, existing=planned.existing) if planned.existing else answer
 
     def _add_ending(self, settlement: Settlement, item: OpenItem, outcome: int, contributed: int = 0) -> None:
@@ -167,6 +174,7 @@ class _SettleCall:
             token=settlement.lease.token,
             worker=self._workers.get(item.worker),
             contributed=contributed,
+            began=None if settlement.ran is None else self._tx.now - settlement.ran,
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
@@ -181,7 +189,7 @@ class _SettleCall:
         planned = plan(self._tx, children, item.tenant)
         if isinstance(planned, Rejected):
             return planned
-        return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing)
+        return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing, planned.plan.changes)
 
     def _group(self, item: OpenItem) -> SqliteGroup:
         groups = self._endings.groups

@@ -21,8 +21,10 @@ from .dependencies import (
     find_prerequisites,
     store_dependencies,
 )
+from .rows import decode_ids
 from .statements import NULL, Row, Tx, array, blob, statements
 from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+from .update import take_over
 
 _SQL = statements("submit")
 
@@ -72,6 +74,8 @@ def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Reject
         return planned
     stored = store(tx, [(item, None) for item in planned.plan.new.values()])
     new = dict(zip(planned.plan.new, stored, strict=True))
+    if planned.plan.changes:
+        planned.change(tx, new)
     return tuple(planned.answer(ref, new) if existing else new[ref] for ref, existing in planned.plan.answers)
 
 
@@ -111,6 +115,15 @@ class PlannedItems(NamedTuple):
         """The answer of an earlier item: a stored one, or one of the new ones."""
         return self.holders[ref] if ref not in new else replace(new[ref], existing=True, lease=None)
 
+    def change(self, tx: Tx, new: dict[Ref, Submitted]) -> None:
+        """Let items take over what others with the same key have. Their answers have the new status."""
+        take_over(tx, self.plan.changes)
+        for ref in self.plan.changes:
+            status: int = tx.value(_SQL["status_of"], ref[1], ref[0])
+            for answers in (new, self.holders):
+                if ref in answers:
+                    answers[ref] = replace(answers[ref], status=STATUS[status])
+
 
 def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedItems | Rejected:
     """Plan a batch of items. Everything that was planned before must be stored. `tenant`: their true tenant,
@@ -121,9 +134,9 @@ def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedIte
         row = tx.row(_SQL["key_holder"], key[2], key[0], key[1])
         if row is None:
             return None
-        id, group_id, queued_at, status, group_open = row
+        id, group_id, queued_at, status, group_open, unstarted, changed_by = row
         holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
-        return KeyHolder(id, bool(group_open), queued_at)
+        return KeyHolder(id, bool(group_open), queued_at, bool(unstarted), decode_ids(changed_by))
 
     named = [(tenant or item.tenant, id) for item in items for id in (item.id, *item.must_exist)]
     taken = TakenIds(tx, named)
@@ -282,7 +295,7 @@ class _ItemStorage:
             item.id, _tenant(item, home), self._token, item.type, item.input, 1,
             home.group_id if home else item.id, item.queue, item.lane, item.priority, item.attempts, parent,
             item.workflow, item.workflow_type, item.after, item.options, self._tx.now, due, self._tx.now,
-            deadline, ref=no,
+            deadline, ref=no, ready_at=self._tx.now,
         )  # fmt: skip
 
     def _set_key_holders(self) -> None:

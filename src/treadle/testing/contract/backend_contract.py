@@ -15,6 +15,7 @@ from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
+from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
@@ -35,6 +36,8 @@ from .settle import FencingCases, SettleIsolationCases, SettleKindCases
 from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
+from .times import TimeCases
+from .update import UpdateCases
 from .wakeups import WakeupCases
 from .workers import HeartbeatCases, LeaseAtSubmitCases, UnknownLeaseCases
 
@@ -45,6 +48,9 @@ class BackendContract(
     DueTimeCases,
     RefusedSubmitCases,
     KeyCases,
+    KeyErrorCases,
+    KeyReplaceCases,
+    KeyDebounceCases,
     SettleKindCases,
     FencingCases,
     SettleIsolationCases,
@@ -74,6 +80,8 @@ class BackendContract(
     CompleteCases,
     RequeueCases,
     TriggerCases,
+    UpdateCases,
+    TimeCases,
     DeleteCases,
     RetentionCases,
     ReadCases,

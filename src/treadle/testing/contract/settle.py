@@ -52,7 +52,7 @@ class SettleKindCases:
         found = await state(backend, "a")
         assert (found.status, found.result, found.attempt, found.reason) == ("success", b"42", 1, None)
         now = await backend.now()
-        assert (found.worker, found.started_at, found.ended_at) == ("w", near(now), near(now))
+        assert (found.worker, found.claimed_at, found.ended_at) == ("w", near(now), near(now))
         assert await claim_ids(backend) == []
         await consistent(backend)
 

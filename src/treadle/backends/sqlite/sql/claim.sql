@@ -20,7 +20,7 @@ ORDER BY due LIMIT ?
 
 -- An item that becomes due goes to the end of its lane, unless it has kept its place.
 -- :name make_ready
-UPDATE treadle_open SET status = 2, ready_since = ?, seq = CASE seq WHEN 0 THEN ? + e.key ELSE seq END
+UPDATE treadle_open SET status = 2, ready_since = due, seq = CASE seq WHEN 0 THEN ? + e.key ELSE seq END
 FROM json_each(?) AS e WHERE treadle_open.no = e.value
 
 -- :name next_due

@@ -48,6 +48,8 @@ begin
   items.nonce := treadle.spread(items.nonce, n);
   items.lease_to := treadle.spread(items.lease_to, n);
   items.group_id := treadle.spread(items.group_id, n);
+  items.key_policy := treadle.spread(items.key_policy, n);
+  items.debounce_max := treadle.spread(items.debounce_max, n);
   return items;
 end $$;
 

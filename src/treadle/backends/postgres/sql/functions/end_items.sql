@@ -13,15 +13,16 @@ begin
   with ended as (
     delete from treadle.open_item o where o.no = any(p_nos)
       returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.failures, o.losses, o.redrives, o.keep, o.keep_dead,
-        o.deadline
+        o.deadline,
+        case when o.status = 5 and o.verdict is null and o.begun then o.claimed else o.began end as began
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, failures, losses, redrives,
         outcome,
-        flags, result)
+        flags, result, began)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is null then p_now + coalesce(e.keep, 86400) end,
         e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, p_kind,
-        p_flags | case when e.deadline is null then 4 else 0 end, p_result
+        p_flags | case when e.deadline is null then 4 else 0 end, p_result, e.began
       from ended e
   )
   select array_agg(e.no), array_agg(e.group_no), array_agg(least(coalesce(e.keep, 86400), e.keep_dead)),

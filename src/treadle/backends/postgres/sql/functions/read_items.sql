@@ -24,7 +24,8 @@ begin
         where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
                           and p.type is not null) order by a.place) end,
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
-      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers
+      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
+      case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end
     from unnest(p_nos) n(no)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no

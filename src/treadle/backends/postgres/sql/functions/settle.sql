@@ -122,6 +122,7 @@ begin
   settlements.version := treadle.spread(settlements.version, n);
   settlements.group_index := treadle.spread(settlements.group_index, n);
   settlements.value := treadle.spread(settlements.value, n);
+  settlements.ran := treadle.spread(settlements.ran, n);
   if p_all then
     settlements.tenant := treadle.spread(settlements.tenant, n);
     settlements.kind := treadle.spread(settlements.kind, n);
@@ -155,9 +156,10 @@ begin
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
         ready_since = p_now,
+        began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
-            settlements.delay) with ordinality u(no, token, tenant, kind, run_at, delay, row),
+            settlements.delay, settlements.ran) with ordinality u(no, token, tenant, kind, run_at, delay, ran, row),
         (select no, id from treadle.worker) w
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind < 6

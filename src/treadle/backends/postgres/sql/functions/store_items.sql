@@ -1,5 +1,5 @@
 -- Store new items: all of them, or raise an exception that names the owners of the refused ones (TR001 a
--- taken id, TR002 a cycle, TR007 a prerequisite that must exist and does not).
+-- taken id, TR002 a cycle, TR007 a prerequisite that must exist and does not, TR011 a taken key).
 --
 -- Rows come sorted by id and tenant, so that concurrent calls wait for each other's ids in one order. A row
 -- without a type becomes a placeholder unless its id exists. Locks, in this order: keys, ids, placeholders,
@@ -155,7 +155,11 @@ begin
     end if;
   end if;
 
-  -- The items that answer for those that were left out.
+  -- The items that answer for those that were left out. Some take over what these have.
+  if items.key_policy is not null and stored.existing_row is not null then
+    perform treadle.take_over(
+      now, nos, items, stored.existing_row, stored.existing_id, stored.existing_own);
+  end if;
   if stored.existing_row is not null then
     tenants := items.tenant;
     select array_agg(x.state order by k.place), array_agg(coalesce(x.group_id, x.id) order by k.place)

@@ -16,6 +16,10 @@ array({list})
 -- :name trigger
 select (c.item).*, (c.effects).* from treadle.trigger(:ids::text[], :tenant) c
 
+-- :name update
+select (c.item).*, (c.effects).* from treadle.update_items(:ids::text[], :tenant, :run_at::float8,
+  :priority::int, :lane::text, :queue::text, :deadline::float8, :sets_deadline::boolean) c
+
 -- :name delete
 select (c.item).*, (c.effects).* from treadle.delete(:group_ids::text[], :tenant, :cascade) c
 

@@ -5,9 +5,10 @@ from treadle.settle(
   row(:no::text::bigint[], :token::text::bigint[], treadle.names(:lease_tenant), :kind::text::smallint[],
     :flags::text::smallint[], :reason::text::smallint[], :result::bytea[], :return_at::text::float8[],
     :return_delay::text::float8[], :version::text::int[], :group_index::text::int[], :value::bytea[],
-    :failed_row::text::int[], :error_type::bytea[], :error_message::bytea[], :traceback::bytea[]
+    :failed_row::text::int[], :error_type::bytea[], :error_message::bytea[], :traceback::bytea[],
+    :ran::text::float8[]
   )::treadle.settlements,
-  row({item_columns}, null, null, null, treadle.names(:group_id), null)::treadle.new_items,
+  row({item_columns}, null, null, null, treadle.names(:group_id), null, {policy_columns})::treadle.new_items,
   :folds::boolean, :returns::boolean, :plain::boolean, :cycles::boolean) s
 
 -- :name unlocked_items
