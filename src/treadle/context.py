@@ -18,7 +18,8 @@ from .ids import check_name
 from .item import ItemState, Lease
 from .options import Options, check_options
 from .result import G1, G2, G3, G4, G5, G6, G7, G8, Result, flatten
-from .timing import Duration, seconds, to_datetime
+from .timing import Duration, to_datetime
+from .timing import seconds as _seconds
 from .work import Items
 
 InterruptReason: TypeAlias = Literal[
@@ -27,6 +28,7 @@ InterruptReason: TypeAlias = Literal[
     "not_found",  # the item was deleted
     "cancelled",
     "deadline",  # the deadline of the item passed
+    "timeout",  # this attempt has run for its `timeout`: it is cancelled after `timeout_grace`
     "stopping",  # this worker is shutting down
     "error",  # the worker could not renew its lease: another worker may run the item
 ]
@@ -124,6 +126,25 @@ class ContextServices(Protocol):
     def claim(self, lease: Lease, key: str, ttl: float) -> Coroutine[Any, Any, bool]: ...
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]: ...
+
+    def extend(self, lease: Lease, seconds: float) -> float | None: ...
+
+
+class Extension:
+    """The answer of `ctx.extend`. An async handler may await it, which returns `until`."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: datetime | None) -> None:
+        self.until = until
+        """When this attempt ends at the latest (UTC). None: it has no timeout and no deadline."""
+
+    def __await__(self) -> Generator[Any, None, datetime | None]:
+        return self.until
+        yield
+
+    def __repr__(self) -> str:
+        return f"<Extension until {self.until}>"
 
 
 class AttemptInfo:
@@ -351,6 +372,15 @@ class Context(AttemptInfo):
         self._created.append(result)
         return result
 
+    def extend(self, seconds: Duration) -> Extension:
+        """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.
+        `await ctx.extend(60)` returns the new end. A handler in a thread calls it without await.
+
+        It has no effect if there is no timeout. `LeaseLost` if the attempt is being stopped already.
+        """
+        until = self._services.extend(self._lease, _seconds(seconds, field="seconds"))
+        return Extension(None if until is None else to_datetime(until))
+
     # ----------------------------------------------------------------------- requests to the store
 
     # Not `async def`: in a sync handler, a coroutine that is never awaited would pass for an answer.
@@ -375,7 +405,7 @@ class Context(AttemptInfo):
         (default: the app's `keep`), and for later attempts of that item. False for all others.
         """
         check_async("claim")
-        held = self._services.keep if ttl is None else seconds(ttl, field="ttl")
+        held = self._services.keep if ttl is None else _seconds(ttl, field="ttl")
         return self._services.claim(self._lease, check_name(key, field="key"), held)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:

@@ -83,11 +83,17 @@ class DefinitionError(TreadleError):
 
 
 class DuplicateWorkError(DefinitionError):
-    def __init__(self, name: str) -> None:
+    """Two work types have one name. `alias_of`: it is an alias of the type of that name."""
+
+    def __init__(self, name: str, alias_of: str | None = None) -> None:
         super().__init__(
             f"two work types are named {name!r}: give one of them another name with @work(name=...)"
+            if alias_of is None
+            else f"{name!r} is an alias of {alias_of!r}, and the name or an alias of another work type: "
+            "remove it from one of them"
         )
         self.name = name
+        self.alias_of = alias_of
 
 
 class UnknownWorkError(DefinitionError, LookupError):

@@ -31,12 +31,12 @@ from treadle.engine.run.decide import (
     lost_too_often,
     raised,
     unbegun,
-    undecodable,
 )
 from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
+from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
 from treadle.item import Demand, Heartbeat, Lease, Outcome
@@ -172,7 +172,7 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
         met = met_dependency(lease) if lease.type == DEPENDENCY.name else None
         policy, input = _policy_of(core, lease), {} if met else _decode_input(core, lease)
     except Exception as error:  # noqa: BLE001  a user's codec may raise anything
-        await _settle(core, PendingSettlement(lease, undecodable(error)))
+        await _settle(core, PendingSettlement(lease, await UndecodableItems(core).decide(lease, error)))
         return None
     if met is not None:
         await _settle(core, met)

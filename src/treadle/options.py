@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
-from .callables import check_plain
+from .callables import check_list, check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -101,11 +101,19 @@ class TypeOptions(TypedDict, total=False):
 
     name: str | None
     """Default: `module.function`. It is stored with every item, so it should not change."""
+    aliases: Iterable[str] | None
+    """Earlier names of the type. Items that are stored under them are run by this type too."""
+    upcast: Callable[[dict[str, Any]], dict[str, Any]] | None
+    """Turns stored arguments of earlier versions into those of this one, before they are validated. It is
+    called for every item, with the arguments by name, as stored. It must be quick and pure."""
     retry: Retry | None
     priority: int | None
     lane: str | None
     queue: str | None
     timeout: Duration | None
+    timeout_grace: Duration | None
+    """How long a handler may go on after its timeout was signalled (`ctx.interrupt`). Then it is
+    cancelled."""
     expires_in: Duration | None
     skip_queue: bool | None
     on_dead: Compensation | None
@@ -337,6 +345,11 @@ def _codec(value: Any, name: str) -> Any:
     return value
 
 
+def _aliases(value: Any, name: str) -> tuple[str, ...]:
+    given = check_list(value, name, repr(value) if isinstance(value, str) else "'old.name'")
+    return tuple(dict.fromkeys(check_name(each, name) for each in given))
+
+
 def _run_in(value: Any, name: str) -> Any:
     if value not in ("loop", "thread", "process"):
         raise InputError.of(name, value, "must be 'loop', 'thread' or 'process'")
@@ -376,6 +389,8 @@ ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": lambda tx,
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
+    "aliases": _aliases,
+    "upcast": check_plain,
     "retry": _retry,
     "options": check_plain,
     "doer": lambda doer, _: doer,
@@ -386,4 +401,5 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "strict_return": _flag,
     "run_in": _run_in,
     "keep": seconds,
+    "timeout_grace": seconds,
 }

@@ -159,7 +159,7 @@ async def test_an_item_that_dies_without_an_attempt_is_compensated(
 
     # A producer with older code stores a body that the worker cannot read.
     unreadable = await make_app(older).enqueue(older("one"))
-    async with make_app(dies, refund, bad) as app:
+    async with make_app(dies, refund, bad, undecodable_grace=0) as app:
         late = await app.enqueue(dies(1), deadline=datetime(2001, 1, 1, tzinfo=UTC))
         doomed = await app.enqueue(dies(2), after=await app.enqueue(bad()))
         for handle, reason in ((late, "expired"), (doomed, "unsatisfiable"), (unreadable, "undecodable")):

@@ -248,7 +248,8 @@ class Core:
         """Register types. Workers that are running run them from now on."""
         self.registry.add(*given)
         for type in self.registry.types.values():
-            self.hooks.listen(type.name, type.options.get("on_event"))
+            for name in (type.name, *type.aliases):
+                self.hooks.listen(name, type.options.get("on_event"))
             for runtime in self.runtimes:
                 runtime.add(type)
 

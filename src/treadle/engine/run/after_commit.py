@@ -100,7 +100,8 @@ class AfterCommit:
     def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
         """`now`: monotonic and wall-clock time, read once for the whole batch."""
         lease, ran_here = pending.lease, held is not None
-        metrics = self._core.metrics.of(lease.type) if held is None else held.bound.metrics
+        core = self._core
+        metrics = core.metrics.of(core.registry.name_of(lease.type)) if held is None else held.bound.metrics
         ran = now[0] - pending.started if pending.started else None
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match pending.decision:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.backend import Backend
 from treadle.context import Context
@@ -21,15 +24,24 @@ from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .settle import Settler
 
+T = TypeVar("T")
+
 _ONCE = "ctx.transaction() can be used once in an attempt, and not inside another one"
+
+
+ExtendTimeout: TypeAlias = Callable[[HeldLease, float], float | None]
+"""Moves the end of an attempt's timeout, on the event loop. Returns the end of the attempt."""
 
 
 class EngineServices:
     """One for all attempts of a worker. `resources` is what the worker's lifespan yields."""
 
-    def __init__(self, core: Core, worker_id: str, held: HeldLeases, settler: Settler) -> None:
+    def __init__(
+        self, core: Core, worker_id: str, held: HeldLeases, settler: Settler, extend: ExtendTimeout
+    ) -> None:
         self._core = core
         self._held = held
+        self._extend = extend
         self._settler = settler
         self.worker_id = worker_id
         self.resources: Any = None
@@ -72,6 +84,12 @@ class EngineServices:
             raise InputError(_ONCE)
         return self._open_transaction(held)
 
+    def extend(self, lease: Lease, seconds: float) -> float | None:
+        held = self._held.by_token.get(lease.token)
+        if held is None or self._core.loop is None:
+            raise InputError("ctx.extend() is for a handler that is running")
+        return run_on_loop(self._core.loop, functools.partial(self._extend, held, seconds))
+
     @asynccontextmanager
     async def _open_transaction(self, held: HeldLease) -> AsyncGenerator[Any]:
         transaction = HandlerTransaction(self._core, self._settler)
@@ -89,6 +107,25 @@ class EngineServices:
             raise LeaseLost(held.lease.id, held.stop or "completed")
         if held.transaction is not None:
             raise InputError(_ONCE)
+
+
+def run_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    """Call a function on the event loop, from there or from another thread."""
+    try:
+        if asyncio.get_running_loop() is loop:
+            return call()
+    except RuntimeError:  # a thread without an event loop
+        pass
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  the caller gets it
+            answer.set_exception(error)
+
+    loop.call_soon_threadsafe(run)
+    return answer.result()
 
 
 class HandlerTransaction(OpenTransaction):

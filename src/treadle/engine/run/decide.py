@@ -139,11 +139,12 @@ def raised(
     return _retry(lease, error, retry, now, draw)
 
 
-def overrides(stop: Stop, error: BaseException | None) -> bool:
+def overrides(stop: Stop, error: BaseException | None, *, cancelled: bool) -> bool:
     """Whether the reason to stop counts more than the handler's own outcome. A shutdown does so only if it
-    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
+    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`. A timeout does so too
+    once the handler was cancelled: until then, it had time to end by itself."""
     ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
-    return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
+    return ended_by_stop or stop in LOST or stop == "deadline" or (stop == "timeout" and cancelled)
 
 
 def undecodable(error: BaseException) -> Die:

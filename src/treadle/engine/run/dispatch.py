@@ -23,17 +23,19 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
 from treadle.errors import DecodeError, PayloadError, UnsupportedError
-from treadle.item import Demand, Item, Lease, SharedRoom
+from treadle.item import Demand, Item, Lease
 from treadle.result_plan import NOTHING
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
+from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
 from .lane_limits import add_strict_type
 from .pending import PendingSettlement
+from .rooms import shared_rooms
 from .settle import Settler
+from .undecodable import UndecodableItems
 
 PORTION = 500
 """The most that one claim asks for."""
@@ -69,7 +71,9 @@ class BoundTypes:
         """The doer of the types that have none of their own."""
         self._opened: dict[BaseDoer, None] = {}
         """The doers that are bound, in the order of their binding."""
+        self.all: list[BoundType] = []
         self.by_name: dict[str, BoundType] = {}
+        """The same types by name. A type with aliases is there under each of them too."""
         self.buffered: frozenset[str] = frozenset()
         """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
         self.strict: frozenset[str] = frozenset()
@@ -84,7 +88,8 @@ class BoundTypes:
     def add(self, type: AnyType) -> None:
         """Run this type too, if it is among the worker's types and has a handler."""
         core, worker = self._core, self._worker
-        wanted = worker.types is None or type.name in worker.types
+        names = (type.name, *type.aliases)
+        wanted = worker.types is None or not worker.types.isdisjoint(names)
         if not wanted or not type.has_handler or type.name in self.by_name:
             return
         given: Doer = type.options.get("doer", worker.doer)
@@ -94,11 +99,13 @@ class BoundTypes:
             self.strict |= {type.name}
         self._bind(doer, type.name)
         metrics = core.metrics.of(type.name)
-        self.by_name[type.name] = BoundType(
+        bound = BoundType(
             type, core.item_builder, core.settings, metrics, doer, own_doer=doer is not self.doer
         )
+        self.all.append(bound)
+        self.by_name.update(dict.fromkeys(names, bound))
         if type.batch is not None or doer.buffers:
-            self.buffered |= {type.name}
+            self.buffered |= {*names}
         self._on_free()
 
     def _bind(self, doer: BaseDoer, name: str) -> None:
@@ -140,6 +147,7 @@ class Dispatcher:
         held: HeldLeases,
         settler: Settler,
         runner: AttemptRunner,
+        undecodable_items: UndecodableItems,
         on_room: Callable[[], None],
     ) -> None:
         self._hooks = core.hooks
@@ -150,6 +158,8 @@ class Dispatcher:
         self._held = held
         self.settler = settler
         self._runner = runner
+        self._undecodable = undecodable_items
+        self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
         self._isolation = Isolation(
@@ -174,11 +184,11 @@ class Dispatcher:
         """
         if len(self.settler.waiting) >= UNSETTLED:
             return None
-        bound_types = self._bound
+        bound_types, all_types = self._bound, self._types.all
         shared = min(self._doer.available(), PORTION)
-        pools = self._batches.pool_rooms(bound_types.values())
+        pools = self._batches.pool_rooms(all_types)
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
-        own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
+        own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms[DEPENDENCY.name] = limit
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
@@ -186,7 +196,7 @@ class Dispatcher:
             self._demand,
             limit=limit,
             types=rooms,
-            shared=_shared_rooms(bound_types, pools),
+            shared=shared_rooms(all_types, pools, rooms),
             avoid=avoid,
             buffered=self._types.buffered,
             strict=self._types.strict,
@@ -204,7 +214,7 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping or type in self._types.strict:
             return False
-        pools = self._batches.pool_rooms(self._bound.values()) if bound.pooled else {}
+        pools = self._batches.pool_rooms(self._types.all) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)
         return room > 0 and self._isolation.room() > 0
 
@@ -252,10 +262,18 @@ class Dispatcher:
             try:
                 self.settler.settle_unrun(met_dependency(lease))
             except PayloadError as error:
-                self._settle_unrun(lease, undecodable(error))
+                self._leave(lease, error)
         else:
             # It was not asked for. A worker that has the type will claim it.
             self._settle_unrun(lease, GiveBack())
+
+    def _leave(self, lease: Lease, error: BaseException) -> None:
+        """Leave an item that cannot be decoded to other workers, or end it."""
+        self._held.take_unrun(lease)
+        self.settler.start_apart(self._leave_or_end(lease, error))
+
+    async def _leave_or_end(self, lease: Lease, error: BaseException) -> None:
+        self.settler.add(PendingSettlement(lease, await self._undecodable.decide(lease, error)))
 
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
@@ -266,7 +284,7 @@ class Dispatcher:
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
-            self._settle_unrun(lease, undecodable(error))
+            self._leave(lease, error)
             return
         held = HeldLease(lease, bound, input, stored, sent)
         self._held.take(held)
@@ -346,17 +364,6 @@ class Dispatcher:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay, limited))
-
-
-def _shared_rooms(bound_types: Mapping[str, BoundType], pools: Mapping[str, int]) -> tuple[SharedRoom, ...]:
-    """The rooms of the pools, for types that run there one by one. A batch waits here anyway."""
-    shared: list[SharedRoom] = []
-    for run_in, room in pools.items():
-        types = [bound.type for bound in bound_types.values() if bound.run_in == run_in]
-        plain = frozenset(type.name for type in types if type.batch is None)
-        if room > 0 and len(plain) > 1:
-            shared.append(SharedRoom(plain, room))
-    return tuple(shared)
 
 
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
