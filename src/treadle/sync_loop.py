@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
+from treadle.callables import check_may_block
 from treadle.engine.core import Core
 from treadle.engine.store_retry import STOP_TIMEOUT
 from treadle.errors import InputError, Stopped
@@ -84,15 +85,6 @@ class SyncLoop:
             self._forks = forks()
             self._lock = threading.Lock()
             self._loop, self._thread, self._ending = None, None, False
-
-
-def check_may_block(what: str, instead: str) -> None:
-    """Raise RuntimeError in a thread that runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(f"{what} would block the event loop that runs in this thread: use {instead}")
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

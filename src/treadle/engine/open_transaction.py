@@ -34,7 +34,7 @@ class OpenTransaction:
         self.lock = asyncio.Lock()
         self.is_open = False
         self._transaction: Transaction | None = None
-        self.given: object = None
+        self.given: Any = None
         """What the handler was given: the driver's connection, or a blocking one in a thread."""
 
     async def open(self) -> Any:
