@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import ModuleType
+from typing import Self
 
 from typing_extensions import Unpack
 
@@ -15,7 +16,7 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import Lifespan, Middleware
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.item import Lease
-from treadle.sync import SyncClient
+from treadle.sync import SyncClient, blocking
 from treadle.timing import Duration
 from treadle.worker import Worker
 
@@ -68,8 +69,11 @@ class Treadle(Client):
         )
         self.work = Definer(register=self._core.learn)
         """`@app.work(...)`: define a work type and register it."""
-        self.sync = SyncApp(self)
+
+    @property
+    def sync(self) -> SyncApp:
         """The same methods for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
+        return SyncApp(self._sync_loop, self)
 
     async def start(self) -> None:
         """Connect and start the worker. Idempotent."""
@@ -97,20 +101,21 @@ class Treadle(Client):
 
 
 class SyncApp(SyncClient):
-    """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async."""
+    """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async.
 
-    def __init__(self, app: Treadle) -> None:
-        super().__init__(app)
-        self._app = app
+    `with app.sync:` starts the worker, and stops it at the end.
+    """
 
-    def start(self) -> None:
-        """Start the worker, in a background thread. Idempotent."""
-        self._call(self._app.start())
+    start = blocking(Treadle.start)
 
     def stop(self, drain: Duration | None = None) -> None:
         """Stop the worker (see `Worker.stop`) and end the background thread. Idempotent."""
-        self._call(self._app.stop(drain))
+        self._loop.run(self._target.stop(drain))
         self.close()
 
-    async def _end(self) -> None:
-        await self._app.stop()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

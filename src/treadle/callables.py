@@ -52,14 +52,26 @@ def is_async(fn: Any) -> bool:
 
 def check_async(method: str) -> None:
     """Raise RuntimeError if a handler calls this method of its Context where nothing can be awaited: in a
-    thread."""
+    thread or a process."""
+    if not _runs_loop():
+        raise RuntimeError(
+            f"ctx.{method}() must be awaited, and this handler is a plain function: use ctx.sync.{method}(), "
+            "or make the handler `async def`"
+        )
+
+
+def check_may_block(what: str, instead: str) -> None:
+    """Raise RuntimeError in a thread that runs an event loop."""
+    if _runs_loop():
+        raise RuntimeError(f"{what} would block the event loop that runs in this thread: use {instead}")
+
+
+def _runs_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        raise RuntimeError(
-            f"ctx.{method}() must be awaited, and this handler is a plain function: make it `async def`. "
-            "In a plain function, app.sync.get(ids) reads items, app.sync.enqueue(..., key=...) submits once"
-        ) from None
+        return False
+    return True
 
 
 def check_not_awaitable(answer: Any, what: str) -> None:

@@ -6,7 +6,7 @@ import difflib
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
@@ -32,9 +32,13 @@ from treadle.operator import DeadLetters, Operator
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, Options, check_options
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
 from treadle.work import Work
 from treadle.work_type import WorkType
+
+if TYPE_CHECKING:
+    from treadle.sync import SyncClient
 
 S = TypeVar("S")
 G = TypeVar("G")
@@ -102,6 +106,7 @@ class Client(Operator):
         super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
         core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
+        self._sync_loop = SyncLoop(core)
 
     # -- what it has -----------------------------------------------------------------------------------
 
@@ -133,7 +138,15 @@ class Client(Operator):
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant)
         client.dead = DeadLetters(client)
+        client._sync_loop = self._sync_loop
         return client
+
+    @property
+    def sync(self) -> SyncClient:
+        """The same methods for code that is not async: `client.sync.get(ids)`."""
+        from treadle.sync import SyncClient  # it needs this module
+
+        return SyncClient(self._sync_loop, self)
 
     # -- life ------------------------------------------------------------------------------------------
 

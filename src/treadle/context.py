@@ -13,6 +13,7 @@ from typing_extensions import TypeVar, Unpack
 
 from .callables import check_async, check_plain
 from .context_log import LOGGER, ContextLogger, own_fields
+from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost
 from .ids import check_name
 from .item import ItemState, Lease
@@ -101,7 +102,7 @@ V = TypeVar("V")
 A = TypeVar("A")
 
 
-class ContextServices(Protocol):
+class ContextServices(SyncServices, Protocol):
     """What contexts ask of the engine. One object serves every attempt of a worker."""
 
     @property
@@ -382,6 +383,11 @@ class Context(AttemptInfo):
         return Extension(None if until is None else to_datetime(until))
 
     # ----------------------------------------------------------------------- requests to the store
+
+    @property
+    def sync(self) -> SyncContext:
+        """The same requests for a handler that is a plain function: `ctx.sync.results(ctx.dependencies)`."""
+        return SyncContext(self, self._services)
 
     # Not `async def`: in a sync handler, a coroutine that is never awaited would pass for an answer.
 

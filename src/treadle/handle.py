@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from typing_extensions import TypeIs
+
 from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
@@ -226,6 +228,15 @@ class EnqueueCall(Generic[S_co, G_co]):
                 stacklevel=2,
                 source=self,
             )
+
+
+def is_enqueue(value: object) -> TypeIs[EnqueueCall[Any, Any]]:
+    return isinstance(value, EnqueueCall)
+
+
+def has_connection(call: EnqueueCall[Any, Any]) -> bool:
+    """Whether an enqueue is to be a part of a transaction of the caller (`tx=`)."""
+    return call._options.get("tx") is not None  # pyright: ignore[reportPrivateUsage]
 
 
 def submitted_handle(core: Core, tenant: str, answer: Submitted) -> Handle[Any, Any]:

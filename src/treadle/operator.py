@@ -214,11 +214,11 @@ class DeadLetters:
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
 
-    async def list(self, **where: Any) -> Page:
+    async def list(self, /, **where: Any) -> Page:
         """Return dead items, newest first. Takes the arguments of `app.list`, except the status."""
         return await self._operator.list("dead", **where)
 
-    async def requeue(self, ids: Ids | None = None, **where: Any) -> int:
+    async def requeue(self, /, ids: Ids | None = None, **where: Any) -> int:
         """Make dead items ready again: those named, or all that a filter (as for `list`) finds. Each item is
         requeued once: one that dies again meanwhile stays dead. Returns how many."""
         refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
@@ -230,7 +230,7 @@ class DeadLetters:
             total += await Operator(core_of(self._operator), tenant).requeue(items[::-1])
         return total
 
-    async def delete(self, ids: Ids | None = None, **where: Any) -> int:
+    async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
         """Remove dead items with their groups: those named, or all that a filter finds. Returns how many."""
         refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
         if ids is not None:

@@ -1,85 +1,259 @@
 """The app for code that is not async: Flask views, Django views, scripts.
 
-Calls run on the app's event loop and may come from any other thread. An app that has no event loop yet gets
-its own, in a background thread.
+Each async method has a method here with the same name and arguments, which blocks until it has the answer.
+Calls run on the app's event loop (see `treadle.sync_loop`) and may come from any thread without a loop.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
+import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from treadle.engine.store_retry import STOP_TIMEOUT
+from treadle.client import Client
+from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import submit
-from treadle.errors import InputError, Stopped
-from treadle.handle import Handle, submitted_handle
+from treadle.errors import InputError
+from treadle.handle import Handle, has_connection, is_enqueue, submitted_handle
 from treadle.item import ItemState
-from treadle.loop_mark import forks
-from treadle.operator import core_of, submits_to
+from treadle.manual_lease import ClaimedLease
+from treadle.operator import DeadLetters, Operator, core_of, submits_to
 from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.schedule import ScheduleHandle, Schedules
+from treadle.sync_loop import SyncLoop, run_without_loop
 from treadle.timing import Duration
 from treadle.work import Work
 
-if TYPE_CHECKING:
-    from treadle.client import Client
-
 S = TypeVar("S")
 G = TypeVar("G", default=S)
+A = TypeVar("A")
 T = TypeVar("T")
+O = TypeVar("O")  # noqa: E741
+P = ParamSpec("P")
 
 
-class SyncHandle(Generic[S, G]):
+class SyncSide:
+    """Base of the classes here. `target` is the object with the async methods."""
+
+    def __init__(self, loop: SyncLoop, target: Any) -> None:
+        self._loop = loop
+        self._target = target
+
+
+class BlockingVerb(Generic[P, T]):
+    """A method that calls the async method of the same name and waits for its answer.
+
+    Its arguments are those of the async method. So a new option there is one here, for type checkers too.
+    """
+
+    def __init__(self, verb: Callable[..., Any], convert: Callable[[SyncLoop, Any], T] | None) -> None:
+        self.verb = verb
+        self._convert = convert
+        self.__name__ = verb.__name__
+        self.__doc__ = verb.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, instance: SyncSide, owner: type[Any]) -> Callable[P, T]: ...
+    def __get__(self, instance: SyncSide | None, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        loop, verb = instance._loop, getattr(instance._target, self.verb.__name__)  # pyright: ignore[reportPrivateUsage]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = loop.run(verb(*args, **kwargs))
+            return answer if self._convert is None else self._convert(loop, answer)
+
+        return functools.update_wrapper(call, verb)
+
+
+def blocking(verb: Callable[Concatenate[O, P], Coroutine[Any, Any, T]]) -> BlockingVerb[P, T]:
+    """The sync side of an async method."""
+    return BlockingVerb(verb, None)
+
+
+def blocking_as(
+    verb: Callable[Concatenate[O, P], Coroutine[Any, Any, A]], convert: Callable[[SyncLoop, A], T]
+) -> BlockingVerb[P, T]:
+    """The sync side of an async method that returns an object with async methods of its own."""
+    return BlockingVerb(verb, convert)
+
+
+class SyncHandle(SyncSide, Generic[S, G]):
     """A submitted item. Each method blocks until it has the answer."""
 
-    def __init__(self, call: Callable[[Coroutine[Any, Any, Any]], Any], handle: Handle[S, G]) -> None:
-        """`call` runs a coroutine on the app's event loop and waits for it."""
-        self._call = call
+    def __init__(self, loop: SyncLoop, handle: Handle[S, G]) -> None:
+        super().__init__(loop, handle)
         self._handle = handle
         self.id = handle.id
-        self.group_id = handle.group_id
         self.existing = handle.existing
+
+    @property
+    def group_id(self) -> str:
+        """As `Handle.group_id`."""
+        return self._handle.group_id
 
     def result(self, timeout: Duration | None = None) -> S:
         """As `Handle.result`."""
-        value: S = self._call(self._handle.result(timeout))
-        return value
+        return self._loop.run(self._handle.result(timeout))
 
     def group(self, timeout: Duration | None = None) -> G:
         """As `Handle.group`."""
-        value: G = self._call(self._handle.group(timeout))
-        return value
+        return self._loop.run(self._handle.group(timeout))
 
     def state(self) -> ItemState:
         """As `Handle.state`."""
-        state: ItemState = self._call(self._handle.state())
-        return state
+        return self._loop.run(self._handle.state())
 
     def cancel(self) -> int:
         """As `Handle.cancel`."""
-        ended: int = self._call(self._handle.cancel())
-        return ended
+        return self._loop.run(self._handle.cancel())
+
+    def __repr__(self) -> str:
+        return f"<SyncHandle {self.id}>"
 
 
-class SyncClient:
-    """The methods of a client for code that is not async."""
+def _sync_handle(loop: SyncLoop, handle: Handle[Any, Any] | None) -> SyncHandle[Any, Any] | None:
+    return None if handle is None else SyncHandle(loop, handle)
 
-    def __init__(self, client: Client) -> None:
+
+class SyncClaimedLease(SyncSide):
+    """One attempt of one item: what `app.sync.claim_one(...)` returns. See `treadle.manual_lease`."""
+
+    def __init__(self, loop: SyncLoop, lease: ClaimedLease) -> None:
+        super().__init__(loop, lease)
+        self.id = lease.id
+        self.type = lease.type
+        self.attempt = lease.attempt
+        self.tenant = lease.tenant
+        self.input = lease.input
+
+    complete = blocking(ClaimedLease.complete)
+    fail = blocking(ClaimedLease.fail)
+    release = blocking(ClaimedLease.release)
+    renew = blocking(ClaimedLease.renew)
+
+
+def _sync_lease(loop: SyncLoop, lease: ClaimedLease | None) -> SyncClaimedLease | None:
+    return None if lease is None else SyncClaimedLease(loop, lease)
+
+
+class SyncScheduleHandle(SyncSide):
+    """One schedule of this process: what `app.sync.schedule(...)` returns."""
+
+    def __init__(self, loop: SyncLoop, handle: ScheduleHandle) -> None:
+        super().__init__(loop, handle)
+        self._handle = handle
+        self.name = handle.name
+
+    @property
+    def next_at(self) -> float | None:
+        """As `ScheduleHandle.next_at`."""
+        return self._handle.next_at
+
+    cancel = blocking(ScheduleHandle.cancel)
+    pause = blocking(ScheduleHandle.pause)
+    resume = blocking(ScheduleHandle.resume)
+    trigger = blocking_as(ScheduleHandle.trigger, _sync_handle)
+
+
+class SyncSchedules(SyncSide):
+    """The schedules of the store: `app.sync.schedules`."""
+
+    list = blocking(Schedules.list)
+    pause = blocking(Schedules.pause)
+    resume = blocking(Schedules.resume)
+    cancel = blocking(Schedules.cancel)
+    trigger = blocking_as(Schedules.trigger, _sync_handle)
+
+
+class SyncDeadLetters(SyncSide):
+    """The dead items: `app.sync.dead`."""
+
+    list = blocking(DeadLetters.list)
+    requeue = blocking(DeadLetters.requeue)
+    delete = blocking(DeadLetters.delete)
+
+
+class SyncOperator(SyncSide):
+    """Reads and changes items, as `Operator`."""
+
+    connect = blocking(Operator.connect)
+    get = blocking(Operator.get)
+    group = blocking(Operator.group)
+    workflow = blocking(Operator.workflow)
+    list = blocking(Operator.list)
+    counts = blocking(Operator.counts)
+    cancel = blocking(Operator.cancel)
+    complete = blocking(Operator.complete)
+    requeue = blocking(Operator.requeue)
+    trigger = blocking(Operator.trigger)
+    delete = blocking(Operator.delete)
+    pause = blocking(Operator.pause)
+    resume = blocking(Operator.resume)
+
+
+def on_loop_if_any(
+    verb: Callable[Concatenate[O, P], A], convert: Callable[[SyncLoop, A], T]
+) -> Callable[Concatenate[SyncSide, P], T]:
+    """The sync side of a plain method: it may start tasks on the app's loop, if the app has one."""
+
+    @functools.wraps(verb)
+    def call(self: SyncSide, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        loop, bound = self._loop, getattr(self._target, verb.__name__)  # pyright: ignore[reportPrivateUsage]
+
+        async def on_loop() -> A:
+            answer: A = bound(*args, **kwargs)
+            return answer
+
+        return convert(loop, loop.run(on_loop()) if loop.has_loop else bound(*args, **kwargs))
+
+    return call
+
+
+class SyncClient(SyncOperator):
+    """The methods of a client for code that is not async: `client.sync`, `app.tenant("x").sync`.
+
+    `with client.sync:` connects, and closes at the end.
+    """
+
+    def __init__(self, loop: SyncLoop, client: Client) -> None:
+        super().__init__(loop, client)
         self._client = client
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._ending = False
-        """The background loop is being ended."""
-        self._forks = forks()
 
-    def connect(self) -> None:
-        """As `Client.connect`."""
-        self._call(self._client.connect())
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def dead(self) -> SyncDeadLetters:
+        """As `Client.dead`."""
+        return SyncDeadLetters(self._loop, self._client.dead)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """As `Client.schedules`."""
+        return SyncSchedules(self._loop, self._client.schedules)
+
+    def tenant(self, name: str) -> SyncClient:
+        """As `Client.tenant`."""
+        return self._client.tenant(name).sync
+
+    def call(self, awaitable: Awaitable[T]) -> T:
+        """Run a coroutine, or an enqueue, on the app's loop, and return what awaiting it returns:
+        `app.sync.call(app.enqueue(add(1, 2)).result())`."""
+        _check_awaitable(awaitable)
+
+        async def wait() -> T:
+            return await awaitable
+
+        return self._loop.run(wait())
 
     @overload
     def enqueue(self, work: Work[S, G], /, **options: Unpack[EnqueueOptions]) -> SyncHandle[S, G]: ...
@@ -97,22 +271,27 @@ class SyncClient:
         """Submit work. The item is durable when this returns."""
         if isinstance(work, str):
             work = core_of(self._client).registry.find(work).from_input(input or {})
-        if options.get("tx") is not None:
+        if self._is_callers(options.get("tx")):
             return self._enqueue_within([work], options, "enqueue")[0]
 
         async def enqueue() -> Handle[Any, Any]:
             return await self._client.enqueue(work, **options)
 
-        return SyncHandle(self._call, self._call(enqueue()))
+        return SyncHandle(self._loop, self._loop.run(enqueue()))
 
     def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[SyncHandle[S, G]]:
         """Submit works in one atomic step, one group each, all with the same options."""
-        if options.get("tx") is not None:
+        if self._is_callers(options.get("tx")):
             return self._enqueue_within(list(works), options, "enqueue_many")
-        handles = self._call(self._client.enqueue_many(works, **options))
-        return [SyncHandle(self._call, handle) for handle in handles]
+        handles = self._loop.run(self._client.enqueue_many(works, **options))
+        return [SyncHandle(self._loop, handle) for handle in handles]
+
+    def _is_callers(self, tx: object) -> bool:
+        """Whether `tx` is a connection of the caller, and not what `ctx.sync.transaction()` gave it."""
+        transaction = current_transaction(core_of(self._client).backend)
+        return tx is not None and (transaction is None or not transaction.is_connection(tx))
 
     def _enqueue_within(
         self, works: Sequence[Work[Any, Any]], options: EnqueueOptions, where: str
@@ -122,109 +301,32 @@ class SyncClient:
         core, tenant = core_of(self._client), submits_to(self._client)
         core.check_unopened(checked.get("tx"))
         self.connect()
-        answers = _run_without_loop(submit(core, tenant, works, checked))
-        return [SyncHandle(self._call, submitted_handle(core, tenant, answer)) for answer in answers]
+        answers = run_without_loop(submit(core, tenant, works, checked))
+        return [SyncHandle(self._loop, submitted_handle(core, tenant, answer)) for answer in answers]
+
+    claim_one = blocking_as(Client.claim_one, _sync_lease)
+    schedule = on_loop_if_any(Client.schedule, SyncScheduleHandle)
 
     def handle(self, id: str) -> SyncHandle[Any, Any]:
         """As `Client.handle`."""
-        return SyncHandle(self._call, self._client.handle(id))
-
-    def cancel(self, ids: Any) -> int:
-        """As `Client.cancel`."""
-        return self._call(self._client.cancel(ids))
-
-    def get(self, ids: Any) -> list[ItemState | None]:
-        """As `Client.get`."""
-        return self._call(self._client.get(ids))
+        return SyncHandle(self._loop, self._client.handle(id))
 
     def close(self) -> None:
-        """End the background loop, if there is one. An app on the user's own loop is not closed. Calls of
-        other threads that have not ended raise `Stopped`."""
-        self._leave_parent()
-        with self._lock:
-            loop, thread = self._loop, self._thread
-            if loop is None or thread is None or self._ending:
-                return
-            self._ending = True
-        try:
-            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            self._loop = self._thread = None
-            self._ending = False
-
-    async def _end(self) -> None:
-        await self._client.close()
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the app's loop, and wait for it here."""
-        self._leave_parent()
-        try:
-            with self._lock:  # after `_ending` is set, nothing more is started on the loop
-                loop = self._usable_loop()
-                answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
-            return answer.result()
-        except CancelledError:
-            raise Stopped("the app") from None
-
-    def _usable_loop(self) -> asyncio.AbstractEventLoop:
-        """The app's loop, or one of its own."""
-        if self._ending:
-            raise Stopped("the app")
-        loop = core_of(self._client).live_loop() or self._loop
-        if loop is None:
-            loop = self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run_loop, args=(loop,), name="treadle sync", daemon=True)
-            self._thread.start()
-        if _running_here(loop):
-            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
-        return loop
-
-    def _leave_parent(self) -> None:
-        """In a forked process the thread of the parent does not exist."""
-        if self._forks != forks():
-            self._forks = forks()
-            self._lock = threading.Lock()
-            self._loop, self._thread, self._ending = None, None, False
+        """End the background loop, if there is one, and close the app on it. An app on the user's own loop is
+        not closed. Calls of other threads that have not ended raise `Stopped`."""
+        self._loop.close()
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run until the loop is stopped. Then end its tasks: callers wait for them."""
-    loop.run_forever()
-    loop.run_until_complete(asyncio.sleep(0))  # what was started last becomes a task
-    if tasks := asyncio.all_tasks(loop):
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_TIMEOUT))
-    loop.close()
-
-
-def _running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
-def _run_without_loop(awaitable: Awaitable[T]) -> T:
-    """Return the value of an awaitable that waits for nothing, as a submit with a sync driver."""
-
-    async def wait() -> T:
-        return await awaitable
-
-    coroutine = wait()
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    except RuntimeError as error:
-        if "no running event loop" not in str(error):
-            raise
-    coroutine.close()
-    raise InputError("tx: app.sync takes a connection of a driver that is not async", parameters=("tx",))
+def _check_awaitable(value: object) -> None:
+    if is_enqueue(value):
+        if has_connection(value):
+            raise InputError(
+                "tx: app.sync.call runs in another thread than the connection: use "
+                "app.sync.enqueue(..., tx=connection)",
+                parameters=("tx",),
+            )
+    elif not isinstance(value, Awaitable):
+        raise TypeError(
+            "app.sync.call takes a coroutine or an enqueue, as in app.sync.call(app.enqueue(add(1, 2))), "
+            f"not {value!r:.80}"
+        )

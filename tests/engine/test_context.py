@@ -322,4 +322,4 @@ async def test_a_sync_handler_cannot_ask_the_store_through_its_context(
         died = await failure(app.enqueue(plain()).result(PATIENCE))
         assert died.error_type == "RuntimeError"
         assert f"ctx.{method}() must be awaited" in str(died)
-        assert "make it `async def`" in str(died)
+        assert f"use ctx.sync.{method}(), or make the handler `async def`" in str(died)

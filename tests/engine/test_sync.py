@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.engine.kit import PATIENCE
-from treadle import Context, NotFound, Treadle, UnsupportedError, WorkFailed, work
+from treadle import Client, Context, NotFound, Retry, Treadle, UnsupportedError, WorkFailed, work
 from treadle.backend import Backend
 
 
@@ -107,6 +107,108 @@ async def test_sync_calls_work_from_a_handler_in_a_thread(store: Callable[[], Ba
 
     async with Treadle(store(), work=[add, outer]) as app:
         assert await app.enqueue(outer(1)).result(timeout=PATIENCE) == 2
+
+
+async def test_sync_calls_are_refused_on_any_event_loop() -> None:
+    app = Treadle(work=[add])
+    with pytest.raises(RuntimeError, match=r"would block the event loop that runs in this thread: use await"):
+        app.sync.enqueue(add(1, 2))
+    with pytest.raises(RuntimeError, match="would block the event loop"):
+        app.sync.dead.list()
+    assert not threads()
+
+
+def test_operators_work_without_await(app: Treadle) -> None:
+    handle = app.sync.enqueue(add(1, 2), workflow="w", delay=60)
+    (by_workflow,) = app.sync.workflow("w")
+    assert by_workflow.id == handle.id
+    assert [item.id for item in app.sync.list("scheduled").items] == [handle.id]
+    assert [count.count for count in app.sync.counts()] == [1]
+    app.sync.trigger(handle.id)
+    assert handle.state().status == "ready"
+    app.sync.complete(handle.id, 8)
+    assert handle.result(timeout=PATIENCE) == 8
+    group = app.sync.group(handle.group_id)
+    assert group is not None
+    assert group.value == 8
+    assert app.sync.delete(handle.group_id) == 1
+    app.sync.pause("mail")
+    app.sync.resume("mail")
+
+
+def test_dead_letters_work_without_await(app: Treadle) -> None:
+    with app.sync:
+        handle = app.sync.enqueue(fail(), retry=Retry(attempts=1))
+        with pytest.raises(WorkFailed, match="no"):
+            handle.result(timeout=PATIENCE)
+        assert [item.id for item in app.sync.dead.list().items] == [handle.id]
+        assert app.sync.dead.requeue(handle.id) == 1
+        with pytest.raises(WorkFailed, match="no"):
+            handle.result(timeout=PATIENCE)
+        assert app.sync.dead.delete() == 1
+    assert not app.worker.running
+    assert not threads()
+
+
+def test_leases_and_schedules_work_without_await(app: Treadle) -> None:
+    handle = app.sync.enqueue(add(1, 2))
+    lease = app.sync.claim_one(lease=30)
+    assert lease is not None
+    assert (lease.id, lease.type, lease.input, lease.attempt) == (handle.id, add.name, {"a": 1, "b": 2}, 1)
+    lease.renew()
+    lease.complete(3)
+    assert handle.result(timeout=PATIENCE) == 3
+    assert app.sync.claim_one() is None
+
+    schedule = app.sync.schedule("often", every=3600, run=lambda: add(4, 4))
+    assert schedule.next_at is not None
+    with app.sync:
+        triggered = app.sync.schedules.trigger("often")
+        assert triggered is not None
+        assert triggered.result(timeout=PATIENCE) == 8
+        assert [each.name for each in app.sync.schedules.list()] == ["often"]
+        schedule.pause()
+        assert app.sync.schedules.list()[0].paused
+        schedule.cancel()
+        assert app.sync.schedules.list() == []
+
+
+def test_tenants_share_the_loop_of_their_app(app: Treadle) -> None:
+    acme = app.tenant("acme").sync
+    handle = acme.enqueue(add(1, 2))
+    assert len(threads()) == 1
+    assert app.sync.tenant("acme").get(handle.id)[0] is not None
+    assert app.tenant("other").sync.get(handle.id) == [None]
+    assert [item.tenant for item in acme.list().items] == ["acme"]
+    app.sync.start()
+    assert handle.result(timeout=PATIENCE) == 3
+    acme.close()
+    assert not threads()
+
+
+def test_a_client_has_a_sync_side(store: Callable[[], Backend]) -> None:
+    client = Client(store(), work=[add])
+    with client.sync as sync:
+        handle = sync.enqueue(add(1, 2))
+        assert sync.handle(handle.id).state().status == "ready"
+    assert not threads()
+
+
+def test_call_takes_coroutines_and_enqueues(app: Treadle) -> None:
+    app.sync.start()
+    handle = app.sync.call(app.enqueue(add(1, 2)))
+    assert app.sync.call(handle.result(timeout=PATIENCE)) == 3
+    assert app.sync.call(app.enqueue(add(2, 2)).result(timeout=PATIENCE)) == 4
+    assert app.sync.call(handle) == 3
+    with pytest.raises(TypeError, match="takes a coroutine or an enqueue, as in"):
+        app.sync.call(add(1, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:enqueue of:RuntimeWarning")
+def test_call_refuses_an_enqueue_with_a_connection(tmp_path: Path) -> None:
+    app = Treadle(f"sqlite:///{tmp_path}/work.db", work=[add])
+    with pytest.raises(ValueError, match=r"use app\.sync\.enqueue\(\.\.\., tx=connection\)"):
+        app.sync.call(app.enqueue(add(1, 2), tx=sqlite3.connect(tmp_path / "work.db")))
 
 
 # -- in a transaction of the caller ------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from typing import Any, assert_type
 
 from tests.typing.definitions import Receipt, add, flow, send
-from treadle import Client, Handle, Retry, Work
+from treadle import Client, Handle, Retry, Treadle, Work
 from treadle.handle import EnqueueCall
+from treadle.item import ItemState, Page
+from treadle.sync import SyncClaimedLease, SyncHandle, SyncScheduleHandle
 
 
 async def enqueuing(client: Client) -> None:
@@ -39,6 +41,25 @@ async def by_name(client: Client) -> None:
 
 async def many(client: Client) -> None:
     assert_type(await client.enqueue_many([add(1, 2), add(3, 4)]), list[Handle[int, int]])
+
+
+def blocking(app: Treadle, client: Client) -> None:
+    """The sync side has the arguments of the async side, and returns what awaiting it returns."""
+    handle = app.sync.enqueue(flow(["a"]))
+    assert_type(handle, SyncHandle[None, int | Receipt])
+    assert_type(handle.group(timeout=5), int | Receipt)
+    assert_type(handle.result(), None)
+    assert_type(client.tenant("acme").sync.get("id"), list[ItemState | None])
+    assert_type(client.sync.list("dead", limit=5, oldest_first=True), Page)
+    assert_type(client.sync.cancel([handle.id]), int)
+    assert_type(client.sync.complete(handle.id, 5), None)
+    assert_type(app.sync.dead.requeue(type="mail.send"), int)
+    assert_type(app.sync.claim_one(queues=["mail"], lease=5), SyncClaimedLease | None)
+    assert_type(app.sync.schedule("often", every=5, run=lambda: add(1, 2)), SyncScheduleHandle)
+    assert_type(app.sync.schedules.trigger("often"), SyncHandle[Any, Any] | None)
+    assert_type(app.sync.call(app.enqueue(add(1, 2))), Handle[int, int])
+    assert_type(app.sync.call(app.enqueue(add(1, 2)).result()), int)
+    assert_type(app.sync.start(), None)
 
 
 def wider(handle: Handle[int, int | Receipt]) -> Handle[int | None, object]:

@@ -82,7 +82,9 @@ class OnFullDoer(BaseDoer):
 
     buffers = True
 
-    def __init__(self, rule: LimitRule, on_full: Literal["drop", "replace"], inner: Doer | None = None) -> None:
+    def __init__(
+        self, rule: LimitRule, on_full: Literal["drop", "replace"], inner: Doer | None = None
+    ) -> None:
         super().__init__()
         self.rule = rule
         self.on_full: Literal["drop", "replace"] = on_full
@@ -215,7 +217,9 @@ class OnFullDoer(BaseDoer):
         if replies is None:
             self._waiting += kept  # they are asked for again: a lease never has two permits
             return False
-        await self._apply(kept, [reply for each, reply in zip(asked, replies, strict=True) if each.kept], calls)
+        await self._apply(
+            kept, [reply for each, reply in zip(asked, replies, strict=True) if each.kept], calls
+        )
         self._changed.set()
         if self.available():
             self._call_on_free()

@@ -34,18 +34,29 @@ class OpenTransaction:
         self.lock = asyncio.Lock()
         self.is_open = False
         self._transaction: Transaction | None = None
+        self.given: Any = None
+        """What the handler was given: the driver's connection, or a blocking one in a thread."""
 
     async def open(self) -> Any:
         """Begin it, for the handler that calls this. Returns the driver's connection."""
         self._transaction = await self.stack.enter_async_context(self.backend.transaction())
         self.is_open = True
+        self.given = self._transaction.connection
         _current.set(self)
-        return self._transaction.connection
+        return self.given
+
+    def enter(self) -> None:
+        """Make it the transaction of the handler that calls this, in a thread."""
+        _current.set(self)
 
     @property
     def transaction(self) -> Transaction:
         assert self._transaction is not None
         return self._transaction
+
+    def is_connection(self, tx: object) -> bool:
+        """Whether `tx` is the connection that the handler was given."""
+        return tx is self.given
 
     # -- requests of the handler -----------------------------------------------------------------------
 

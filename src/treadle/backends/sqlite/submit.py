@@ -173,9 +173,7 @@ def plan(
             return None
         id, group_id, queued_at, status, group_open, unstarted, changed_by = row
         holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
-        return KeyHolder(
-            id, bool(group_open), queued_at, bool(unstarted), decode_ids(changed_by), group_id
-        )
+        return KeyHolder(id, bool(group_open), queued_at, bool(unstarted), decode_ids(changed_by), group_id)
 
     named = [(tenant or item.tenant, id) for item in items for id in (item.id, *item.must_exist)]
     taken = TakenIds(tx, named, [ref for ref in named if ref[1].startswith(GROUP_MARK)])

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.backend import Backend
 from treadle.context import Context
+from treadle.context_sync import blocking_connection
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.tasks import finish
 from treadle.engine.wait.wait_result import decode_states, item_value
-from treadle.errors import InputError, LeaseLost, TreadleError
+from treadle.errors import InputError, LeaseLost, Stopped, TreadleError
 from treadle.ids import ids_of
 from treadle.item import ItemState, Lease
 
@@ -26,6 +27,8 @@ from .settle import Settler
 
 T = TypeVar("T")
 
+LOOP_CHECK: Final = 1.0
+"""So often a thread that waits for an answer checks whether the worker's event loop still exists."""
 _ONCE = "ctx.transaction() can be used once in an attempt, and not inside another one"
 
 
@@ -43,6 +46,7 @@ class EngineServices:
         self._held = held
         self._extend = extend
         self._settler = settler
+        self._loop = asyncio.get_running_loop()
         self.worker_id = worker_id
         self.resources: Any = None
 
@@ -74,9 +78,18 @@ class EngineServices:
     @property
     def _within(self) -> Backend | OpenTransaction:
         """The handler's transaction, if one is open; otherwise the store."""
+        self._check_loop()
         return current_transaction(self._core.backend) or self._core.backend
 
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "this is not the worker's event loop, on which a Context answers: in a thread with an event "
+                "loop of its own, use `await asyncio.to_thread(ctx.sync.results, ids)` and the like"
+            )
+
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+        self._check_loop()
         held = self._held.find(ctx)
         if held is None or held.over:
             raise InputError("ctx.transaction() is for a handler that is running")
@@ -88,7 +101,49 @@ class EngineServices:
         held = self._held.by_token.get(lease.token)
         if held is None or self._core.loop is None:
             raise InputError("ctx.extend() is for a handler that is running")
-        return run_on_loop(self._core.loop, functools.partial(self._extend, held, seconds))
+        return run_on_loop(self._core.loop, partial(self._extend, held, seconds))
+
+    @contextmanager
+    def sync_transaction(self, ctx: Context) -> Generator[Any]:
+        block: _Block = self.wait(lambda: self._enter_block(ctx))
+        transaction = block.transaction
+        transaction.enter()
+        transaction.given = blocking_connection(transaction.given, self.wait)
+        try:
+            yield transaction.given
+        except BaseException as error:
+            self.wait(partial(block.manager.__aexit__, type(error), error, error.__traceback__))
+            raise
+        self.wait(partial(block.manager.__aexit__, None, None, None))
+
+    async def _enter_block(self, ctx: Context) -> _Block:
+        manager = self.transaction(ctx)
+        await manager.__aenter__()
+        transaction = current_transaction(self._core.backend)
+        assert isinstance(transaction, HandlerTransaction)
+        return _Block(manager, transaction)
+
+    def wait(self, request: Callable[[], Awaitable[T]]) -> T:
+        async def on_loop() -> T:
+            return await request()
+
+        coroutine = on_loop()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise Stopped("the worker") from None
+        while True:
+            try:
+                return answer.result(LOOP_CHECK)
+            except CancelledError:
+                raise Stopped("the worker") from None
+            except TimeoutError:
+                # Raised by the request itself, or by the wait for it.
+                if answer.done():
+                    raise
+                if self._loop.is_closed():
+                    raise Stopped("the worker") from None
 
     @asynccontextmanager
     async def _open_transaction(self, held: HeldLease) -> AsyncGenerator[Any]:
@@ -151,3 +206,10 @@ class HandlerTransaction(OpenTransaction):
         self._core.announcer.queued(self.stored)
         self._settler.committed([pending], answer)
         self._core.wakeups.ready((item.type, item.queue) for item in self.stored)
+
+
+class _Block(NamedTuple):
+    """The open block of `ctx.sync.transaction()`."""
+
+    manager: AbstractAsyncContextManager[Any]
+    transaction: HandlerTransaction

@@ -22,7 +22,7 @@ def submit(
     if tx is not None:
         options = {name: value for name, value in options.items() if name != "tx"}
     open_transaction = current_transaction(core.backend)
-    if open_transaction is not None and tx is open_transaction.transaction.connection:
+    if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.local() if tx is None and open_transaction is None else None
     item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers

@@ -1,0 +1,107 @@
+"""SyncContext: `ctx.sync`, the requests of a Context for handlers that are plain functions.
+
+A handler in a thread blocks until the worker's event loop has answered. A handler in a process asks the
+worker's process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .callables import check_may_block
+from .item import ItemState
+from .timing import Duration
+
+if TYPE_CHECKING:
+    from .context import Context
+
+T = TypeVar("T")
+
+
+class SyncServices(Protocol):
+    """What `ctx.sync` asks of the engine."""
+
+    def wait(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Make a request of a Context where it can be awaited, and block this thread until it is answered."""
+        ...
+
+    def sync_transaction(self, ctx: Context) -> AbstractContextManager[Any]:
+        """As `Context.transaction`, for a handler in a thread."""
+        ...
+
+
+class SyncContext:
+    """The requests of a Context, for a handler that is a plain function. Each blocks until it is answered."""
+
+    __slots__ = ("_ctx", "_services")
+
+    def __init__(self, ctx: Context, services: SyncServices) -> None:
+        self._ctx = ctx
+        self._services = services
+
+    def states(self, ids: Sequence[str]) -> list[ItemState | None]:
+        """As `Context.states`."""
+        return self._wait("states", lambda: self._ctx.states(ids))
+
+    def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]:
+        """As `Context.results`."""
+        return self._wait("results", lambda: self._ctx.results(ids, return_exceptions=return_exceptions))
+
+    def claim(self, key: str, ttl: Duration | None = None) -> bool:
+        """As `Context.claim`."""
+        return self._wait("claim", lambda: self._ctx.claim(key, ttl))
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """As `Context.transaction`: `with ctx.sync.transaction() as tx: tx.execute(...)`.
+
+        On SQLite `tx` is the `sqlite3.Connection`. On PostgreSQL it is a `BlockingConnection`.
+        """
+        check_may_block("ctx.sync.transaction()", "`async with ctx.transaction()`")
+        return self._services.sync_transaction(self._ctx)
+
+    def _wait(self, method: str, request: Callable[[], Awaitable[T]]) -> T:
+        check_may_block(f"ctx.sync.{method}()", f"`await ctx.{method}(...)`")
+        return self._services.wait(request)
+
+
+class BlockingConnection:
+    """A connection of asyncpg for a handler that is a plain function. The methods have the arguments of
+    asyncpg's, and block."""
+
+    __slots__ = ("_connection", "_wait")
+
+    def __init__(self, connection: Any, wait: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
+        self._connection = connection
+        self._wait = wait
+
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return self._call("execute", query, *args, timeout=timeout)
+
+    def executemany(
+        self, command: str, args: Sequence[Sequence[Any]], *, timeout: float | None = None
+    ) -> Any:
+        return self._call("executemany", command, args, timeout=timeout)
+
+    def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
+        return self._call("fetch", query, *args, timeout=timeout)
+
+    def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return self._call("fetchrow", query, *args, timeout=timeout)
+
+    def fetchval(self, query: str, *args: Any, column: int = 0, timeout: float | None = None) -> Any:
+        return self._call("fetchval", query, *args, column=column, timeout=timeout)
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        check_may_block(f"{method}() of ctx.sync.transaction()", "`async with ctx.transaction()`")
+        return self._wait(lambda: getattr(self._connection, method)(*args, **options))
+
+
+def blocking_connection(connection: Any, wait: Callable[[Callable[[], Awaitable[Any]]], Any]) -> Any:
+    """Return what a plain function can use of a driver's connection: the connection itself, or a blocking one
+    if the driver is async."""
+    if inspect.iscoroutinefunction(getattr(connection, "execute", None)):
+        return BlockingConnection(connection, wait)
+    return connection
