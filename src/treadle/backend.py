@@ -70,7 +70,7 @@ A member with `contributes` False adds nothing to the value, by whichever verb i
 **Failed.** A dead member *fails* its group unless its death is tolerated: some item names it in `after` (also
 an item that was released, or submitted, before the death) and is tolerant: it counts any end, or needs fewer
 than it names (`is_tolerant` in treadle.rules). This is decided when the member dies. `GroupState.failed`
-counts these deaths; a requeue takes them back.
+counts these deaths, also while the group is open; a requeue takes them back, a prune does not.
 
 **Nested groups** (capability `nested`). A settlement may have children with `closes_group`. Such an item G is
 a member of the settled item's group, the outer one. The other children whose `group_id` is its id form a
@@ -421,7 +421,9 @@ class Backend(Protocol):
 
         Unless `alone`, items that died `unsatisfiable` and that wait, directly or through others, for an item
         or a group that is open again, are blocked again in the same step, if their condition can now be met.
-        The answer has all items that are open again: those asked for, then those blocked again.
+        Items that are doomed `unsatisfiable` are blocked again too; a lease with that verdict is lost.
+        The answer has all ended items that are open again: those asked for, then those blocked again, which
+        are due when they were.
 
         With `redrives`, only items that were requeued this way fewer times than that are changed, and each is
         due `backoff * 2 ** times` seconds from now. A requeue without `redrives` resets that count.
@@ -460,8 +462,9 @@ class Backend(Protocol):
 
     async def prune(self, limit: int = 1000) -> int:
         """Remove up to `limit` items whose retention has passed: terminal, in an ended group, `keep` seconds
-        (dead items: `keep_dead`) after the end of the group, and not waited for by an open item. Returns how
-        many. If it is `limit`, there may be more. Expired keys and limits are removed too."""
+        (dead items: `keep_dead`) after the end of the group, and not waited for, itself or its group, by an
+        open item or by one that died `unsatisfiable` and may be blocked again. Returns how many. If it is
+        `limit`, there may be more. Expired keys and limits are removed too."""
         ...
 
     # -- coordination ----------------------------------------------------------------------------------

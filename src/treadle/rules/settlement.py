@@ -12,6 +12,8 @@ from .times import due_at, waiting_status
 KEPT_ATTEMPTS = 10
 """How many failed attempts, and how many settling tokens, are kept per item."""
 LONGEST_LOSS_DELAY = 30.0
+SHOWN_DEATHS = 10
+"""How many deaths a group shows."""
 
 # -------------------------------------------------------------------------- attempts that did not end an item
 
@@ -153,6 +155,11 @@ class GroupValue(NamedTuple):
     """How many contributions were applied."""
     value: bytes | None = None
     final: bool = False
+
+
+def applied_contribution(settlement: Settlement, *, contributes: bool) -> Contribution | None:
+    """What a settlement adds to its group's value. `contributes`: whether the item may add anything."""
+    return settlement.contribution if contributes else None
 
 
 def is_fold(settlement: Settlement) -> bool:

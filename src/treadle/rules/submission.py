@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -124,6 +124,12 @@ def as_child(item: Item, tenant: str, parent: str) -> Item:
 def counts(counting: Counting, ended: Status) -> bool:
     """Whether a prerequisite that ended this way counts as met."""
     return counting == "done" or ended == "success"
+
+
+def is_tolerant(counting: Counting, need: int, after: Sequence[str]) -> bool:
+    """Whether an item may run although one of `after` dies: any end counts for it, or it needs fewer than it
+    names."""
+    return counting == "done" or need < len(after)
 
 
 def dependency_state(need: int, met: int, open: int) -> Literal["released", "doomed", "waiting"]:

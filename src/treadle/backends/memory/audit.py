@@ -210,9 +210,13 @@ def _group(group: MemoryGroup, members: list[Row]) -> Iterator[str]:
         yield f"{name}: {group.open} open, ended {group.ended_at}, counted {open}"
     if any(row.kind.tenant != group.tenant for row in members):
         yield f"{name} has members of other tenants"
-    for status, stored in (("dead", group.dead), ("cancelled", group.cancelled)):
-        if {row for row in members if row.status == status} != stored.keys():
-            yield f"{name}: {len(stored)} {status}"
+    if {row for row in members if row.status == "cancelled"} != group.cancelled.keys():
+        yield f"{name}: {len(group.cancelled)} cancelled"
+    failed = {row for row in members if row.failed_group}
+    if failed != group.deaths.keys() or group.failed < len(failed):
+        yield f"{name}: {group.failed} failed, {len(group.deaths)} deaths, counted {len(failed)}"
+    if any(row.failed_group and row.status != "dead" for row in members):
+        yield f"{name}: a member that is not dead failed it"
     if group.contributed != (group.version > 0) or (group.final and not group.contributed):
         yield f"{name}: version {group.version}, contributed {group.contributed}, final {group.final}"
     if open and group.position is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.item import Ref, Status
-from treadle.rules.submission import Dependencies, count_dependencies
+from treadle.rules.submission import Dependencies, count_dependencies, is_tolerant
 
 from .rows import Row
 from .tables import MemoryTables, discard
@@ -32,11 +32,23 @@ def start_waiting(store: MemoryTables, row: Row) -> Dependencies:
     return found
 
 
+def is_tolerated(store: MemoryTables, row: Row) -> bool:
+    """Whether an item that names this one in `after` runs, or ran, although this one dies."""
+    return row.ref in store.tolerant or any(map(_tolerates, store.waiters.get(row.ref, ())))
+
+
+def _tolerates(row: Row) -> bool:
+    return is_tolerant(row.item.counting, row.item.need, row.item.after)
+
+
 def stop_waiting(store: MemoryTables, row: Row) -> None:
-    """The row is no longer open, so nothing is kept for it any more."""
+    """The row has ended, or is removed."""
     row.dependencies = None
+    tolerant = _tolerates(row)
     for id in row.item.after:
         ref = row.kind.tenant, id
+        if tolerant:
+            store.tolerant.setdefault(ref, {})[row] = None
         if discard(store.waiters, ref, row):
             _prune_unawaited(store, store.find(*ref))
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from treadle.item import Effects, EndedGroup, ReleasedItem, Status
 from treadle.rules.submission import Dependencies
 
-from .dependencies import stop_waiting
+from .dependencies import is_tolerated, stop_waiting
 from .retention import RetentionBundle
 from .rows import Row
 from .tables import MemoryTables
@@ -50,6 +50,8 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
 
 def count_end(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
     """Count the end of a row: for the items that wait for it, and for its group."""
+    if row.status == "dead":
+        row.failed_group = not is_tolerated(store, row)
     if store.waiters:
         prerequisite_ended(store, row, now, effects)
     member_ended(store, row, now, effects)
@@ -105,8 +107,9 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         store.retention.add_member(row, now)
         return
     group.open -= 1
-    if row.status == "dead":
-        group.dead[row] = None
+    if row.failed_group:
+        group.failed += 1
+        group.deaths[row] = None
     elif row.status == "cancelled":
         group.cancelled[row] = None
     if not group.open:

@@ -37,10 +37,14 @@ def reopen(store: MemoryTables, row: Row) -> None:
     """A member that had ended is open again."""
     group = row.group
     if group is None:
+        row.failed_group = False
         return
     group.open += 1
     group.ended_at = None
-    group.dead.pop(row, None)
+    group.failed -= row.failed_group
+    group.deaths.pop(row, None)
+    group.cancelled.pop(row, None)
+    row.failed_group = False
     if group.position is not None:
         store.retention.groups.remove(group)
 
@@ -53,7 +57,9 @@ def value_of(row: Row) -> GroupValue:
 
 
 def contribute(store: MemoryTables, row: Row, contribution: Contribution) -> GroupValue | None:
-    """Set the group's value. The row's result must be set already. None: the value is final, and stays."""
+    """Set the group's value. The row's result must be set already. None: the value stays as it is."""
+    if not row.item.contributes:
+        return None
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
         return GroupValue(1, row.result)

@@ -9,6 +9,7 @@ from itertools import islice
 
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
 from .rows import MemoryGroup, Row
@@ -85,11 +86,14 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
             int(found.ended_at is None),
         )
         version, value, final = value_of(found)
-        failed = found if found.status in ("dead", "cancelled") else None
+        failed = int(found.failed_group)
+        deaths = (found,) if failed else ()
+        cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
         version, value, final = found.version, found.value, found.final
-        failed = None if open else next(iter(found.dead or found.cancelled), None)
+        failed, deaths = found.failed, islice(found.deaths, SHOWN_DEATHS)
+        cancelled = None if open else next(iter(found.cancelled), None)
     return GroupState(
         id=id,
         tenant=tenant,
@@ -100,9 +104,9 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         final=final,
         version=version,
         ended_at=found.ended_at,
-        failed=int(failed is not None and failed.status == "dead"),
-        deaths=(item_state(failed),) if failed is not None and failed.status == "dead" else (),
-        cancelled=item_state(failed) if failed is not None and failed.status == "cancelled" else None,
+        failed=failed,
+        deaths=tuple(item_state(row) for row in deaths),
+        cancelled=None if cancelled is None else item_state(cancelled),
     )
 
 

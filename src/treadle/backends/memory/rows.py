@@ -100,6 +100,8 @@ class Row(Struct, eq=False, gc=False):
     children: dict[Row, None] | None = None
     contributed: bool = False
     """It is alone, and its result is its group's value."""
+    failed_group: bool = False
+    """It is dead, and its death was not tolerated."""
 
     deadline: float | None = None
     started_at: float | None = None
@@ -153,7 +155,10 @@ class MemoryGroup:
     version: int = 0
     ended_at: float | None = None
     members: dict[Row, None] = field(default_factory=dict[Row, None])
-    dead: dict[Row, None] = field(default_factory=dict[Row, None])
+    failed: int = 0
+    """How many deaths were not tolerated. Members that were pruned count too."""
+    deaths: dict[Row, None] = field(default_factory=dict[Row, None])
+    """The members that died these deaths, in this order."""
     cancelled: dict[Row, None] = field(default_factory=dict[Row, None])
     keep: float | None = None
     """The shortest time that a member is kept after the group's end. None: no member has joined yet."""

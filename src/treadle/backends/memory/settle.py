@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
+    applied_contribution,
     contribution_state,
     death_reason,
     failed_attempt,
@@ -75,7 +76,7 @@ def succeed_plain(
         or row.dependencies is not None
         or row.deadline is not None
         or row.settled_by
-        or (contribution is not None and contribution != OWN_RESULT)
+        or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
         or (store.waiters and row.ref in store.waiters)
         or not store.shortcuts
     ):
@@ -154,7 +155,7 @@ def _record_token(row: Row) -> None:
 
 
 def _succeed(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
-    contribution = settlement.contribution
+    contribution = applied_contribution(settlement, contributes=row.item.contributes)
     plan = _plan_children(call, row, settlement)
     if isinstance(plan, Rejected):
         return Outcome(verb="rejected", rejected=plan)

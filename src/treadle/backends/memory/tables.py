@@ -65,6 +65,9 @@ class MemoryTables:
         self.waiters: dict[Ref, dict[Row, None]] = {}
         """The open rows that name an item in `after`. The item need not exist."""
 
+        self.tolerant: dict[Ref, dict[Row, None]] = {}
+        """The ended rows that name an item in `after` and tolerate its death."""
+
         self.token = 0
         self.workers: dict[str, MemoryWorker] = {}
         self.worker_ends: PriorityQueue[MemoryWorker] = PriorityQueue()
@@ -167,6 +170,8 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
+        for id in item.after:
+            discard(self.tolerant, (kind.tenant, id), row)
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
@@ -222,7 +227,7 @@ class MemoryTables:
 
     def _leave_group(self, row: Row, group: MemoryGroup) -> None:
         del group.members[row]
-        group.dead.pop(row, None)
+        group.deaths.pop(row, None)
         group.cancelled.pop(row, None)
         if not group.members:
             if group.position is not None:

@@ -13,6 +13,7 @@ from .claim import ClaimCases, PauseCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
+from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .keys import KeyCases
@@ -57,6 +58,8 @@ class BackendContract(
     GroupValueCases,
     GroupEndCases,
     FoldCases,
+    FailedGroupCases,
+    ContributesCases,
     ClaimCases,
     VerdictCases,
     PauseCases,

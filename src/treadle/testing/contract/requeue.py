@@ -76,12 +76,12 @@ class RequeueCases:
         assert len((await apply(backend, die(leases["b"]))).effects.ended_groups) == 1
         await backend.requeue(["b"])
         found = await group(backend, "root")
-        assert (found.open, found.ended_at, found.failed) == (1, None, None)
+        assert (found.open, found.ended_at, found.failed) == (1, None, 0)
         assert (found.value, found.version, found.final) == (b"value", 1, True)
         settled = await apply(backend, contribute(await claim_one(backend), b"late"))
         assert only(settled.effects.ended_groups).value == b"value"
         found = await group(backend, "root")
-        assert (found.open, found.failed) == (0, None)
+        assert (found.open, found.failed) == (0, 0)
         await consistent(backend)
 
     @needs("operating")
