@@ -515,8 +515,8 @@ class LongTransaction(BackendError):
 class UnsupportedError(BackendError):
     """The backend does not have `capability`, as transactions on memory or listing on ports."""
 
-    def __init__(self, capability: str, backend: str = "this backend") -> None:
-        super().__init__(f"{backend} does not support {capability}: use a backend that does")
+    def __init__(self, capability: str, backend: str = "this backend", advice: str = "") -> None:
+        super().__init__(f"{backend} does not support {capability}: {advice or 'use a backend that does'}")
         self.capability = capability
         self.backend = backend
 

@@ -121,12 +121,12 @@ class AfterCommit:
                 emit(from_lease(Failed, lease, at, error=error or _unknown_error(), will_retry=True))
             case RunAgain(delay=delay, run_at=run_at):
                 emit(from_lease(Deferred, lease, at, run_at=at + delay if run_at is None else run_at))
-            case Die(reason=reason, error=error):
+            case Die(reason=reason, error=error, failure=failure):
                 if reason == "expired":
                     emit(from_lease(Expired, lease, at, deadline=lease.deadline or at))
                 elif error is not None:
                     emit(from_lease(Failed, lease, at, error=error, will_retry=False))
-                emit(from_lease(Dead, lease, at, reason=reason, error=error))
+                emit(from_lease(Dead, lease, at, reason=reason, error=error, text=str(failure)))
             case GiveBack():
                 pass
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, WorkCancelled, WorkFailed
+from treadle.group_ref import shown_names
 from treadle.item import GROUP_TYPE, GroupState, ItemState
 
 _MARK: Final = b"\x01"
@@ -83,6 +84,8 @@ def _own_value(registry: Registry, type: str, data: object) -> Any:
 
 def decode_state(registry: Registry, state: ItemState) -> ItemState:
     """Decode the result of a state, in place. Users see it like this."""
+    if state.after:
+        state.after, state.waiting_for = shown_names(state.after), shown_names(state.waiting_for)
     if isinstance(state.result, bytes):
         state.result = _own_value(registry, state.type, state.result)
     return state
