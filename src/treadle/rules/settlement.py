@@ -150,6 +150,11 @@ def loss_of(
 # ----------------------------------------------------------------------------------------------- group values
 
 
+def group_status(failed: int) -> Literal["success", "dead"]:
+    """How a group has ended, for items that wait for it. `failed`: its deaths that were not tolerated."""
+    return "dead" if failed else "success"
+
+
 class GroupValue(NamedTuple):
     version: int = 0
     """How many contributions were applied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -26,6 +26,8 @@ class KeyHolder(NamedTuple):
     id: str
     group_open: bool
     queued_at: float
+    group_id: str | None = None
+    """None: its own id."""
 
 
 class SubmitPlan(Struct, eq=False):
@@ -51,10 +53,12 @@ def plan_submission(
 ) -> SubmitPlan | Rejected:
     """Resolve keys, refuse duplicate ids and ids that must exist and do not, and rename: an item that waits
     for one that is not stored waits for the one that answers instead. `dependency_cycle` is the last check.
-    `tenant`: the items' true tenant, if it is not the one they name.
+    `exists` is asked about items and, with `GROUP_MARK`, about groups. `tenant`: the items' true tenant, if
+    it is not the one they name.
     """
     plan = SubmitPlan()
     renamed: dict[Ref, str] = {}
+    """By the names of items and groups."""
     duplicates: dict[str, None] = {}
     for item in items:
         owner = tenant or item.tenant
@@ -62,8 +66,10 @@ def plan_submission(
         key = None if item.key is None else (owner, item.type, item.key)
         earlier = None if key is None else _answering(plan, item, key, now, holder)
         if earlier is not None:
-            renamed[ref] = plan.existing[item.id] = earlier[1]
-            plan.answers.append((earlier, True))
+            found, group_id = earlier
+            renamed[ref] = plan.existing[item.id] = found[1]
+            renamed[owner, GROUP_MARK + item.id] = GROUP_MARK + group_id
+            plan.answers.append((found, True))
             continue
         if ref in plan.new or exists(ref):
             duplicates[item.id] = None
@@ -83,21 +89,26 @@ def plan_submission(
 
 
 def _missing(plan: SubmitPlan, owner: str, item: Item, exists: Callable[[Ref], bool]) -> Iterable[str]:
-    """The ids of items that were submitted before and do not exist now."""
-    return (id for id in item.must_exist if (owner, id) not in plan.new and not exists((owner, id)))
+    """The names of items and groups that were submitted before and do not exist now."""
+    return (
+        name
+        for name in item.must_exist
+        if (owner, name.removeprefix(GROUP_MARK)) not in plan.new and not exists((owner, name))
+    )
 
 
 def _answering(
     plan: SubmitPlan, item: Item, key: KeyRef, now: float, holder: Callable[[KeyRef], KeyHolder | None]
-) -> Ref | None:
-    """The earlier item that answers for this one by its key. None: this one is to hold the key."""
+) -> tuple[Ref, str] | None:
+    """The earlier item that answers for this one by its key, and its group. None: this one is to hold the
+    key."""
     if key in plan.keys:
-        return plan.keys[key]
+        return plan.keys[key], plan.keys[key][1]
     found = holder(key)
     if found is not None and key_answers(
         item.key_scope, group_open=found.group_open, age=now - found.queued_at
     ):
-        return key[0], found.id
+        return (key[0], found.id), found.group_id or found.id
     plan.keys[key] = (key[0], item.id)
     return None
 
@@ -163,6 +174,14 @@ class Dependencies(Struct, eq=False):
             self.met += times
         return times > 0
 
+    def reopen(self, id: str, times: int) -> bool:
+        """A prerequisite that ended without counting is open again. False: it was open."""
+        if id in self.pending:
+            return False
+        self.pending[id] = times
+        self.open += times
+        return True
+
 
 def count_dependencies(item: Item, ended: Callable[[str], Status | None]) -> Dependencies:
     """The dependencies of an item if it is stored now. `ended`: the status of a prerequisite that has ended,
@@ -183,28 +202,61 @@ def dependency_cycle(
     ended: Callable[[Ref], Status | None],
     is_awaited: Callable[[Ref], bool],
     waits_for: Callable[[Ref], Iterable[Ref]],
+    group_id: str | None = None,
 ) -> tuple[str, ...] | None:
-    """The ids of items that would wait for each other if `new` were stored; None if there are none.
+    """The ids of items that would wait for each other if `new` were stored; None if there are none. A group
+    waits for its members. `group_id`: the stored group that the new items join; None: each is a root.
 
-    The lookups are about stored items: how one `ended`, whether one waits for a new item, and what a blocked
-    one waits for. Every cycle goes through a new item. It leads through stored items only if one of them
-    waits for a new item.
+    The lookups are about stored items and groups: how one `ended`, whether one waits for a new item or for
+    the group that it joins, and what a blocked one waits for. Every cycle goes through a new item. It leads
+    through stored items only if a new item waits for one, and one of them waits for a new item.
     """
     blocked = {ref: item for ref, item in new.items() if item.after}
-    through_stored = any(map(is_awaited, blocked))
-    named = ((ref[0], id) for ref, item in blocked.items() for id in item.after)
-    if not through_stored and blocked.keys().isdisjoint(named):
+    if not blocked:
+        return None
+    joined: dict[Ref, list[Ref]] = {}
+    for ref, item in blocked.items():
+        joined.setdefault((ref[0], GROUP_MARK + joined_group(item, group_id)), []).append(ref)
+    among_new, leads_out, names_joined = _named_by(new, blocked, joined, group_id)
+    through_stored = leads_out and (names_joined or any(map(is_awaited, (*blocked, *joined))))
+    if not through_stored and not among_new:
         return None
 
     def next_refs(ref: Ref) -> Iterable[Ref]:
         if ref not in blocked:
-            return waits_for(ref) if through_stored else ()
+            stored = waits_for(ref) if through_stored else ()
+            return (*joined[ref], *stored) if ref in joined else stored
         tenant = ref[0]
         found = count_dependencies(blocked[ref], lambda name: ended((tenant, name)))
         return [(tenant, id) for id in found.pending] if found.state == "waiting" else ()
 
     cycle = find_cycle(blocked, next_refs)
-    return None if cycle is None else tuple(id for _, id in cycle)
+    return None if cycle is None else tuple(id for _, id in cycle if not id.startswith(GROUP_MARK))
+
+
+def joined_group(item: Item, group_id: str | None) -> str:
+    """The id of the group that a new item joins. `group_id`: that of the settled item; None for a root."""
+    return item.group_id or group_id or item.id
+
+
+def _named_by(
+    new: Mapping[Ref, Item], blocked: Mapping[Ref, Item], joined: Container[Ref], group_id: str | None
+) -> tuple[bool, bool, bool]:
+    """Whether blocked items wait for each other or for groups that they join; whether they wait for anything
+    that is not new; and whether that is a group that they join."""
+    among_new = leads_out = names_joined = False
+    for (tenant, _), item in blocked.items():
+        for name in item.after:
+            ref = (tenant, name)
+            if ref in blocked or ref in joined:
+                among_new = True
+            if ref in new:
+                continue
+            closing = new.get((tenant, name[1:])) if name.startswith(GROUP_MARK) else None
+            if closing is None or not (group_id is None or closing.closes_group):
+                leads_out = True
+                names_joined = names_joined or ref in joined
+    return among_new, leads_out, names_joined
 
 
 def find_cycle(starts: Iterable[N], waits_for: Callable[[N], Iterable[N]]) -> tuple[N, ...] | None:

@@ -38,6 +38,7 @@ from treadle.item import (
 )
 
 from . import claim, operate, read, schedules, settle, submit, workers
+from .requeue import RequeueOptions, requeue
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
@@ -144,7 +145,8 @@ class MemoryBackend:
         cancelled: bool = False,
     ) -> Changed:
         now = self.store.now()
-        return operate.requeue(self.store, where, tenant, limit, redrives, backoff, now)
+        options = RequeueOptions(limit, redrives, backoff, alone, cancelled)
+        return requeue(self.store, where, tenant, options, now)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
         raise NotImplementedError

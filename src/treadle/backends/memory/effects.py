@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from treadle.item import Effects, EndedGroup, ReleasedItem, Status
+from treadle.item import GROUP_MARK, Effects, EndedGroup, Ref, ReleasedItem, Status
+from treadle.rules.settlement import group_status
 from treadle.rules.submission import Dependencies
 
 from .dependencies import is_tolerated, stop_waiting
@@ -40,6 +41,7 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
         unwatch_deadline(store, row)
     if row.dependencies is not None:
         stop_waiting(store, row)
+    row.unreleased = row.status == "blocked"
     set_status(row, status)
     row.ended_at = now
     row.verdict = None
@@ -53,7 +55,7 @@ def count_end(store: MemoryTables, row: Row, now: float, effects: CollectedEffec
     if row.status == "dead":
         row.failed_group = not is_tolerated(store, row)
     if store.waiters:
-        prerequisite_ended(store, row, now, effects)
+        prerequisite_ended(store, row.ref, row.status, now, effects)
     member_ended(store, row, now, effects)
 
 
@@ -67,12 +69,15 @@ def end_all(
         count_end(store, row, now, effects)
 
 
-def prerequisite_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
-    for waiter in store.waiters.get(row.ref, ()):
+def prerequisite_ended(
+    store: MemoryTables, ref: Ref, ended: Status, now: float, effects: CollectedEffects
+) -> None:
+    """Count the end of an item, or of a group, for the items that wait for it."""
+    for waiter in store.waiters.get(ref, ()):
         found = waiter.dependencies
         if (
             found is not None
-            and found.count(row.item.id, waiter.item.counting, row.status)
+            and found.count(ref[1], waiter.item.counting, ended)
             and waiter.status == "blocked"
             and waiter.verdict is None
         ):
@@ -105,6 +110,7 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         value = row.result if row.contributed else None
         effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
         store.retention.add_member(row, now)
+        group_ended(store, (kind.tenant, row.item.id), row.failed_group, now, effects)
         return
     group.open -= 1
     if row.failed_group:
@@ -115,5 +121,12 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
     if not group.open:
         group.ended_at = now
         effects.ended_groups.append(EndedGroup(group.id, group.tenant, group.value, group.type))
-        if group.keep is not None:
-            store.retention.add_group(group, now + group.keep)
+        store.retention.add_group(group)
+        group_ended(store, (group.tenant, group.id), group.failed, now, effects)
+
+
+def group_ended(store: MemoryTables, group: Ref, failed: int, now: float, effects: CollectedEffects) -> None:
+    """Count the end of a group for the items that wait for it."""
+    if store.waiters:
+        tenant, id = group
+        prerequisite_ended(store, (tenant, GROUP_MARK + id), group_status(failed), now, effects)

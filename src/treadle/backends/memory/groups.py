@@ -25,6 +25,14 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     return group
 
 
+def nest(store: MemoryTables, outer: MemoryGroup, closer: Row) -> MemoryGroup:
+    """Make the group that an item closes. It has no members yet."""
+    group = MemoryGroup(closer.kind.tenant, closer.item.id, closer.kind.type, outer=outer, closer=closer)
+    outer.nested[group] = None
+    store.groups.setdefault(group.id, {})[group.tenant] = group
+    return group
+
+
 def join(group: MemoryGroup, row: Row) -> None:
     row.group = group
     group.members[row] = None

@@ -68,7 +68,7 @@ def full_state(store: MemoryTables, row: Row) -> ItemState:
     state.history = tuple(row.history or ())
     tenant, after = row.kind.tenant, row.item.after
     state.waiting_for = (
-        tuple(id for id in after if store.find(tenant, id) is None) if row.dependencies else ()
+        tuple(id for id in after if not store.exists((tenant, id))) if row.dependencies else ()
     )
     return state
 
@@ -86,13 +86,14 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
             int(found.ended_at is None),
         )
         version, value, final = value_of(found)
-        failed = int(found.failed_group)
+        failed, outer = int(found.failed_group), None
         deaths = (found,) if failed else ()
         cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
         version, value, final = found.version, found.value, found.final
         failed, deaths = found.failed, islice(found.deaths, SHOWN_DEATHS)
+        outer = None if found.outer is None else found.outer.id
         cancelled = None if open else next(iter(found.cancelled), None)
     return GroupState(
         id=id,
@@ -107,6 +108,7 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         failed=failed,
         deaths=tuple(item_state(row) for row in deaths),
         cancelled=None if cancelled is None else item_state(cancelled),
+        outer=outer,
     )
 
 

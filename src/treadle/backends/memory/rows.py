@@ -100,6 +100,8 @@ class Row(Struct, eq=False, gc=False):
     children: dict[Row, None] | None = None
     contributed: bool = False
     """It is alone, and its result is its group's value."""
+    unreleased: bool = False
+    """It has ended, and its condition was not met."""
     failed_group: bool = False
     """It is dead, and its death was not tolerated."""
 
@@ -160,6 +162,24 @@ class MemoryGroup:
     deaths: dict[Row, None] = field(default_factory=dict[Row, None])
     """The members that died these deaths, in this order."""
     cancelled: dict[Row, None] = field(default_factory=dict[Row, None])
+    outer: MemoryGroup | None = None
+    """For a nested group: the group that contains it."""
+    nested: dict[MemoryGroup, None] = field(default_factory=dict["MemoryGroup", None])
+    """The groups in it."""
+    closer: Row | None = None
+    """The item that closes a nested group, as long as it is stored. It is no member."""
     keep: float | None = None
     """The shortest time that a member is kept after the group's end. None: no member has joined yet."""
     position: Position | None = None
+
+    @property
+    def kept_since(self) -> float | None:
+        """When this group and all around it had ended: `keep` counts from then. None: one of them is open."""
+        latest = 0.0
+        group: MemoryGroup | None = self
+        while group is not None:
+            if group.ended_at is None:
+                return None
+            latest = max(latest, group.ended_at)
+            group = group.outer
+        return latest

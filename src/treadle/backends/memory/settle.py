@@ -7,7 +7,18 @@ from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import (
+    GROUP_MARK,
+    Contribution,
+    EndedGroup,
+    Lease,
+    Loss,
+    Outcome,
+    Ref,
+    Rejected,
+    Settled,
+    Settlement,
+)
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
     applied_contribution,
@@ -24,7 +35,7 @@ from treadle.rules.submission import SubmitPlan, as_child
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .rows import Row
-from .submit import make_plan, store_item
+from .submit import make_plan, store_children
 from .tables import MemoryTables
 from .transitions import add_to_history, unlease, wait_again
 
@@ -77,7 +88,7 @@ def succeed_plain(
         or row.deadline is not None
         or row.settled_by
         or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
-        or (store.waiters and row.ref in store.waiters)
+        or (store.waiters and _is_awaited(store, row))
         or not store.shortcuts
     ):
         return None
@@ -102,6 +113,11 @@ def succeed_plain(
     row.contributed = True
     effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type))
     return Outcome(verb="applied", version=1, value=result)
+
+
+def _is_awaited(store: MemoryTables, row: Row) -> bool:
+    tenant, id = row.ref
+    return (tenant, id) in store.waiters or (tenant, GROUP_MARK + id) in store.waiters
 
 
 def settle_one(call: MemorySettleCall, settlement: Settlement) -> Outcome:
@@ -199,15 +215,16 @@ def _plan_children(call: MemorySettleCall, row: Row, settlement: Settlement) -> 
     if not settlement.children:
         return NOTHING_NEW
     tenant, parent = row.kind.tenant, row.item.id
-    return make_plan(call.store, [as_child(item, tenant, parent) for item in settlement.children], call.now)
+    children = [as_child(item, tenant, parent) for item in settlement.children]
+    return make_plan(call.store, children, call.now, row.group_id)
 
 
 def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan = NOTHING_NEW) -> None:
     store, now = call.store, call.now
     group = group_of(store, row) if plan.new else None
     end(store, row, status, now)
-    for item in plan.new.values():
-        store_item(store, item, now, group)
+    if group is not None:
+        store_children(store, plan.new.values(), now, group)
     count_end(store, row, now, call.effects)
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TypeVar
 
 from treadle.clock import Clock
-from treadle.item import Item, Ref, Schedule
+from treadle.item import GROUP_MARK, Item, Ref, Schedule
 from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
@@ -67,6 +67,8 @@ class MemoryTables:
 
         self.tolerant: dict[Ref, dict[Row, None]] = {}
         """The ended rows that name an item in `after` and tolerate its death."""
+        self.unmet: dict[Ref, dict[Row, None]] = {}
+        """The rows that died `unsatisfiable` and name an item, or a group, in `after`."""
 
         self.token = 0
         self.workers: dict[str, MemoryWorker] = {}
@@ -96,11 +98,15 @@ class MemoryTables:
         return next(iter(row.values())) if tenant is None else row.get(tenant)
 
     def exists(self, ref: Ref) -> bool:
-        return self.find(*ref) is not None
+        """Whether an item, or with `GROUP_MARK` a group, is stored."""
+        tenant, name = ref
+        if name.startswith(GROUP_MARK):
+            return self.find_group(tenant, name[1:]) is not None
+        return self.find(tenant, name) is not None
 
     def key_holder(self, key: KeyRef) -> KeyHolder | None:
         row = self.keys.get(key)
-        return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at)
+        return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at, row.group_id)
 
     def find_group(self, tenant: str | None, id: str) -> Row | MemoryGroup | None:
         """The group, or the row of a root that is alone."""
@@ -170,11 +176,11 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
-        for id in item.after:
-            discard(self.tolerant, (kind.tenant, id), row)
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
+        if item.closes_group:
+            self._leave_closed_group(row)
         _cut(row)
 
     def cut_all(self) -> None:
@@ -232,9 +238,20 @@ class MemoryTables:
         if not group.members:
             if group.position is not None:
                 self.retention.groups.remove(group)
-            self._drop_group(group)
+            if group.closer is None:
+                self._drop_group(group)
+
+    def _leave_closed_group(self, closer: Row) -> None:
+        """The item that closes a nested group is removed. The group stays as long as it has members."""
+        group = self.groups.get(closer.item.id, {}).get(closer.kind.tenant)
+        if group is not None and group.closer is closer:
+            group.closer = None
+            if not group.members:
+                self._drop_group(group)
 
     def _drop_group(self, group: MemoryGroup) -> None:
+        if group.outer is not None:
+            group.outer.nested.pop(group, None)
         # Once its root is gone, another item may have taken that id, and have children of its own.
         groups = self.groups.get(group.id, {})
         if groups.get(group.tenant) is group:

@@ -100,6 +100,14 @@ def doom(store: MemoryTables, row: Row, verdict: Verdict) -> None:
     store.doomed.add(row)
 
 
+def undoom(store: MemoryTables, row: Row) -> None:
+    """Its condition can be met again. A lease with its verdict is lost."""
+    withdraw(store, row)
+    row.verdict = row.claimed_by = None
+    if row.deadline is not None:
+        watch_deadline(store, row, row.deadline)
+
+
 # ----------------------------------------------------------------------------------------------------- leases
 
 

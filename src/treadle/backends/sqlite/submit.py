@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules.submission import Dependencies, KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.item import GROUP_MARK, Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.rules.settlement import shortest_keep
+from treadle.rules.submission import (
+    Dependencies,
+    KeyHolder,
+    KeyRef,
+    SubmitPlan,
+    is_tolerant,
+    plan_submission,
+)
 from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import (
+    Waiting,
     any_missing,
     connect_waiting,
     dependencies,
@@ -21,8 +32,9 @@ from .dependencies import (
     find_prerequisites,
     store_dependencies,
 )
+from .groups import insert_nested
 from .statements import NULL, Row, Tx, array, blob, statements
-from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, SUCCESS, doomed
 
 _SQL = statements("submit")
 
@@ -145,6 +157,8 @@ class Home(NamedTuple):
     group_id: str
     queued_by: int
     parent: str
+    outermost: int
+    """The outermost group around that group, or itself."""
 
 
 PlacedItem: TypeAlias = "tuple[Item, Home | None]"
@@ -160,12 +174,24 @@ def _tenant(item: Item, home: Home | None) -> str:
     return item.tenant if home is None else home.tenant
 
 
+class _NestedGroup(Struct):
+    """A nested group that is stored together with the item that closes it."""
+
+    no: int
+    closer: Item
+    home: Home
+    """Where the closing item belongs: in the outer group."""
+    members: int = 0
+    keep: float = inf
+
+
 class _ItemStorage:
     """Writes a batch of items, table by table."""
 
     def __init__(self, tx: Tx, placed: Sequence[PlacedItem]) -> None:
         self._tx = tx
         self._placed = placed
+        self._nested: dict[Ref, _NestedGroup] = {}
         leased = any(item.lease_to is not None for item, _ in placed)
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
@@ -174,6 +200,25 @@ class _ItemStorage:
         self._token = self._next.token
         self._dependencies: dict[int, Dependencies] = {}
         self._open_rows: list[tuple[Any, ...]] = []
+        if any(item.closes_group for item, _ in placed):
+            self._place_nested()
+
+    def _place_nested(self) -> None:
+        """Give the members of nested groups their homes there."""
+        for place, (item, home) in enumerate(self._placed):
+            if home is not None and item.closes_group:
+                self._nested[home.tenant, item.id] = _NestedGroup(self._next.no + place, item, home)
+        self._placed = [(item, home and self._join(item, home)) for item, home in self._placed]
+        for group in self._nested.values():
+            group.home = self._placed[group.no - self._next.no][1] or group.home
+
+    def _join(self, item: Item, home: Home) -> Home:
+        group = self._nested.get((home.tenant, item.group_id or ""))
+        if group is None:
+            return home
+        group.members += 1
+        group.keep = min(group.keep, shortest_keep(item.keep, item.keep_dead))
+        return home._replace(group=group.no, group_id=group.closer.id)
 
     def run(self) -> list[Submitted]:
         tx, placed = self._tx, self._placed
@@ -182,10 +227,12 @@ class _ItemStorage:
             self._store_dependencies()
         answers = [self._open(place, *one) for place, one in enumerate(placed)]
         tx.run_rows(_SQL["insert_open"], self._open_rows)
+        if self._nested:
+            self._store_nested()
         if any(item.key is not None for item, _ in placed):
             self._set_key_holders()
         if any_missing(tx):
-            connect_waiting(tx, self._numbers())
+            connect_waiting(tx, {**self._numbers(), **{ref: no for ref, (no, _) in self._groups().items()}})
         return answers
 
     def _item_row(self, place: int, item: Item, home: Home | None) -> tuple[Any, ...]:
@@ -221,11 +268,18 @@ class _ItemStorage:
         ]
         known = find_prerequisites(self._tx, [(tenant, item) for _, tenant, item in blocked])
         known.update({ref: (no, None) for ref, no in self._numbers().items()})
+        known.update(self._groups())
         self._dependencies = {place: dependencies(item, tenant, known) for place, tenant, item in blocked}
         store_dependencies(
             self._tx,
             [
-                (self._next.no + place, tenant, item, self._dependencies[place])
+                Waiting(
+                    self._next.no + place,
+                    tenant,
+                    item.after,
+                    is_tolerant(item.counting, item.need, item.after),
+                    self._dependencies[place],
+                )
                 for place, tenant, item in blocked
             ],
             known,
@@ -267,6 +321,7 @@ class _ItemStorage:
                 waits.met if waits else 0,
                 waits.open if waits else 0,
                 1 if item.counting == "done" else 0,
+                1 if item.contributes else 0,
                 verdict,
                 lease.token if lease else NULL,
                 worker if lease else NULL,
@@ -292,6 +347,28 @@ class _ItemStorage:
             if item.key is not None
         ]
         self._tx.run_rows(_SQL["set_key_holder"], keyed)
+
+    def _store_nested(self) -> None:
+        rows: list[tuple[Any, ...]] = []
+        for group in self._nested.values():
+            home, closer, members = group.home, group.closer, group.members
+            keep = group.keep if members else closer.keep
+            ended = NULL if members else self._tx.now
+            group_row = group.no, closer.id, home.tenant, closer.type, members, keep, ended
+            rows.append((*group_row, home.group, home.outermost))
+        insert_nested(self._tx, rows)
+
+    def _groups(self) -> dict[Ref, tuple[int, int | None]]:
+        """The groups that begin with these items, by their names: their numbers, negated, and their outcomes.
+        A nested group without members has ended."""
+        found: dict[Ref, tuple[int, int | None]] = {
+            (item.tenant, GROUP_MARK + item.id): (-self._next.no - place, None)
+            for place, (item, home) in enumerate(self._placed)
+            if home is None
+        }
+        for (tenant, id), group in self._nested.items():
+            found[tenant, GROUP_MARK + id] = -group.no, None if group.members else SUCCESS
+        return found
 
     def _numbers(self) -> dict[Ref, int]:
         return {

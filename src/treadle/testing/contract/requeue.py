@@ -108,18 +108,6 @@ class RequeueCases:
         assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
 
     @needs("operating")
-    async def test_a_requeued_item_no_longer_waits_for_its_dependencies(self, backend: Backend) -> None:
-        """It runs although they are not met."""
-        await submit(backend, dependent("x", "y", id="a", need=3))
-        await apply(backend, die(await doomed_lease(backend)))
-        await backend.requeue(["a"])
-        lease = await claim_one(backend)
-        assert (lease.id, lease.verdict) == ("a", None)
-        await end(backend, item("x"))
-        await apply(backend, succeed(lease))
-        await consistent(backend)
-
-    @needs("operating")
     async def test_requeue_removes_the_deadline(self, subject: Subject) -> None:
         """An expired item can run."""
         await submit(subject.backend, item("a", expires_in=50))
