@@ -192,7 +192,7 @@ class ResultMaker:
 
         `.next` after it waits until everything in the group has ended: the works, and all items that they
         queue, at any depth. `await ctx.results(ctx.dependencies)` gives the next work the value of the group.
-        When it has ended, its value is contributed to this group too.
+        Without `.next`, its value is contributed to this group when it has ended.
 
         items, options: as for `queue`.
         """

@@ -43,6 +43,8 @@ class PlannedGroup(msgspec.Struct, frozen=True, eq=False, gc=False):
     id: str
     group_id: str | None = None
     """The nested group around it. None: the group of this item."""
+    followed: bool = False
+    """Works come after it: they take its value, and it is not contributed to the group around it."""
 
 
 class PlannedContribution(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -114,7 +116,8 @@ def _children(root: Result[Any, Any], self_id: str, groups: list[PlannedGroup]) 
         if is_work:
             yield PlannedChild(node, {**options, **wait} if wait else options, group_id)
         else:
-            groups.append(PlannedGroup(node.id, group_id))
+            followed = any(cohort(link.items) for link in node.links)
+            groups.append(PlannedGroup(node.id, group_id, followed))
             stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
 
 

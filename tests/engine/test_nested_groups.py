@@ -95,21 +95,44 @@ async def test_the_value_of_a_group_is_contributed_to_the_group_around_it(make_a
         assert await app.enqueue(root(True)).group(PATIENCE) == 1
 
 
-async def test_groups_nest_in_one_result_and_by_recursion(make_app: MakeApp) -> None:
+async def test_works_after_a_group_take_its_value(make_app: MakeApp) -> None:
+    """It is not contributed to the group around it, so folds of several groups there are exact."""
+
+    @work(name="count")
+    async def count(ctx: Context) -> Result[int]:
+        (below,) = await ctx.results(ctx.dependencies)
+        return ctx.result(below + 1, append=lambda old: (old or 0) + below + 1)
+
     @work(name="tree")
     async def tree(ctx: Context, depth: int) -> Result[None, int]:
         if not depth:
             return ctx.queue(plus(1))
-        return ctx.group(tree(depth - 1), ctx.group(tree(depth - 1)).next(plus(100))).next(plus(1000))
+        return ctx.group([tree(depth - 1) for _ in range(3)]).next(count())
 
     seen = Seen()
-    async with make_app(tree, plus, on_event=seen) as app:
-        handle = await app.enqueue(tree(2))
-        assert await handle.group(PATIENCE) is not None
-        assert not (await app.list(("ready", "running", "blocked"))).items
+    async with make_app(tree, plus, count, on_event=seen) as app:
+        handle = await app.enqueue(tree(3))
+        assert await handle.group(PATIENCE) == 27 + 9 + 3 + 1
         done = [event.id for event in seen.of(GroupDone)]
-        assert len(done) == len(set(done)) == 1 + len((await app.list(type="treadle.group")).items)
+        assert len(done) == len(set(done)) == 1 + 13
         assert done[-1] == handle.id
+
+
+async def test_groups_nest_in_one_result(make_app: MakeApp) -> None:
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        inner = ctx.group(plus(1), plus(2)).next(total())
+        return ctx.group(inner, ctx.group(ctx.group(value(9)))).next(total())
+
+    async with make_app(root, plus, total, value) as app:
+        handle = await app.enqueue(root())
+        assert await handle.group(PATIENCE) in (3, 9)
+        closing = (await app.list(type="treadle.group")).items
+        states = [await app.group(item.id) for item in closing]
+        assert sorted(item.result for item in closing) in ([3, 3, 9, 9], [3, 9, 9, 9])
+        outer = [state.outer for state in states if state is not None]
+        assert outer.count(handle.id) == 1
+        assert {item.group_id for item in closing} == set(outer)
 
 
 async def test_an_empty_group_queues_nothing(make_app: MakeApp) -> None:

@@ -233,7 +233,9 @@ class TestGroups:
             "c": (("b",), "all_success"),
             "d": ((group.id,), "all_success"),
         }
-        assert [(each.id, each.group_id) for each in planned.groups] == [(group.id, None)]
+        assert [(each.id, each.group_id, each.followed) for each in planned.groups] == [
+            (group.id, None, True)
+        ]
         assert [child.options.get("priority") for child in planned.children] == [3, None, None, None]
         assert (planned.value, planned.contributions) == (None, ())
 
@@ -243,9 +245,9 @@ class TestGroups:
         outer = ctx.group(inner.next(b), c)
         planned = plan(ctx.queue(outer, d).next(e), "self")
         assert groups(planned) == {"a": inner.id, "b": outer.id, "c": outer.id, "d": None, "e": None}
-        assert [(each.id, each.group_id) for each in planned.groups] == [
-            (outer.id, None),
-            (inner.id, outer.id),
+        assert [(each.id, each.group_id, each.followed) for each in planned.groups] == [
+            (outer.id, None, False),
+            (inner.id, outer.id, True),
         ]
         assert waits(planned)["b"][0] == (inner.id,)
         assert waits(planned)["e"][0] == (outer.id, "d")

@@ -36,12 +36,12 @@ def build_children(builder: ItemBuilder, settings: Settings, plan: ResultPlan, l
 
 def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: Sequence[str]) -> Item:
     """The item that ends with the nested group. It waits in the line of the item that queued it, so that a
-    worker claims it that can claim that one.
+    worker claims it that can claim that one. If other works follow, these take the value of the group.
 
     keyed: the works of the group that have a key. For each an earlier item may answer, which is no member.
     """
     after = (f"{GROUP_MARK}{group.id}", *keyed)
-    return Item(
+    item = Item(
         id=group.id,
         type=GROUP_TYPE,
         input=b"",
@@ -59,6 +59,7 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
         group_id=group.group_id,
         closes_group=True,
     )
+    return not_contributing(item) if group.followed else item
 
 
 def silenced(items: Sequence[Item]) -> list[Item]:

@@ -76,7 +76,8 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
-    """It is the compensation of a dead item, or was queued by one: it adds nothing to the group's value."""
+    """It adds nothing to the group's value, nor does what it queues: it is the compensation of a dead item,
+    was queued by one, or closes a group that other works follow."""
 
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
