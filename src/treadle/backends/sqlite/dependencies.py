@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Item, Ref, ReleasedItem, Status
@@ -12,6 +13,7 @@ from treadle.rules.submission import (
     count_dependencies,
     dependency_cycle,
     dependency_state,
+    joined_group,
 )
 
 from .rows import decode_ids
@@ -53,20 +55,41 @@ def find_known(tx: Tx, wanted: Collection[Ref]) -> dict[Ref, tuple[int, int | No
     return known
 
 
-def find_cycle(tx: Tx, new: Mapping[Ref, Item]) -> tuple[str, ...] | None:
-    """The ids of items that would wait for each other if these were stored."""
+def find_cycle(tx: Tx, new: Mapping[Ref, Item], group_id: str | None = None) -> tuple[str, ...] | None:
+    """The ids of items that would wait for each other if these were stored. `group_id`: the group that they
+    join; None for roots."""
     blocked = {ref: item for ref, item in new.items() if item.after}
     if not blocked:
         return None
     known = find_prerequisites(tx, ((tenant, item) for (tenant, _), item in blocked.items()))
-    rows = tx.rows(_SQL["waiting_for_missing"], array(id for _, id in blocked))
-    awaited = {(tenant, id) for id, tenant, _, _ in rows}
 
     def waits_for(ref: Ref) -> list[Ref]:
-        tenant, id = ref
-        return [(tenant, other) for (other,) in tx.rows(_SQL["waits_for"], id, tenant, id, tenant)]
+        tenant, name = ref
+        if name.startswith(GROUP_MARK):
+            no = find_known(tx, [ref]).get(ref, (0, None))[0]
+            rows = tx.rows(_SQL["blocked_members"], -no)
+        else:
+            rows = tx.rows(_SQL["waits_for"], name, tenant)
+        return [(tenant, other) for (other,) in rows]
 
-    return dependency_cycle(new, lambda ref: _ended(known, ref), awaited.__contains__, waits_for)
+    @cache
+    def awaited() -> set[Ref]:
+        joined = {
+            (tenant, GROUP_MARK + joined_group(item, group_id)) for (tenant, _), item in blocked.items()
+        }
+        return _awaited(tx, (*blocked, *joined), find_known(tx, joined))
+
+    return dependency_cycle(
+        new, lambda ref: _ended(known, ref), lambda ref: ref in awaited(), waits_for, group_id
+    )
+
+
+def _awaited(tx: Tx, refs: Sequence[Ref], stored: KnownItems) -> set[Ref]:
+    """Those of these items and groups that another item waits for. `stored`: those of them that exist."""
+    rows = tx.rows(_SQL["waiting_for_missing"], array(name for _, name in refs))
+    awaited = {no for (no,) in tx.rows(_SQL["awaited"], array(no for no, _ in stored.values()))}
+    waited_for = {ref for ref, (no, _) in stored.items() if no in awaited}
+    return waited_for | {(tenant, name) for name, tenant, _, _ in rows}
 
 
 class Waiting(NamedTuple):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from treadle.item import Changed, Filter, Ref, Status
+from treadle.item import GROUP_MARK, Changed, Counting, Filter, Ref, Status
+from treadle.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
 from treadle.rules.settlement import redrive, shortest_keep
-from treadle.rules.submission import Dependencies, counts, is_tolerant
+from treadle.rules.submission import Dependencies, count_dependencies, is_tolerant
 
 from .dependencies import Waiting, find_known, replace_dependencies
 from .groups import SqliteGroups
@@ -66,8 +67,10 @@ class _Ended(NamedTuple):
     """An item that has ended, or is doomed, and what it waited for."""
 
     no: int
+    id: str
     tenant: str
     group: int
+    group_id: str
     has_group_row: int
     outcome: int
     """0: it is doomed."""
@@ -80,20 +83,22 @@ class _Ended(NamedTuple):
     met: int
     any_end_counts: int
     after: str | None
+    waits_for: int
+    """One of its prerequisites: the number of an item, or of a group, negated. 0: unknown."""
+
+    @property
+    def condition(self) -> Condition:
+        counting: Counting = "done" if self.any_end_counts else "success"
+        return Condition(self.tenant, decode_ids(self.after), self.need, counting)
+
+    @property
+    def names(self) -> dict[Ref, int]:
+        """The names by which others wait for it or for its group, with the numbers behind them."""
+        return {(self.tenant, self.id): self.no, (self.tenant, GROUP_MARK + self.group_id): -self.group}
 
 
 def _ended_items(tx: Tx, name: str, nos: Iterable[int]) -> list[_Ended]:
     return [_Ended._make(row) for row in tx.rows(_SQL[name], array(nos))]
-
-
-class _Prerequisite(NamedTuple):
-    """A name in `after`."""
-
-    name: str
-    number: int | None
-    """Of the item, or of the group, negated. None: it does not exist."""
-    outcome: int | None
-    """How it ended. None: it is open."""
 
 
 class _Opening:
@@ -102,14 +107,18 @@ class _Opening:
     def __init__(self, tx: Tx, asked: Sequence[_Ended], *, alone: bool) -> None:
         self._tx = tx
         self._items: dict[int, _Ended] = {}
-        self._prerequisites: dict[int, list[_Prerequisite]] = {}
+        self._conditions: dict[int, Condition] = {}
         self._known: dict[Ref, tuple[int, int | None]] = {}
-        self._add(asked)
-        candidates = [] if alone else self._find_dependents()
-        self.opened = self._decide([one.no for one in asked], candidates)
+        self._numbers: dict[Ref, int] = {}
+        self._dependents: defaultdict[int, list[int]] = defaultdict(list)
+        self._asked = {one.no for one in self._add(asked)}
+        if not alone:
+            self._find_dependents()
+        lookups = RepairLookups[int](
+            self._conditions.__getitem__, self._ended, self._names_of, self._dependents_of
+        )
+        self.opened, self._names = plan_repair([one.no for one in asked], lookups)
         """The items that open again: those asked for come first."""
-        self._asked = {one.no for one in asked}
-        self._names = self._opened_names(self.opened)
         self._doomed = [] if alone else self._find_doomed()
 
     # -- deciding --------------------------------------------------------------------------------------
@@ -117,71 +126,54 @@ class _Opening:
     def _add(self, found: Iterable[_Ended]) -> list[_Ended]:
         """Add items that were not known. Return these."""
         new = {one.no: one for one in found if one.no not in self._items}
-        self._items.update(new)
-        after = {no: decode_ids(one.after) for no, one in new.items()}
-        wanted = {(new[no].tenant, name) for no, names in after.items() for name in names}
-        self._known |= find_known(self._tx, wanted - self._known.keys())
-        for no, names in after.items():
-            refs: list[Ref] = [(new[no].tenant, name) for name in names]
-            self._prerequisites[no] = [
-                _Prerequisite(ref[1], *self._known.get(ref, (None, None))) for ref in refs
-            ]
+        for no, one in new.items():
+            self._items[no] = one
+            self._conditions[no] = one.condition
+            self._numbers.update(one.names)
+        conditions = [self._conditions[no] for no in new]
+        named = {(one.tenant, name) for one in conditions for name in one.after}
+        self._known |= find_known(self._tx, named - self._known.keys())
         return list(new.values())
 
-    def _find_dependents(self) -> list[int]:
-        """All items that died because of these, directly or through others."""
-        found: list[int] = []
+    def _names_of(self, no: int) -> Iterable[Ref]:
+        return self._items[no].names
+
+    def _dependents_of(self, name: Ref) -> Iterable[int]:
+        return self._dependents.get(self._numbers[name], ())
+
+    def _find_dependents(self) -> None:
+        """Find all items that died because of these, directly or through others."""
         new = list(self._items.values())
         while new:
-            names = self._opened_names(one.no for one in new)
-            new = self._add(_ended_items(self._tx, "dead_dependents", names))
-            found += [one.no for one in new]
-        return found
+            found = _ended_items(
+                self._tx, "dead_dependents", {no for one in new for no in one.names.values()}
+            )
+            for one in found:
+                self._dependents[one.waits_for].append(one.no)
+            new = self._add(found)
 
     def _find_doomed(self) -> list[int]:
         """Doomed items that can wait again."""
-        found = self._add(_ended_items(self._tx, "doomed_dependents", self._names))
-        return [one.no for one in found if self._waits(one.no, self._names).state != "doomed"]
+        found = self._add(
+            _ended_items(self._tx, "doomed_dependents", {self._numbers[name] for name in self._names})
+        )
+        return [one.no for one in found if self._waits(one.no).state == "waiting"]
 
-    def _opened_names(self, nos: Iterable[int]) -> set[int]:
-        """The numbers of these items and, negated, of their groups."""
-        return {name for no in nos for name in (no, -self._items[no].group)}
-
-    def _decide(self, asked: list[int], candidates: Sequence[int]) -> list[int]:
-        """Open what was asked for, and then what can wait for something that is open again. What was asked
-        for stays ended if its condition cannot be met even so."""
-        while True:
-            opened = dict.fromkeys(asked)
-            names = self._opened_names(opened)
-            new = list(asked)
-            while new:
-                new = [no for no in candidates if no not in opened and self._can_wait(no, names)]
-                opened.update(dict.fromkeys(new))
-                names |= self._opened_names(new)
-            left = [no for no in asked if self._waits(no, names).state != "doomed"]
-            if len(left) == len(asked):
-                return list(opened)
-            asked = left
-
-    def _can_wait(self, no: int, names: Collection[int]) -> bool:
-        concerned = any(one.number in names for one in self._prerequisites[no])
-        return concerned and self._waits(no, names).state != "doomed"
-
-    def _waits(self, no: int, names: Collection[int]) -> Dependencies:
-        """What an item waits for once these items and groups are open."""
+    def _ended(self, no: int, name: str) -> Status | None:
+        """How a prerequisite of an item had ended before."""
         item = self._items[no]
-        counting = "done" if item.any_end_counts else "success"
-        found = Dependencies(item.need)
-        for one in self._prerequisites[no]:
-            if one.number is None and item.met >= item.need:
-                # It was removed after it had counted.
-                found.met += 1
-            elif one.number in names or one.outcome is None:
-                found.pending[one.name] = found.pending.get(one.name, 0) + 1
-                found.open += 1
-            else:
-                found.met += counts(counting, STATUS[one.outcome])
-        return found
+        found = self._known.get((item.tenant, name))
+        if found is None:
+            return gone_prerequisite(was_released=item.met >= item.need)
+        return None if found[1] is None else STATUS[found[1]]
+
+    def _waits(self, no: int) -> Dependencies:
+        """What an item waits for once all of them are open."""
+        tenant = self._items[no].tenant
+        return count_dependencies(
+            self._conditions[no],
+            lambda name: None if (tenant, name) in self._names else self._ended(no, name),
+        )
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -190,7 +182,7 @@ class _Opening:
             return
         tx = self._tx
         self._reopen_for_blocked(self._reopen_groups())
-        waits = {no: self._waits(no, self._names) for no in (*self.opened, *self._doomed)}
+        waits = {no: self._waits(no) for no in (*self.opened, *self._doomed)}
         replace_dependencies(tx, [self._waiting(no, found) for no, found in waits.items()], self._known)
         seq = tx.numbers(seq=len(waits)).seq
         rows = [self._row(no, waits[no], seq + n, redrives, backoff) for n, no in enumerate(self.opened)]
@@ -227,9 +219,8 @@ class _Opening:
             self._tx.run_rows(_SQL["add_pending"], list(pending.items()))
 
     def _waiting(self, no: int, found: Dependencies) -> Waiting:
-        item, after = self._items[no], [one.name for one in self._prerequisites[no]]
-        tolerant = is_tolerant("done" if item.any_end_counts else "success", item.need, after)
-        return Waiting(no, item.tenant, after, tolerant, found)
+        tenant, after, need, counting = self._conditions[no]
+        return Waiting(no, tenant, after, is_tolerant(counting, need, after), found)
 
     def _row(
         self, no: int, waits: Dependencies, seq: int, most: int | None, backoff: float
@@ -242,5 +233,5 @@ class _Opening:
             due = now + delay
         status = BLOCKED if waits.state == "waiting" else SCHEDULED if due > now else READY
         place, since = (seq, now) if status == READY else (0, NULL)
-        has_dependencies = 1 if self._prerequisites[no] else 0
+        has_dependencies = 1 if self._conditions[no].after else 0
         return no, status, place, due, since, redrives, has_dependencies, waits.met, waits.open

@@ -29,7 +29,7 @@ from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store
+from .submit import Home, PlacedItem, TakenIds, is_closed, is_plain, plan, refuse_cycle, store
 
 _SQL = statements("settle")
 
@@ -183,12 +183,14 @@ class _SettleCall:
         children = settlement.children
         if not children:
             return _NO_CHILDREN
-        if is_plain(children):
+        group_id = item.id if item.group is None else self._endings.groups.get(item.group).id
+        if is_plain(children) or is_closed(children):
             refused = self._ids.clash([(item.tenant, child.id) for child in children])
+            refused = refused or refuse_cycle(children, item.tenant, group_id)
             return _PlannedChildren(children, {}) if refused is None else refused
         # Keys depend on open groups, and dependencies on ended items.
         self._flush()
-        planned = plan(self._tx, children, item.tenant)
+        planned = plan(self._tx, children, item.tenant, group_id)
         if isinstance(planned, Rejected):
             return planned
         return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing)
@@ -226,12 +228,12 @@ class _SettleCall:
         return Outcome(verb="applied", version=group.version, value=group.value)
 
     def _add_children(self, children: Sequence[Item], home: Home) -> None:
-        """Children are stored after their item has ended, since they may wait for it. Plain ones wait for
-        nothing, and are stored together with those of other settlements."""
+        """Children are stored after their item has ended, since they may wait for it. Those that wait for
+        nothing, or only for each other, are stored together with those of other settlements."""
         if children:
             self._children += [(child, home) for child in children]
             self._ids.add([(home.tenant, child.id) for child in children])
-            if not is_plain(children):
+            if not is_plain(children) and not is_closed(children):
                 self._flush()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
@@ -18,6 +18,7 @@ from treadle.rules.submission import (
     KeyHolder,
     KeyRef,
     SubmitPlan,
+    dependency_cycle,
     is_tolerant,
     plan_submission,
 )
@@ -29,6 +30,7 @@ from .dependencies import (
     connect_waiting,
     dependencies,
     find_cycle,
+    find_known,
     find_prerequisites,
     store_dependencies,
 )
@@ -56,6 +58,24 @@ def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, .
 def is_plain(items: Iterable[Item]) -> bool:
     """Whether only the ids have to be checked: the items have no keys and wait for nothing."""
     return not any(item.key is not None or item.after for item in items)
+
+
+def is_closed(items: Sequence[Item]) -> bool:
+    """Whether children of one settlement have no keys, and wait only for each other and for groups that they
+    form: nothing that is stored matters to them."""
+    names = {name for item in items for name in _names(item)}
+    return all(item.key is None and names.issuperset((*item.after, *item.must_exist)) for item in items)
+
+
+def _names(item: Item) -> tuple[str, ...]:
+    return (item.id, GROUP_MARK + item.id) if item.closes_group else (item.id,)
+
+
+def refuse_cycle(items: Sequence[Item], tenant: str, group_id: str) -> Rejected | None:
+    """Refuse items that wait for each other. They wait for nothing else."""
+    new = {(tenant, item.id): item for item in items}
+    found = dependency_cycle(new, lambda _: None, lambda _: False, lambda _: (), group_id)
+    return None if found is None else Rejected("cycle", found)
 
 
 def _submit_plain(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
@@ -91,11 +111,14 @@ def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Reject
 
 
 class TakenIds:
-    """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for."""
+    """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for. A
+    name with `GROUP_MARK` is taken if that group exists."""
 
-    def __init__(self, tx: Tx, refs: Iterable[Ref]) -> None:
+    def __init__(self, tx: Tx, refs: Iterable[Ref], groups: Collection[Ref] = ()) -> None:
         found = tx.rows_of(_SQL["existing_ids"], refs)
         self._taken: set[Ref] = {(tenant, id) for tenant, (id,) in found}
+        if groups:
+            self._taken.update(find_known(tx, groups))
 
     def __contains__(self, ref: Ref) -> bool:
         return ref in self._taken
@@ -124,9 +147,11 @@ class PlannedItems(NamedTuple):
         return self.holders[ref] if ref not in new else replace(new[ref], existing=True, lease=None)
 
 
-def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedItems | Rejected:
-    """Plan a batch of items. Everything that was planned before must be stored. `tenant`: their true tenant,
-    if it is not the one they name."""
+def plan(
+    tx: Tx, items: Sequence[Item], tenant: str | None = None, group_id: str | None = None
+) -> PlannedItems | Rejected:
+    """Plan a batch of items. Everything that was planned before must be stored. For children: the tenant and
+    the group of the settled item."""
     holders: dict[Ref, Submitted] = {}
 
     def find_holder(key: KeyRef) -> KeyHolder | None:
@@ -135,14 +160,14 @@ def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedIte
             return None
         id, group_id, queued_at, status, group_open = row
         holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
-        return KeyHolder(id, bool(group_open), queued_at)
+        return KeyHolder(id, bool(group_open), queued_at, group_id)
 
     named = [(tenant or item.tenant, id) for item in items for id in (item.id, *item.must_exist)]
-    taken = TakenIds(tx, named)
+    taken = TakenIds(tx, named, [ref for ref in named if ref[1].startswith(GROUP_MARK)])
     planned = plan_submission(items, tx.now, find_holder, taken.__contains__, tenant)
     if isinstance(planned, Rejected):
         return planned
-    cycle = find_cycle(tx, planned.new)
+    cycle = find_cycle(tx, planned.new, group_id)
     return PlannedItems(planned, holders) if cycle is None else Rejected("cycle", cycle)
 
 

@@ -29,6 +29,7 @@ from .races_dependencies import DependencyRaceCases, SubmitRaceCases
 from .races_operate import OperatorRaceCases
 from .races_settle import LostAnswerCases, SettleRaceCases
 from .read import CountCases, ListCases, ReadCases
+from .repair import RepairCases
 from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
@@ -76,6 +77,7 @@ class BackendContract(
     CancelCases,
     CompleteCases,
     RequeueCases,
+    RepairCases,
     TriggerCases,
     DeleteCases,
     RetentionCases,

@@ -34,20 +34,36 @@ FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.id = e.value
 -- :name delete_missing
 DELETE FROM treadle_missing WHERE id = ? AND tenant = ?
 
--- What a blocked item waits for: items that exist, and ids that do not.
+-- What a blocked item waits for: items and groups that exist, and names that do not.
 -- :name waits_for
-SELECT p.id
+SELECT CASE WHEN x.prerequisite < 0 THEN char(30) || coalesce(p.id, g.id) ELSE p.id END
 FROM treadle_item AS i
 CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
 CROSS JOIN treadle_dependency AS x ON x.dependent = i.no AND x.counted = 0
-CROSS JOIN treadle_item AS p ON p.no = x.prerequisite
-WHERE i.id = ? AND i.tenant = ?
+LEFT JOIN treadle_item AS p ON p.no = abs(x.prerequisite)
+LEFT JOIN treadle_group AS g ON g.no = -x.prerequisite
+WHERE i.id = ?1 AND i.tenant = ?2
 UNION ALL
 SELECT m.id
 FROM treadle_item AS i
 CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
 CROSS JOIN treadle_missing AS m ON m.dependent = i.no
-WHERE i.id = ? AND i.tenant = ?
+WHERE i.id = ?1 AND i.tenant = ?2
+
+-- The members of a group that wait for others.
+-- :name blocked_members
+SELECT i.id FROM treadle_item AS i CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+WHERE i.no = ?1 AND i.group_no = ?1
+UNION ALL
+SELECT i.id FROM treadle_item AS i INDEXED BY treadle_item_member
+CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+WHERE i.group_no = ?1 AND i.queued_by IS NOT NULL
+
+-- Those of these items and groups that an open item depends on.
+-- :name awaited
+SELECT e.value FROM json_each(?) AS e
+WHERE EXISTS (SELECT 1 FROM treadle_dependency AS x CROSS JOIN treadle_open AS o ON o.no = x.dependent
+    WHERE x.prerequisite = e.value)
 
 -- :name any_blocked
 SELECT 1 FROM treadle_open INDEXED BY treadle_open_blocked WHERE status = 0 LIMIT 1

@@ -1,8 +1,8 @@
 -- The columns of the first three statements are those of requeue._Ended, in this order.
 
 -- :name ended_items
-SELECT d.no, i.tenant, i.group_no, g.no IS NOT NULL, d.outcome, d.failed_group IS NOT NULL, d.redrives, d.due, i.keep,
-       i.keep_dead, d.need, d.met, d.any_end_counts, i.after
+SELECT d.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, d.outcome,
+       d.failed_group IS NOT NULL, d.redrives, d.due, i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after, 0
 FROM json_each(?) AS e
 CROSS JOIN treadle_done AS d ON d.no = e.value AND d.outcome > 10
 CROSS JOIN treadle_item AS i ON i.no = d.no
@@ -10,8 +10,9 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 
 -- Items that died because of these items and groups, or of others.
 -- :name dead_dependents
-SELECT DISTINCT d.no, i.tenant, i.group_no, g.no IS NOT NULL, d.outcome, d.failed_group IS NOT NULL, d.redrives, d.due,
-       i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after
+SELECT d.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, d.outcome,
+       d.failed_group IS NOT NULL, d.redrives, d.due, i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after,
+       x.prerequisite
 FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
 CROSS JOIN treadle_done AS d ON d.no = x.dependent AND d.outcome = 11 AND d.reason = 'unsatisfiable'
@@ -20,8 +21,8 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 
 -- Items that are doomed because of these items and groups, or of others. They may be leased with their verdict.
 -- :name doomed_dependents
-SELECT DISTINCT o.no, i.tenant, i.group_no, g.no IS NOT NULL, 0, 0, o.redrives, o.due, i.keep, i.keep_dead, o.need,
-       o.met, o.any_end_counts, i.after
+SELECT o.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, 0, 0, o.redrives, o.due, i.keep,
+       i.keep_dead, o.need, o.met, o.any_end_counts, i.after, x.prerequisite
 FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
 CROSS JOIN treadle_open AS o ON o.no = x.dependent AND o.status IN (-1, 5) AND o.verdict = 'unsatisfiable'
