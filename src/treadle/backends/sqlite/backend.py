@@ -36,7 +36,19 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, limits, operate, read, retention, schedules, settle, submit, transactions, workers
+from . import (
+    claim,
+    limits,
+    operate,
+    read,
+    requeue,
+    retention,
+    schedules,
+    settle,
+    submit,
+    transactions,
+    workers,
+)
 from .database import SqliteDatabase
 
 
@@ -131,7 +143,9 @@ class SqliteBackend(SqliteDatabase):
         alone: bool = False,
         cancelled: bool = False,
     ) -> Changed:
-        return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
+        return await self._write(
+            requeue.requeue, where, tenant, limit, redrives, backoff, alone=alone, cancelled=cancelled
+        )
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
         raise NotImplementedError
