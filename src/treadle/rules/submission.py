@@ -306,11 +306,12 @@ def _cycle_from(start: N, waits_for: Callable[[N], Iterable[N]], cleared: set[N]
 def rejection_error(rejected: Rejected) -> TreadleError:
     """The exception for a caller whose submission was rejected."""
     if rejected.why == "not_found":
-        return NotFound(rejected.ids[0])
+        name = rejected.ids[0]
+        return NotFound(name.removeprefix(GROUP_MARK), "group" if name.startswith(GROUP_MARK) else "item")
     if rejected.why == "locked":
         return StoreUnavailable(
             "not submitted: a transaction that was left open has its key, its id or an id in its after="
         )
     if rejected.why == "cycle":
-        return CycleError(rejected.ids)
+        return CycleError([name.removeprefix(GROUP_MARK) for name in rejected.ids])
     return DuplicateIdError(rejected.ids[0])

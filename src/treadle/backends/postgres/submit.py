@@ -266,7 +266,8 @@ class SubmitCall:
         rows = rows_of(self.items, owners)
         self._order = rows.order
         nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
-        self.arguments = (*rows.columns, nonce, self._leases_to(rows.plain), rows.plain, cycles)
+        leases_to = self._leases_to(rows.plain)
+        self.arguments = (*rows.columns, nonce, leases_to, rows.contributes, rows.plain, cycles)
 
     def _leases_to(self, plain: bool) -> str | None:
         count = len(self.items)

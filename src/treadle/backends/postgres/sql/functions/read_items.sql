@@ -21,7 +21,7 @@ begin
       e.result, i.input, i.options, f.type, f.message,
       case when p_full and o.counting < 2 and i.after is not null then array(
         select a.id from unnest(i.after) with ordinality a(id, place)
-        where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
+        where not exists (select 1 from treadle.item p where p.id = ltrim(a.id, chr(30)) and p.tenant = i.tenant
                           and p.type is not null) order by a.place) end,
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
       h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers

@@ -17,7 +17,7 @@ as $$
 declare
   n constant int := cardinality(items.id);
   stored treadle.stored_items; now float8; nos bigint[]; tenants text[];
-  inserted int; alike record; keys record; redirected record; blocked record; old record;
+  inserted int; alike record; keys record; redirected record; blocked record; old record; group_nos bigint[];
   placeholders bigint[] := '{}'; replacements bigint[] := '{}'; taken_id text[] := '{}'; taken_owner int[] := '{}';
 begin
   -- The short way, for items that are alike.
@@ -63,22 +63,29 @@ begin
     end if;
   end if;
 
+  if items.closes is not null then
+    group_nos := treadle.nested_group_numbers(nos, items);
+    perform treadle.open_nested_groups(now, nos, items, group_nos);
+    items.group_no := group_nos;
+  end if;
+
   -- The items. The second round comes after placeholders have been removed.
   for round in 1 .. 2 loop
     insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, group_no, priority, attempts,
-        need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input,
-        options)
+        need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, counting,
+        contributes, input, options)
       select u.no, u.nonce, now, coalesce(u.run_at, now + u.delay), coalesce(u.deadline, now + u.expires_in),
         u.keep, u.keep_dead, u.group_no, u.priority, u.attempts, u.need, u.id, u.tenant, u.type, u.queue,
         u.lane, u.group_id, u.parent, u.workflow, u.workflow_type, u.key, treadle.parts(u.after),
-        u.input, u.options
+        nullif(u.counting, 0), nullif(u.contributes, true), u.input, u.options
       from unnest(nos, items.skip, items.nonce, items.run_at, items.delay, items.deadline, items.expires_in,
           items.keep, items.keep_dead, items.group_no, items.priority, items.attempts, items.need, items.id,
           items.tenant, items.type, items.queue, items.lane, items.group_id, items.parent, items.workflow,
-          items.workflow_type, items.key, items.after, items.input, items.options)
+          items.workflow_type, items.key, items.after, items.counting, items.contributes, items.input,
+          items.options)
         u(no, skip, nonce, run_at, delay, deadline, expires_in, keep, keep_dead, group_no, priority, attempts,
-          need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input,
-          options)
+          need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, counting,
+          contributes, input, options)
       where u.skip is not true
       on conflict (id, tenant) do nothing;
     get diagnostics inserted = row_count;
@@ -151,7 +158,9 @@ begin
     if p_cycles then
       perform treadle.refuse_cycle(nos, nos, items.owner);
     elsif replacements && blocked.no then
-      perform treadle.refuse_cycle(replacements, nos, items.owner);
+      perform treadle.refuse_cycle(replacements || blocked.outward, nos, items.owner);
+    elsif treadle.any_group_is_awaited(blocked.outward, nos, items.group_no) then
+      perform treadle.refuse_cycle(blocked.outward, nos, items.owner);
     end if;
   end if;
 

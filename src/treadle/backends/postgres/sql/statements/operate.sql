@@ -5,7 +5,7 @@ select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant) c
 select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 
 -- :name requeue
-select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff) c
+select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_ids
 treadle.find_items(:ids::text[], :tenant)

@@ -7,7 +7,8 @@ treadle.names(:parent), treadle.names(:workflow), treadle.names(:workflow_type),
 :keep::text::float8[], :keep_dead::text::float8[], :input::bytea[], :options::bytea[]
 
 -- :name new_items
-row({item_columns}, :nonce::text::bigint[], treadle.names(:lease_to), null, null, null)::treadle.new_items
+row({item_columns}, :nonce::text::bigint[], treadle.names(:lease_to), null, null, null, :contributes::text::boolean[],
+  null)::treadle.new_items
 
 -- :name store
 select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean)
