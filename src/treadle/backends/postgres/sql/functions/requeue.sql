@@ -250,12 +250,14 @@ begin
     select p.no, coalesce(sum(p.times) filter (where p.state = 1 or p.state = 3 and p.no <> all(unmet)), 0)::int as met,
       coalesce(sum(p.times) filter (where p.state = 0 or p.state = 3 and p.no = any(unmet)), 0)::int as pending
     from treadle.prerequisites_of(p_nos, p_nos, p_groups) p group by p.no) x;
+  -- Those of an item that ended while it was blocked are still stored.
   insert into treadle.dependency (prerequisite, dependent, of_group, times)
     select p.prerequisite, p.no, p.of_group, p.times
     from treadle.prerequisites_of(p_nos, p_nos, p_groups) p
     join treadle.item i on i.no = p.no
     join unnest(blocked, met) b(no, met) on b.no = p.no and b.met < i.need
-    where p.state = 0 or p.state = 3 and p.no = any(unmet);
+    where p.state = 0 or p.state = 3 and p.no = any(unmet)
+    on conflict do nothing;
 
   update treadle.item_group g
     set open = g.open + m.members, dead = g.dead - m.dead, failed = g.failed - m.failed,
