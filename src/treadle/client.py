@@ -57,6 +57,8 @@ class ClientSettings(TypedDict, total=False):
     """The same for dead items. None: until an operator requeues or deletes them."""
     retry: Retry
     strict_return: bool
+    on_dead_unstarted: bool
+    """Submit the `on_dead` of items also if they died before their first attempt."""
     max_payload: int
     """The most bytes of one input, one result or one group's value."""
     max_submission: int

@@ -27,7 +27,7 @@
     │   ├── ReferencedError           an item of another group waits for it
     │   └── LeaseLost                 another worker, or an operator, owns the item now
     ├── WorkFailed                  the awaited item ended without a value
-    │   ├── GroupFailed               the awaited group ended without a value
+    │   ├── GroupFailed               a member of the awaited group died
     │   └── WorkCancelled             the awaited item was cancelled
     ├── RemoteError                 an exception of another process, whose class is not known here
     ├── WaitTimeout                 the wait timed out, the work goes on (also TimeoutError)
@@ -57,7 +57,7 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from .timing import Duration, Instant
@@ -347,8 +347,60 @@ class WorkFailed(TreadleError):
         self.group_id = id if group_id is None else group_id
 
 
+class Death(NamedTuple):
+    """A member of a group that died, in `GroupFailed.failed`."""
+
+    id: str
+    type: str
+    reason: str
+    """As in `WorkFailed`. `unsatisfiable`: it did not run, because an item that it waited for failed."""
+    error: str
+    """The last failure, as `type: message`."""
+
+
 class GroupFailed(WorkFailed):
-    """The group `group_id` ended without a value, and this member of it failed."""
+    """Members of the group `group_id` died, and no item that tolerates that waited for them.
+
+    `failed` holds the first deaths: the causes, then the items that could not run because of them. `value` is
+    the group's value so far. `id`, `type`, `error`, `error_type`, `attempts` and `reason` are those of the
+    first death.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        type: str,
+        error: str = "",
+        error_type: str = "",
+        attempts: int = 0,
+        reason: str = "exhausted",
+        *,
+        group_id: str | None = None,
+        value: Any = None,
+        failed: Sequence[Death] = (),
+        count: int = 1,
+    ) -> None:
+        super().__init__(id, type, error, error_type, attempts, reason, group_id=group_id)
+        self.value = value
+        self.failed = tuple(failed)
+        self.count = max(count, len(self.failed))
+        """How many items died in all."""
+        self.args = (self._advice(str(self)),)
+
+    def _advice(self, first: str) -> str:
+        """Say which item died and why, what else did not run, and what to do."""
+        skipped = sum(death.reason == "unsatisfiable" for death in self.failed[1:])
+        more = self.count - 1 - skipped
+        also = [
+            *([f"{more} more died"] if more > 0 else []),
+            *([f"{skipped} that waited for them did not run"] if skipped else []),
+        ]
+        text = f"{first} ({', '.join(also)})" if also else first
+        whole = "" if self.group_id == self.id else f"the group {self.group_id} failed: "
+        return (
+            f"{whole}{text}. Remove the cause, then run it again with app.repair({self.group_id!r}); or take "
+            "the value so far with group(partial=True)"
+        )
 
 
 class WorkCancelled(WorkFailed):
@@ -490,8 +542,8 @@ class LongTransaction(BackendError):
 class UnsupportedError(BackendError):
     """The backend does not have `capability`, as transactions on memory or listing on ports."""
 
-    def __init__(self, capability: str, backend: str = "this backend") -> None:
-        super().__init__(f"{backend} does not support {capability}: use a backend that does")
+    def __init__(self, capability: str, backend: str = "this backend", advice: str = "") -> None:
+        super().__init__(f"{backend} does not support {capability}: {advice or 'use a backend that does'}")
         self.capability = capability
         self.backend = backend
 

@@ -387,7 +387,9 @@ class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     """The group's value, if a member contributed one."""
     type: str = ""
-    """The type of the root. Its codec reads the value."""
+    """The type of the root. Its codec reads the value. For a nested group: `GROUP_TYPE`."""
+    failed: int | None = None
+    """As in `GroupState`. None: not known here."""
 
 
 Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]
@@ -487,7 +489,7 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     id: str
     tenant: str
     type: str
-    """The type of the root. Its codec reads the value."""
+    """The type of the root. Its codec reads the value. For a nested group: `GROUP_TYPE`."""
     open: int
     """Members that have not ended."""
     value: object = None

@@ -25,6 +25,7 @@ from .callables import check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
+from .group_ref import stored_name
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
 from .retry import Retry, merge_retry
@@ -79,14 +80,16 @@ class NextOptions(TypedDict, total=False):
     workflow: str | None
     workflow_type: str | None
     on_dead: Compensation | None
-    """The work to submit in the same step that makes the item dead."""
+    """The work to submit in the same step that makes the item dead, if an attempt of it began."""
+    on_dead_unstarted: bool | None
+    """Submit `on_dead` also for an item that died before its first attempt."""
 
 
 class Options(NextOptions, total=False):
     """Options of one item in `ctx.queue`, and as a type's `options(input)` returns them."""
 
     after: After
-    """The ids, Works or Handles that it waits for."""
+    """The ids, Works or Handles that it waits for, or whole groups: `group(handle)`."""
 
 
 class EnqueueOptions(Options, total=False):
@@ -109,6 +112,7 @@ class TypeOptions(TypedDict, total=False):
     expires_in: Duration | None
     skip_queue: bool | None
     on_dead: Compensation | None
+    on_dead_unstarted: bool | None
     options: Callable[[Input], Options | None] | None
     """Options computed from the arguments of each Work."""
     doer: Any
@@ -150,6 +154,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     workflow_type: str | None = None
     on_dead: Compensation | None = None
+    on_dead_unstarted: bool = False
 
 
 DEFAULTS: Final = Resolved()
@@ -301,7 +306,10 @@ def _after(value: Any, name: str) -> tuple[str, ...]:
         ids = [_id_of(each, name) for each in given]
     except TypeError:
         raise InputError.of(name, value, "must be works, handles or ids, as in after=[a, b]") from None
-    return tuple(dict.fromkeys(ids))
+    names: dict[str, str] = {}
+    for id in ids:
+        names.setdefault(stored_name(id), id)  # an item and a group may have the same id
+    return tuple(names.values())
 
 
 class SubmittedId(str):
@@ -315,7 +323,7 @@ def _id_of(value: Any, name: str) -> str:
     if isinstance(value, str):
         return check_id(value, field=name)
     if not hasattr(value, "id"):
-        raise InputError.of(name, value, "must be a work, a handle or an id")
+        raise InputError.of(name, value, "must be a work, a handle, an id or group(...)")
     id = check_id(value.id, field=name)
     return id if is_work(value) else SubmittedId(id)
 
@@ -351,6 +359,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "expires_in": _positive,
     "skip_queue": _flag,
     "on_dead": _compensation,
+    "on_dead_unstarted": _flag,
 }
 
 NEXT_OPTIONS: Final[Mapping[str, Check]] = {

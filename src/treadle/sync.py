@@ -49,9 +49,9 @@ class SyncHandle(Generic[S, G]):
         value: S = self._call(self._handle.result(timeout))
         return value
 
-    def group(self, timeout: Duration | None = None) -> G:
+    def group(self, timeout: Duration | None = None, *, partial: bool = False) -> G:
         """As `Handle.group`."""
-        value: G = self._call(self._handle.group(timeout))
+        value: G = self._call(self._handle.group(timeout, partial=partial))
         return value
 
     def state(self) -> ItemState:
@@ -132,6 +132,14 @@ class SyncClient:
     def cancel(self, ids: Any) -> int:
         """As `Client.cancel`."""
         return self._call(self._client.cancel(ids))
+
+    def requeue(self, ids: Any, *, alone: bool = False, cancelled: bool = False) -> int:
+        """As `Client.requeue`."""
+        return self._call(self._client.requeue(ids, alone=alone, cancelled=cancelled))
+
+    def repair(self, group_id: str) -> int:
+        """As `Client.repair`."""
+        return self._call(self._client.repair(group_id))
 
     def get(self, ids: Any) -> list[ItemState | None]:
         """As `Client.get`."""

@@ -53,7 +53,7 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
-        self.item_builder = ItemBuilder(self.registry, settings)
+        self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
         self._make_loop_parts()
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)

@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_dead: float | None = None
     retry: Retry = Retry()
     strict_return: bool = True
+    on_dead_unstarted: bool = False
     max_payload: int = MAX_PAYLOAD
     max_submission: int = MAX_SUBMISSION
     interrupt_grace: float = 0.0

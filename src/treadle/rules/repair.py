@@ -55,10 +55,11 @@ class RepairPlan(Generic[R]):
         while self._news:
             name = self._news.popleft()
             for row in self._in_the_way.pop(name, ()):
-                self._lacking[row] -= 1
-                if not self._lacking[row]:
-                    del self._lacking[row]
-                    self._open(row)
+                if row in self._lacking:
+                    self._lacking[row] -= 1
+                    if not self._lacking[row]:
+                        del self._lacking[row]
+                        self._open(row)
             for row in self._lookups.dependents(name):
                 self._consider(row)
 

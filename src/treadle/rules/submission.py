@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -188,6 +188,17 @@ def as_child(item: Item, tenant: str, parent: str) -> Item:
 # ----------------------------------------------------------------------------------------------- dependencies
 
 
+class Waits(Protocol):
+    """What waits for others: an Item, or what is known of one."""
+
+    @property
+    def after(self) -> tuple[str, ...]: ...
+    @property
+    def need(self) -> int: ...
+    @property
+    def counting(self) -> Counting: ...
+
+
 def counts(counting: Counting, ended: Status) -> bool:
     """Whether a prerequisite that ended this way counts as met."""
     return counting == "done" or ended == "success"
@@ -239,7 +250,7 @@ class Dependencies(Struct, eq=False):
         return True
 
 
-def count_dependencies(item: Item, ended: Callable[[str], Status | None]) -> Dependencies:
+def count_dependencies(item: Waits, ended: Callable[[str], Status | None]) -> Dependencies:
     """The dependencies of an item if it is stored now. `ended`: the status of a prerequisite that has ended,
     by its id; None if it is open or does not exist."""
     found = Dependencies(item.need)
@@ -351,13 +362,14 @@ def _cycle_from(start: N, waits_for: Callable[[N], Iterable[N]], cleared: set[N]
 def rejection_error(rejected: Rejected) -> TreadleError:
     """The exception for a caller whose submission was rejected."""
     if rejected.why == "not_found":
-        return NotFound(rejected.ids[0])
+        name = rejected.ids[0]
+        return NotFound(name.removeprefix(GROUP_MARK), "group" if name.startswith(GROUP_MARK) else "item")
     if rejected.why == "locked":
         return StoreUnavailable(
             "not submitted: a transaction that was left open has its key, its id or an id in its after="
         )
     if rejected.why == "cycle":
-        return CycleError(rejected.ids)
+        return CycleError([name.removeprefix(GROUP_MARK) for name in rejected.ids])
     if rejected.why == "duplicate_key":
         return DuplicateKeyError(rejected.ids[0], rejected.keys[0])
     return DuplicateIdError(rejected.ids[0])

@@ -68,9 +68,8 @@ def full_state(store: MemoryTables, row: Row) -> ItemState:
     state = item_state(row)
     state.history = tuple(row.history or ())
     tenant, after = row.kind.tenant, row.item.after
-    state.waiting_for = (
-        tuple(id for id in after if not store.exists((tenant, id))) if row.dependencies else ()
-    )
+    pending = row.dependencies.pending if row.dependencies else ()
+    state.waiting_for = tuple(id for id in after if id in pending and not store.exists((tenant, id)))
     return state
 
 

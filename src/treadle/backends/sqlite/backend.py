@@ -41,6 +41,7 @@ from . import (
     limits,
     operate,
     read,
+    requeue,
     retention,
     schedules,
     settle,
@@ -143,7 +144,9 @@ class SqliteBackend(SqliteDatabase):
         alone: bool = False,
         cancelled: bool = False,
     ) -> Changed:
-        return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
+        return await self._write(
+            requeue.requeue, where, tenant, limit, redrives, backoff, alone=alone, cancelled=cancelled
+        )
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
         return await self._write(update.update, ids, changes, tenant)

@@ -9,11 +9,10 @@ from typing import Any
 from treadle.backend import Backend
 from treadle.context import Context
 from treadle.engine.core import Core
-from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.tasks import finish
-from treadle.engine.wait.wait_result import decode_states, item_value
-from treadle.errors import InputError, LeaseLost, TreadleError
+from treadle.engine.wait.read_results import ResultReader
+from treadle.errors import InputError, LeaseLost
 from treadle.ids import ids_of
 from treadle.item import ItemState, Lease
 
@@ -31,6 +30,7 @@ class EngineServices:
         self._core = core
         self._held = held
         self._settler = settler
+        self._reader = ResultReader(core.backend, core.registry)
         self.worker_id = worker_id
         self.resources: Any = None
 
@@ -38,23 +38,15 @@ class EngineServices:
     def keep(self) -> float:
         return self._core.settings.keep
 
+    def check_nested(self, what: str) -> None:
+        self._core.item_builder.check_nested(what)
+
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
-        states = await self._within.get(ids_of(ids), tenant=tenant)
-        return await decode_states(self._core.registry, states)
+        return await self._reader.states(self._within, tenant, ids_of(ids))
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
         wanted = ids_of(ids)
-        states = await self._within.get(wanted, tenant=tenant)
-        values: list[Any] = []
-        for id, state in zip(wanted, states, strict=True):
-            try:
-                data = None if state is None else state.result
-                values.append(await read_value(data, item_value, self._core.registry, state, id))
-            except TreadleError as error:
-                if not return_exceptions:
-                    raise
-                values.append(error)
-        return values
+        return await self._reader.results(self._within, tenant, wanted, return_exceptions=return_exceptions)
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         return await self._within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)

@@ -31,6 +31,7 @@ from treadle.errors import (
     InputError,
     LeaseLost,
     StrictReturnError,
+    UnsupportedError,
     class_name,
     message_of,
     shown,
@@ -125,7 +126,7 @@ def raised(
             return _defer(lease, error, now)
         case DeadlineExceeded():
             return Die("expired", failure_of(error), error)
-        case HandlerError():
+        case HandlerError() | UnsupportedError():  # another attempt would not help
             return Die("bad_result", failure_of(error), error)
         case ThreadNotStarted():
             return GiveBack(NOT_STARTED_DELAY)

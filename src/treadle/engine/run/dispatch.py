@@ -22,13 +22,13 @@ from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
-from treadle.errors import DecodeError, PayloadError, UnsupportedError
-from treadle.item import Demand, Item, Lease, SharedRoom
-from treadle.result_plan import NOTHING
+from treadle.errors import PayloadError, UnsupportedError
+from treadle.item import GROUP_TYPE, Demand, Lease, SharedRoom
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
+from .built_in import BUILT_IN, closed_group, met_dependency, read_closed
+from .decide import Decision, GiveBack, judged, lost_too_often, unbegun, undecodable
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
 from .pending import PendingSettlement
@@ -38,6 +38,8 @@ PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
+UNREAD_DELAY = 1.0
+"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),
     "doer": ("hook", "a doer failed"),
@@ -113,11 +115,11 @@ class BoundTypes:
 
     def has(self, name: str) -> bool:
         """Whether this worker settles items of this type."""
-        return name in self.by_name or name == DEPENDENCY.name
+        return name in self.by_name or name in BUILT_IN
 
     def names(self) -> tuple[str, ...]:
-        """All types that this worker settles: a dependency needs no handler."""
-        return (*self.by_name, DEPENDENCY.name)
+        """All types that this worker settles: those that are built in need no handler."""
+        return (*self.by_name, *BUILT_IN)
 
     def doers(self) -> list[BaseDoer]:
         """Each once, always in the same order."""
@@ -135,6 +137,7 @@ class Dispatcher:
         runner: AttemptRunner,
         on_room: Callable[[], None],
     ) -> None:
+        self._core = core
         self._hooks = core.hooks
         self._codec = core.settings.codec
         self._types = types
@@ -173,7 +176,7 @@ class Dispatcher:
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
         own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
-        rooms[DEPENDENCY.name] = limit
+        rooms |= dict.fromkeys(BUILT_IN, limit)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         return msgspec.structs.replace(
             self._demand,
@@ -212,9 +215,9 @@ class Dispatcher:
         unknown = [lease for lease in leases if not knows(lease.token)]
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
-            for lease in unknown:
-                if lease.verdict is not None or lease.type not in bound_types:
-                    self._settle_without_handler(lease)
+            self._settle_without_handler(
+                [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
+            )
         for lease in self._admit(self._end_lost(to_run)):
             self._take(lease, bound_types[lease.type], sent)
 
@@ -237,17 +240,41 @@ class Dispatcher:
             self._settle_unrun(lease, GiveBack(self._isolation.delay(lease)))
         return taken
 
-    def _settle_without_handler(self, lease: Lease) -> None:
-        if lease.verdict is not None:
-            self._settle_unrun(lease, judged(lease, lease.verdict))
-        elif lease.type == DEPENDENCY.name:
+    def _settle_without_handler(self, leases: list[Lease]) -> None:
+        closing: list[Lease] = []
+        for lease in leases:
+            if lease.verdict is not None:
+                self._settle_unrun(lease, judged(lease, lease.verdict))
+            elif lease.type == GROUP_TYPE:
+                self._held.take_unrun(lease)
+                closing.append(lease)
+            elif lease.type == DEPENDENCY.name:
+                try:
+                    self.settler.settle_unrun(met_dependency(lease))
+                except PayloadError as error:
+                    self._settle_unrun(lease, undecodable(error))
+            else:
+                # It was not asked for. A worker that has the type will claim it.
+                self._settle_unrun(lease, GiveBack())
+        if closing:
+            self.settler.start_apart(self._close_groups(closing))
+
+    async def _close_groups(self, leases: list[Lease]) -> None:
+        """Read the values of nested groups that have ended, and settle the items that close them."""
+        try:
+            groups = await read_closed(self._core.backend, leases)
+        except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
+            self._hooks.report(error, "claim", "could not read the values of groups; trying again")
+            for lease in leases:
+                self._settle_unrun(lease, GiveBack(UNREAD_DELAY))
+            return
+        announced = self._hooks.listening(GROUP_TYPE)
+        for lease in leases:
             try:
-                self.settler.settle_unrun(met_dependency(lease))
-            except PayloadError as error:
+                group = groups.get((lease.tenant, lease.id))
+                self.settler.add(closed_group(lease, group, self._core.registry, announced=announced))
+            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
                 self._settle_unrun(lease, undecodable(error))
-        else:
-            # It was not asked for. A worker that has the type will claim it.
-            self._settle_unrun(lease, GiveBack())
 
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
@@ -368,25 +395,3 @@ def _attempts(task: Task) -> list[HeldLease]:
     assert isinstance(task, functools.partial)
     last: HeldLease | list[HeldLease] = task.args[-1]
     return last if isinstance(last, list) else [last]
-
-
-_decoder = msgspec.json.Decoder(tuple[Item, ...])
-
-
-def met_dependency(lease: Lease) -> PendingSettlement:
-    """The settlement of a dependency that was met: its works become its children. `DecodeError` if they
-    cannot be read."""
-    try:
-        items = _decoder.decode(lease.input)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DecodeError(str(error)) from error
-    children = tuple(_with_workflow_of(lease, item) for item in items)
-    return PendingSettlement(lease, Succeed(NOTHING), children=children)
-
-
-def _with_workflow_of(lease: Lease, item: Item) -> Item:
-    return msgspec.structs.replace(
-        item,
-        workflow=item.workflow or lease.workflow,
-        workflow_type=item.workflow_type or lease.workflow_type,
-    )

@@ -25,7 +25,9 @@ FROM json_each(?) AS e CROSS JOIN treadle_attempt AS a ON a.no = e.value
 ORDER BY a.no, a.place
 
 -- :name missing
-SELECT m.dependent, m.id FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.dependent = e.value
+SELECT m.dependent, m.id FROM json_each(?) AS e
+CROSS JOIN treadle_missing AS m ON m.dependent = e.value
+CROSS JOIN treadle_open AS o ON o.no = m.dependent
 
 -- The first item submitted with that id, in any tenant.
 -- :name numbers_of_ids

@@ -8,8 +8,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), nul
 
 -- :name insert_open
 INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline,
-    attempt, group_no, has_dependencies, need, met, pending, any_end_counts, verdict, token, worker, started)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?,
+    attempt, group_no, has_dependencies, need, met, pending, any_end_counts, contributes, verdict, token, worker, started)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?, ?,
     nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- :name existing_ids
