@@ -91,16 +91,27 @@ begin
       limit 100) x);
 end $$;
 
--- Remove items from all tables but item_group.
+-- Remove items from all tables but item_group. If an item waits for a group with the id of one of them, which is no
+-- group, that one becomes a placeholder: a group with this id may still come.
 create or replace function treadle.remove_items(p_nos bigint[]) returns void
 language plpgsql
 set jit = off set enable_seqscan = off
 as $$
+declare
+  awaited bigint[] := array(
+    select d.prerequisite from treadle.dependency d join treadle.open_item o on o.no = d.dependent
+    where d.prerequisite = any(p_nos) and d.of_group and o.status = 0 and o.no <> all(p_nos));
 begin
   delete from treadle.open_item o where o.no = any(p_nos);
   delete from treadle.ended_item e where e.no = any(p_nos);
   delete from treadle.attempt a where a.no = any(p_nos);
-  delete from treadle.dependency d where d.prerequisite = any(p_nos);
+  delete from treadle.dependency d where d.prerequisite = any(p_nos)
+    and not (d.of_group and d.prerequisite = any(awaited));
   delete from treadle.key k where k.no = any(p_nos);
-  delete from treadle.item i where i.no = any(p_nos);
+  delete from treadle.item i where i.no = any(p_nos) and i.no <> all(awaited);
+  if awaited <> '{}' then
+    update treadle.item i set type = null, group_no = null, group_id = null, parent = null, workflow = null, key = null,
+        after = null, input = null, options = null
+      where i.no = any(awaited);
+  end if;
 end $$;
