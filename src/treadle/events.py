@@ -88,8 +88,12 @@ class Dead(ItemEvent):
     """The exception of the last attempt. None if the item died without running, or in another process."""
 
 
+@dataclass(frozen=True, slots=True)
 class Cancelled(ItemEvent):
-    __slots__ = ()
+    """The item was cancelled, or a limit was reached when it was to start (`on_full`)."""
+
+    error: str | None = None
+    """Why, if it was not cancelled by an operator."""
 
 
 @dataclass(frozen=True, slots=True)

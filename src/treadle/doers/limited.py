@@ -25,14 +25,14 @@ from math import inf
 
 from treadle.clock import Clock
 from treadle.errors import InputError, NotStarted
-from treadle.item import AvoidedLane, PermitReply, PermitRequest
+from treadle.item import AvoidedLane, PermitReply
 
 from .base import BaseDoer, KeepDenied, OnDoerError, PermitStore, WorkerDoers, managed
 from .bounded import WaitingTask
 from .doer import Doer, Task
 from .limit_lines import SOON, LimitLine
-from .on_full import ALONE, OnFullDoer
 from .limit_rules import LimitRule, check_rules
+from .on_full import ALONE, OnFullDoer
 from .permit_queue import PermitBatch, PermitQueue
 from .permitted import ERROR_LAST, PermitCalls, PermittedTask, WakeTimer, is_over_inside, without_permits
 from .unlimited import unlimited

@@ -13,7 +13,7 @@ from treadle.errors import PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Settlement
 from treadle.result_plan import fold, needs_old
 
-from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 
@@ -138,6 +138,8 @@ class SettlementBuilder:
                 return settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
             case GiveBack(delay=delay):
                 return settlement(lease=lease, kind="release", delay=delay)
+            case Drop(failure=failure):
+                return settlement(lease=lease, kind="cancelled", failure=failure)
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 

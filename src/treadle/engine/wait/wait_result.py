@@ -18,7 +18,7 @@ from typing import Any, Final
 from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import GroupFailed, NotFound, WorkCancelled, WorkFailed
-from treadle.item import GroupState, ItemState
+from treadle.item import LIMIT_REACHED, GroupState, ItemState
 
 _MARK: Final = b"\x01"
 _END: Final = b"\x00"
@@ -62,7 +62,8 @@ def group_value(registry: Registry, group: GroupState) -> Any:
 def _error_of(kind: type[WorkFailed], state: ItemState, group_id: str | None = None) -> WorkFailed:
     group_id = group_id or state.group_id or state.id
     if state.status == "cancelled":
-        return WorkCancelled(state.id, state.type, state.attempt, group_id=group_id)
+        why = state.error or "" if state.error_type == LIMIT_REACHED else ""
+        return WorkCancelled(state.id, state.type, state.attempt, error=why, group_id=group_id)
     if state.status != "dead":
         message = f"it is {state.status}, not ended"
         return kind(state.id, state.type, message, "", state.attempt, "open", group_id=group_id)
