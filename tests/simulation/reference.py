@@ -123,6 +123,8 @@ class ReferenceStore:
         """When the lease of each worker ends."""
         self.held: dict[str, dict[int, ReferenceItem]] = defaultdict(dict)
         self.paused: set[tuple[str, str | None]] = set()
+        self._lanes: dict[tuple[str, str, str], tuple[ReferenceItem, int]] = {}
+        """Strict lanes: the item that was handed out last, and how often it had ended before."""
         self.last_token = 0
         self._number = 0
 
@@ -195,6 +197,18 @@ class ReferenceStore:
         expected.status = "blocked"
         if expected.met + expected.open < expected.item.need:
             self.doom(expected, "unsatisfiable")
+
+    # -- strict lanes ----------------------------------------------------------------------------------
+
+    def lane_holder(self, item: Item) -> ReferenceItem | None:
+        """The item that holds the strict lane of this one, if it was handed out and has not ended since."""
+        holder, ends = self._lanes.get((item.type, item.tenant, item.lane), (None, 0))
+        held = holder is not None and self.items.get(holder.ref) is holder and holder.ends == ends
+        return holder if held else None
+
+    def hold_lane(self, expected: ReferenceItem) -> None:
+        item = expected.item
+        self._lanes[item.type, item.tenant, item.lane] = expected, expected.ends
 
     # -- ending ----------------------------------------------------------------------------------------
 

@@ -267,7 +267,7 @@ class OnFullDoer(BaseDoer):
                 self._start(each)
             elif self.on_full == "drop":
                 self._drop(each)
-            elif (oldest := _oldest_to_replace(each, reply.holders)) is None:
+            elif (oldest := oldest_to_replace(each, reply.holders)) is None:
                 self._drop(each, replaced=True)
             else:
                 to_cancel.update(((holder.tenant, holder.id), holder) for holder in oldest)
@@ -329,9 +329,9 @@ class OnFullDoer(BaseDoer):
             self._timer.set(max(min(times), calls.retry_at), calls.clock)
 
 
-def _oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:
+def oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:
     """The holders to cancel so that `new` can start: the oldest. None: `new` is older than all of them.
-    Empty: others were cancelled before, and have not ended yet."""
+    Empty: others were cancelled before, and have not ended yet. Public: a mutant replaces it."""
     surplus = len(holders) + 1 - new.limit.limit
     if surplus <= 0:
         return []
