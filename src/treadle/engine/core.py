@@ -53,7 +53,7 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
-        self.item_builder = ItemBuilder(self.registry, settings)
+        self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
         self._make_loop_parts()
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
@@ -96,10 +96,10 @@ class Core:
                 type.name,
             )
 
-    def _fired(self, items: Sequence[Item]) -> None:
-        """A schedule has stored these items."""
-        self.announcer.queued(items)
-        self.wakeups.ready((item.type, item.queue) for item in items)
+    def _fired(self, stored: Sequence[Item], changing: Sequence[Item]) -> None:
+        """A schedule has stored these items, and others have changed earlier ones."""
+        self.announcer.queued(stored)
+        self.wakeups.ready((item.type, item.queue) for item in (*stored, *changing))
 
     # -- connecting ------------------------------------------------------------------------------------
 
