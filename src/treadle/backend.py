@@ -501,7 +501,8 @@ class Backend(Protocol):
         A request with a `lease` (capability `strict`) asks for one permit that belongs to this lease, of the
         worker. If the lease has the permit already, it keeps it: it is answered as given, and not counted
         again. If there is none left, the answer names the items whose leases have one (`holders`). The permit
-        is kept until it is returned, also if the item ends before.
+        is kept until it is returned, also if the item ends before. A lease that does not own its item any
+        more gets none.
         """
         ...
 

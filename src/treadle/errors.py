@@ -412,8 +412,11 @@ class GroupFailed(WorkFailed):
 class WorkCancelled(WorkFailed):
     """The awaited item was cancelled."""
 
-    def __init__(self, id: str, type: str, attempts: int = 0, *, group_id: str | None = None) -> None:
-        super().__init__(id, type, attempts=attempts, reason="cancelled", group_id=group_id)
+    def __init__(
+        self, id: str, type: str, attempts: int = 0, *, error: str = "", group_id: str | None = None
+    ) -> None:
+        """error: why, if it was not cancelled by an operator."""
+        super().__init__(id, type, error, attempts=attempts, reason="cancelled", group_id=group_id)
 
 
 class RemoteError(TreadleError):

@@ -91,8 +91,12 @@ class Dead(ItemEvent):
     """The last failure, as `type: message`: as in the item's state, and in `Failure.error`."""
 
 
+@dataclass(frozen=True, slots=True)
 class Cancelled(ItemEvent):
-    __slots__ = ()
+    """The item was cancelled, or a limit was reached when it was to start (`on_full`)."""
+
+    error: str | None = None
+    """Why, if it was not cancelled by an operator."""
 
 
 @dataclass(frozen=True, slots=True)

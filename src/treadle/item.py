@@ -63,6 +63,9 @@ contains it."""
 GROUP_TYPE = "treadle.group"
 """The type of the items that close nested groups."""
 
+LIMIT_REACHED = "LimitReached"
+"""The error type of an item that ended `cancelled` because a limit was reached when it was to start."""
+
 KeyPolicy: TypeAlias = Literal["existing", "replace", "debounce", "error"]
 """What a submit does if an earlier item answers for its key. See `Backend.submit`."""
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from typing_extensions import Unpack
 
 from treadle.engine.core import Core
+from treadle.engine.ended_items import announce_ended
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.repair import deaths_to_repair
@@ -17,14 +18,12 @@ from treadle.errors import InputError, NotFound
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
-    Changed,
     Count,
     Filter,
     GroupState,
     ItemState,
     Page,
     Reason,
-    Ref,
     Status,
 )
 from treadle.options import HasId
@@ -145,7 +144,7 @@ class Operator:
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
         self._core.announcer.cancelled(changed.items)
-        self._ended(changed)
+        announce_ended(self._core, changed)
         return len(changed.items)
 
     async def complete(self, id: str | HasId, value: Any = None) -> None:
@@ -157,7 +156,7 @@ class Operator:
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
         self._core.announcer.completed(changed.items, value)
-        self._ended(changed)
+        announce_ended(self._core, changed)
 
     async def requeue(self, ids: Ids, *, alone: bool = False, cancelled: bool = False) -> int:
         """Open dead items again, with all their attempts. Each waits for its `after` again. Items that could
@@ -218,7 +217,7 @@ class Operator:
         wanted = ids_of(group_ids)
         await self._begin_change("delete")
         changed = await self._core.backend.delete(wanted, tenant=self._tenant, cascade=cascade)
-        self._ended(changed, gone={(item.tenant, item.group_id) for item in changed.items})
+        announce_ended(self._core, changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
 
     async def pause(self, queue: str) -> None:
@@ -233,22 +232,6 @@ class Operator:
         await self._begin_change("resume")
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
-
-    def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
-        """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
-        core = self._core
-        items = [(item.tenant, item.id) for item in changed.items]
-        core.announcer.effects(changed.effects)
-        core.wakeups.ended(
-            items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
-        )
-        if changed.effects.doomed:
-            core.wakeups.ready()
-        else:
-            lines = {(item.type, item.queue) for item in changed.effects.released}
-            # Those that were handed out may have held a strict lane.
-            lines |= {(item.type, "") for item in changed.items if item.claimed_at is not None}
-            core.wakeups.ready(lines)
 
 
 class DeadLetters:

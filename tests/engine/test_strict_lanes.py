@@ -238,6 +238,6 @@ async def test_a_store_without_strict_lanes_is_refused_at_the_start() -> None:
         return n
 
     app = Treadle(PortsBackend(memory_queue(), memory_pubsub(), memory_store()), work=[step])
-    with pytest.raises(UnsupportedError, match="strict lanes.*'step'") as caught:
+    with pytest.raises(UnsupportedError, match=r"strict lanes.*'step'") as caught:
         await app.start()
     assert caught.value.capability == "strict"

@@ -14,6 +14,7 @@ from treadle.backends.postgres import PostgresBackend, pool, sealing
 from treadle.backends.postgres.link import LinkWatch
 from treadle.backends.sqlite import process_directory
 from treadle.codec import collisions, hashes
+from treadle.doers import on_full
 from treadle.doers.base import WorkerDoers, managed
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
@@ -179,3 +180,8 @@ def collisions_unchecked(patch: Patch) -> None:
 @mutant("links in the process directory are followed", tests="tests/backends/test_sqlite_permissions.py")
 def links_followed(patch: Patch) -> None:
     patch(process_directory, "NO_LINKS", 0)
+
+
+@mutant("an older item replaces a newer one", tests="tests/engine/test_on_full.py")
+def oldest_wins(patch: Patch) -> None:
+    patch(on_full, "oldest_to_replace", lambda new, holders: list(holders[:1]))

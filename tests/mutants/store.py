@@ -18,6 +18,7 @@ from treadle.backends.memory import (
     operate,
     schedules,
     settle,
+    strict_lanes,
     submit,
     transitions,
     update,
@@ -347,6 +348,59 @@ def unfair(patch: Patch) -> None:
         return real(self, line, self.left)
 
     _plant(patch, claim.HandOut, real, serve)
+
+
+# ----------------------------------------------------------------------------------------------- strict lanes
+
+
+@mutant("a strict lane is free while its item waits for a retry")
+def lane_freed_by_retry(patch: Patch) -> None:
+    real = settle.give_back
+
+    def give_back(call: Any, row: Any, settlement: Any) -> None:
+        call.store.strict_lanes.free(row)
+        real(call, row, settlement)
+
+    _plant(patch, settle, real, give_back)
+
+
+@mutant("a strict lane is free when the worker of its item has died")
+def lane_freed_by_loss(patch: Patch) -> None:
+    real = transitions.free
+
+    def free(store: Any, row: Any, now: float) -> None:
+        store.strict_lanes.free(row)
+        real(store, row, now)
+
+    _plant(patch, workers, real, free)
+
+
+@mutant("an item that holds its lane waits its turn")
+def holder_waits(patch: Patch) -> None:
+    patch(strict_lanes.StrictLanes, "ready_for", lambda self, demand, paused: iter(()))
+
+
+@mutant("a claim hands out two items of a strict lane")
+def lane_held_late(patch: Patch) -> None:
+    real = strict_lanes.StrictLanes.hold
+
+    def hold(self: Any, row: Any) -> None:
+        if row.losses or row.failures:
+            real(self, row)
+
+    patch(strict_lanes.StrictLanes, "hold", hold)
+
+
+@mutant("a lease is given two permits", tests="tests/engine/test_on_full.py")
+def two_permits(patch: Patch) -> None:
+    real = limits.MemoryLimits.take_permits
+
+    def take_permits(self: Any, request: Any, worker: Any, now: float) -> Any:
+        for limit in request.limits if request.lease is not None else ():
+            self.leases.get(limit.name, {}).pop(request.lease.token, None)
+        return real(self, request, worker, now)
+
+    patch(limits.MemoryLimits, "take_permits", take_permits)
 
 
 # ------------------------------------------------------------------------------- items that have not started

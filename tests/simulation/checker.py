@@ -12,6 +12,7 @@ The answer of each verb must be what the reference says:
 | I12 I13 | the store's own tables agree with a recount (its audit) and with the reference |
 | I14 | each occurrence of a schedule fires once | I17 | tenants take turns | I19 | no lease runs twice |
 | I20 | an item that lost its worker keeps its place; losses and failures have budgets of their own |
+| I21 | what was handed out of a strict lane holds it until it has ended |
 
 `handler_checks` has the rules for what really runs.
 """

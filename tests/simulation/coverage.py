@@ -58,6 +58,8 @@ OFTEN = (
     "waited to the end",
     "a permit was denied",
     "a concurrency limit was reached",
+    "an item was handed out again that holds its lane",
+    "an item was dropped, or replaced before it began",
     "a thread began",
     "a process was killed by its item",
     "a plain start that had to be prompt",

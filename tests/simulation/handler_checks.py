@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tests.simulation.loop import Process
 from tests.simulation.plan import LEASE
-from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED
+from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED, PER_LANE, STRICT
 from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
 from treadle.engine.run.held import HeldLease
@@ -177,7 +177,7 @@ class HandlerChecks:
 
     def _check_prompt(self, expected: ReferenceItem, now: float) -> None:
         item = expected.item
-        if item.type in IN_THREADS or item.type in BATCHES or item.type in LIMITED - {"rated"}:
+        if item.type in IN_THREADS or item.type in BATCHES or item.type in (LIMITED | STRICT) - {"rated"}:
             return
         since = max(expected.ready_at or 0.0, self._resumed.get(item.queue, 0.0))
         able = [one for one in self.workers.values() if one.born <= since and one.serves(item)]
@@ -258,4 +258,4 @@ class HandlerChecks:
     def _limit_key(self, ref: Ref) -> str:
         """What shares a concurrency limit with this item."""
         item = self._reference.items[ref].item
-        return f"{item.type}:{item.tenant}:{item.lane}" if item.type == "single" else f"{item.type}:"
+        return f"{item.type}:{item.tenant}:{item.lane}" if item.type in PER_LANE else f"{item.type}:"

@@ -241,16 +241,40 @@ def limited_types() -> list[Any]:
         WORLD.get().block(ctx, _rng().uniform(0, 5))
         return n
 
-    return [rated, metered, single, narrow]
+    @work(name="ordered", retry=QUICK, doer=concurrency(1, per="lane", strict=True))
+    async def ordered(ctx: Context, n: int) -> int:
+        with WORLD.get().running(ctx):
+            await asyncio.sleep(_rng().uniform(0, 1))
+            if _rng().random() < 0.3:
+                raise RuntimeError("the lane waits for it")
+        return n
+
+    @work(name="latest", retry=QUICK, doer=concurrency(1, per="lane", on_full="replace"))
+    async def latest(ctx: Context, n: int) -> int:
+        with WORLD.get().running(ctx):
+            await asyncio.sleep(_rng().uniform(0, 2))
+        return n
+
+    @work(name="dropped", doer=concurrency(1, on_full="drop"))
+    async def dropped(ctx: Context, n: int) -> int:
+        with WORLD.get().running(ctx):
+            await asyncio.sleep(_rng().uniform(0, 1))
+        return n
+
+    return [rated, metered, single, narrow, ordered, latest, dropped]
 
 
 _LIMITED = {type.name: type for type in limited_types()}
 
-LIMITED = frozenset(_LIMITED)
-CONCURRENT = {"single": 1, "narrow": 2}
+LIMITED = frozenset(_LIMITED) - {"ordered"}
+CONCURRENT = {"single": 1, "narrow": 2, "ordered": 1, "latest": 1, "dropped": 1}
+STRICT = frozenset(("ordered",))
+ON_FULL = frozenset(("latest", "dropped"))
+"""The types of which items may end cancelled because a limit is reached."""
+PER_LANE = frozenset(("single", "ordered", "latest"))
 BATCHES = frozenset(("batched", "patient"))
 IN_THREADS = frozenset(("threaded", "narrow"))
-NAMES = sorted({*(type.name for type in TYPES), *LIMITED})
+NAMES = sorted({*(type.name for type in TYPES), *_LIMITED})
 
 MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "leaf": lambda rng: leaf(rng.randint(0, 99), rng.choice((0.0, 0.0, 0.2, 0.6))),
@@ -272,6 +296,9 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "metered": lambda rng: _LIMITED["metered"](1),
     "single": lambda rng: _LIMITED["single"](1),
     "narrow": lambda rng: _LIMITED["narrow"](1),
+    "ordered": lambda rng: _LIMITED["ordered"](1),
+    "latest": lambda rng: _LIMITED["latest"](1),
+    "dropped": lambda rng: _LIMITED["dropped"](1),
     "counting": lambda rng: counting(rng.randint(1, 8)),
     "crawl": lambda rng: crawl(rng.randint(1, 3), rng.randint(0, 3), rng.choice((0.0, 0.1, 0.3, 0.6))),
     "fan": lambda rng: fan(rng.randint(1, 5), rng.randint(0, 2), rng.choice((0.0, 0.2, 0.6))),

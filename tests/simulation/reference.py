@@ -157,6 +157,8 @@ class ReferenceStore:
         """When the lease of each worker ends."""
         self.held: dict[str, dict[int, ReferenceItem]] = defaultdict(dict)
         self.paused: set[tuple[str, str | None]] = set()
+        self._lanes: dict[tuple[str, str, str], tuple[ReferenceItem, int]] = {}
+        """Strict lanes: the item that was handed out last, and how often it had ended before."""
         self.last_token = 0
         self._number = 0
 
@@ -233,6 +235,18 @@ class ReferenceStore:
         if expected.met + expected.open < expected.item.need:
             self.doom(expected, "unsatisfiable")
 
+    # -- strict lanes ----------------------------------------------------------------------------------
+
+    def lane_holder(self, item: Item) -> ReferenceItem | None:
+        """The item that holds the strict lane of this one, if it was handed out and has not ended since."""
+        holder, ends = self._lanes.get((item.type, item.tenant, item.lane), (None, 0))
+        held = holder is not None and self.items.get(holder.ref) is holder and holder.ends == ends
+        return holder if held else None
+
+    def hold_lane(self, expected: ReferenceItem) -> None:
+        item = expected.item
+        self._lanes[item.type, item.tenant, item.lane] = expected, expected.ends
+
     # -- changing --------------------------------------------------------------------------------------
 
     def take_over(self, expected: ReferenceItem, new: Item, now: float) -> bool:
@@ -255,6 +269,8 @@ class ReferenceStore:
 
     def change(self, expected: ReferenceItem, due_at: float, deadline: float | None) -> None:
         expected.due_at, expected.deadline = due_at, deadline
+        # It has not started, and may be in another lane now.
+        self._lanes = {lane: held for lane, held in self._lanes.items() if held[0] is not expected}
         expected.ready_at = None
         self._unwatch(expected)
         if deadline is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.handler_checks import HandlerChecks
+from tests.simulation.program import ON_FULL, STRICT
 from tests.simulation.reference import (
     ReferenceEffects,
     ReferenceItem,
@@ -135,6 +136,7 @@ class WorkChecks:
         if lease is None:
             return
         self.cover("skipped the queue")
+        must(lease.type not in STRICT, f"{lease.id} skipped the queue, and its type has strict lanes")
         wanted = next(item.lease_to for item in items if item.id == lease.id)
         must(wanted in self.reference.workers, f"{lease.id} is leased to {wanted}, an unknown worker")
         expected = self.reference.items[lease.tenant, lease.id]
@@ -158,6 +160,7 @@ class WorkChecks:
         run = Counter[str]()
         for lease in claim.leases:
             self._check_eligible(lease, demand, now)
+            self._check_strict_lane(lease, demand)
             self._check_lease(lease, demand.worker, demand.buffered)
             run[lease.type] += lease.verdict is None
         must(run.total() <= demand.limit, f"{run.total()} of {demand.limit}")
@@ -179,6 +182,16 @@ class WorkChecks:
                 f"{expected} was claimed {expected.due_at - now:g} s before it is due",
             )
             must(not self._is_paused(expected.item), f"{expected} was claimed from a queue that is paused")
+
+    def _check_strict_lane(self, lease: Lease, demand: Demand) -> None:
+        """What is handed out of a strict lane holds it until it has ended (I21)."""
+        if lease.verdict is not None or lease.type not in demand.strict:
+            return
+        expected = self.reference.items[lease.tenant, lease.id]
+        holder = self.reference.lane_holder(expected.item)
+        must(holder in (None, expected), f"{expected} was claimed, and {holder} holds its lane")
+        self.cover("an item was handed out again that holds its lane") if holder is not None else None
+        self.reference.hold_lane(expected)
 
     def _is_paused(self, item: Item) -> bool:
         return bool({(item.queue, None), (item.queue, item.tenant)} & self.reference.paused)
@@ -373,6 +386,10 @@ class WorkChecks:
                 undone == ([("undo", False)] if compensated else []),
                 f"{expected} died with these children: {undone}",
             )
+        if settlement.kind == "cancelled":
+            must(expected.item.type in ON_FULL, f"{expected} was cancelled by its worker")
+            must(not expected.begun, f"{expected} was dropped, and has begun")
+            self.cover("an item was dropped, or replaced before it began")
         children = self._find_by_keys([_child(item, expected) for item in settlement.children], now)
         self.reference.end(expected, settlement.kind, now)
         self._apply_children(now, expected, children, outcome)

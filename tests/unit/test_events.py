@@ -20,7 +20,7 @@ EXTRA: dict[type[ItemEvent], dict[str, object]] = {
     events.Deferred: {"run_at": 20.0},
     events.Expired: {"deadline": 9.0},
     events.Dead: {"reason": "exhausted", "error": KeyError("k"), "text": "ValueError: no"},
-    events.Cancelled: {},
+    events.Cancelled: {"error": "LimitReached: no room"},
     events.LeaseLost: {"reason": "cancelled"},
     events.GroupDone: {"result": [1]},
 }

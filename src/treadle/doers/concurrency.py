@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from treadle.errors import InputError
 
 from .doer import Doer
 from .limit_rules import LimitRule, Per
 from .limited import LimitedDoer
-
-OnFull: TypeAlias = Literal["wait", "drop", "replace"]
-"""What becomes of an item that is to start while its limit is reached."""
+from .on_full import ALONE, OnFull, OnFullDoer
 
 
 def concurrency(
@@ -19,9 +15,10 @@ def concurrency(
     *,
     per: Per = None,
     strict: bool = False,
+    on_full: OnFull = "wait",
     inner: Doer | None = None,
     name: str | None = None,
-) -> LimitedDoer:
+) -> LimitedDoer | OnFullDoer:
     """Run at most `limit` tasks at once, counted by the store for all workers together. With
     `concurrency(1, per="lane")` the items of a lane run one after the other, on any worker.
 
@@ -29,17 +26,30 @@ def concurrency(
     strict: an item that has started keeps its lane until it has succeeded, died or was cancelled. While it
         waits for its retry, or after its worker died, nothing else of its type starts in that lane. Needs
         `limit=1` and `per="lane"`; each work type has lanes of its own.
+    on_full: what becomes of an item that is to start while the limit is reached. `wait`: it waits. `drop`: it
+        ends `cancelled`, and its error says why. `replace`: the oldest that runs is cancelled, and the new
+        one starts when it has stopped; the newest items win. With the last two there can be no other limit
+        inside or around, and no batch.
     inner: the doer that runs what may start (default: `unlimited()`); may be another limit.
     name: doers with the same name count together. Default: each work type for itself.
     """
     rule = LimitRule(limit, 1.0, "slots", per, name)
+    if on_full not in ("wait", "drop", "replace"):
+        raise InputError.of("on_full", on_full, "must be 'wait', 'drop' or 'replace'")
     if strict:
-        _check_strict(rule)
+        _check_strict(rule, on_full)
         return LimitedDoer((), inner, strict=True)
-    return LimitedDoer([rule], inner)
+    if on_full == "wait":
+        return LimitedDoer([rule], inner)
+    if isinstance(inner, LimitedDoer | OnFullDoer):
+        raise InputError.of("on_full", on_full, f"is given with a limit as inner, {ALONE}")
+    return OnFullDoer(rule, on_full, inner)
 
 
-def _check_strict(rule: LimitRule) -> None:
+def _check_strict(rule: LimitRule, on_full: OnFull) -> None:
+    if on_full != "wait":
+        problem = "must be 'wait' with strict=True: the items of a strict lane wait for each other"
+        raise InputError.of("on_full", on_full, problem)
     if rule.limit != 1:
         raise InputError.of("limit", rule.limit, "must be 1 with strict=True: a lane has one item at a time")
     if rule.per != "lane":

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from treadle.clock import Clock
-from treadle.errors import InputError, NotStarted
+from treadle.errors import NotStarted
 from treadle.item import Lease, Limit, PermitHolder, PermitReply, PermitRequest
 
 from .base import BaseDoer, OnDoerError, PermitStore, WorkerDoers, managed
@@ -53,7 +53,7 @@ class OnFullCalls(NamedTuple):
 class WaitingStart:
     """A task that has no permit yet."""
 
-    __slots__ = ("after", "kept", "lease", "limit", "start", "task", "wait")
+    __slots__ = ("after", "asked", "kept", "lease", "limit", "start", "task", "wait")
 
     def __init__(self, task: Task, lease: Lease, limit: Limit, start: Callable[[Task], None]) -> None:
         self.task = task
@@ -64,6 +64,8 @@ class WaitingStart:
         self.after = -inf
         """When to ask, by the monotonic clock."""
         self.wait = WAIT_FIRST
+        self.asked = False
+        """The store may have given it a permit: it was asked for one and has not denied it."""
         self.kept = True
         """False: it was given back while it was asked for."""
 
@@ -208,18 +210,19 @@ class OnFullDoer(BaseDoer):
         if not self._asking or not calls.allowed:
             return returned
         asked = list(self._asking)
+        for each in asked:
+            each.asked = True
         replies = await calls.take_permits([each.request for each in asked])
         self._asking = []
-        kept = [each for each in asked if each.kept]
         for each in asked:
             if not each.kept:
                 self._return(each.lease, each.limit)
         if replies is None:
-            self._waiting += kept  # they are asked for again: a lease never has two permits
+            # They are asked for again: a lease never has two permits.
+            self._waiting += [each for each in asked if each.kept]
             return False
-        await self._apply(
-            kept, [reply for each, reply in zip(asked, replies, strict=True) if each.kept], calls
-        )
+        answered = [pair for pair in zip(asked, replies, strict=True) if pair[0].kept]
+        await self._apply(answered, calls.clock.monotonic())
         self._changed.set()
         if self.available():
             self._call_on_free()
@@ -256,17 +259,15 @@ class OnFullDoer(BaseDoer):
                 self._drop(each, replaced=True)
         return sorted((each for newest in kept.values() for each in newest), key=lambda each: each.age)
 
-    async def _apply(
-        self, asked: Sequence[WaitingStart], replies: Iterable[PermitReply], calls: PermitCalls
-    ) -> None:
+    async def _apply(self, answered: Sequence[tuple[WaitingStart, PermitReply]], now: float) -> None:
         to_cancel: dict[tuple[str, str], PermitHolder] = {}
-        now = calls.clock.monotonic()
-        for each, reply in zip(asked, replies, strict=True):
+        for each, reply in answered:
+            each.asked = reply.count > 0
             if reply.count:
                 self._start(each)
             elif self.on_full == "drop":
                 self._drop(each)
-            elif (oldest := _oldest_to_replace(each, reply.holders)) is None:
+            elif (oldest := oldest_to_replace(each, reply.holders)) is None:
                 self._drop(each, replaced=True)
             else:
                 to_cancel.update(((holder.tenant, holder.id), holder) for holder in oldest)
@@ -303,9 +304,10 @@ class OnFullDoer(BaseDoer):
     # -- permits that are returned ---------------------------------------------------------------------
 
     def _forget(self, each: WaitingStart) -> None:
-        """It will not start. A request whose answer was lost may have given it a permit."""
+        """It will not start."""
         each.kept = False
-        self._return(each.lease, each.limit)
+        if each.asked:
+            self._return(each.lease, each.limit)
 
     def _return(self, lease: Lease, limit: Limit) -> None:
         self._returns[lease.token] = PermitRequest((limit,), 1, lease)
@@ -327,17 +329,11 @@ class OnFullDoer(BaseDoer):
             self._timer.set(max(min(times), calls.retry_at), calls.clock)
 
 
-def _oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:
-    """The holders to cancel so that `new` can start: the oldest. None: `new` is older than all of them. Empty:
-    others were cancelled before, and have not ended yet."""
+def oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:
+    """The holders to cancel so that `new` can start: the oldest. None: `new` is older than all of them.
+    Empty: others were cancelled before, and have not ended yet. Public: a mutant replaces it."""
     surplus = len(holders) + 1 - new.limit.limit
     if surplus <= 0:
         return []
     older = [holder for holder in holders if (holder.due_at, holder.number) < new.age]
     return older[:surplus] or None
-
-
-def check_alone(inner: Doer | None, on_full: OnFull, has_limits: bool) -> None:
-    """Refuse another limit inside."""
-    if has_limits:
-        raise InputError.of("inner", inner, f"is a limit: on_full={on_full!r} is {ALONE}")

@@ -59,6 +59,8 @@ class MemoryLimits:
         token = 0 if request.lease is None else request.lease.token
         if token and any(token in self.leases.get(limit.name, ()) for limit in request.limits):
             return PermitReply(1)
+        if token and (worker is None or token not in worker.held):
+            return PermitReply(0)
         reply, states = permit(request, self._states(request, now), now, alive=worker is not None)
         for limit, state in states.items():
             if limit.algorithm != "slots":

@@ -18,8 +18,11 @@ def take_permits(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> list
 
 
 def _take(tx: Tx, request: PermitRequest, worker: int | None) -> PermitReply:
-    if request.lease is not None and _has_permit(tx, request, request.lease.token):
-        return PermitReply(1)
+    if request.lease is not None:
+        if _has_permit(tx, request, request.lease.token):
+            return PermitReply(1)
+        if tx.value(_SQL["leased_to"], request.lease.ref, request.lease.token) != worker:
+            return PermitReply(0)
     stored = {limit: state for limit in request.limits if (state := _state(tx, limit)) is not None}
     reply, states = permit(request, stored, tx.now, alive=worker is not None)
     for limit, state in states.items():

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
-from treadle.events import Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
+from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
 from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake
 from treadle.retry import retry_call
 
-from .decide import Die, GiveBack, RunAgain, Succeed
+from .decide import Die, Drop, GiveBack, RunAgain, Succeed, unbegun
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .settle import BACKOFF
@@ -83,7 +83,7 @@ class AfterCommit:
         self._count(pending, held, now)
         if core.hooks.listening(lease.type):
             self._emit(pending, held)
-        if isinstance(pending.decision, Succeed | Die):
+        if isinstance(pending.decision, Succeed | Die | Drop):
             ref = (lease.tenant, lease.id)
             ended.append(ref)
             if ref in core.waiters.items.futures:
@@ -111,7 +111,7 @@ class AfterCommit:
                 metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=ran_here)
             case RunAgain(kind=kind):
                 metrics.again(kind, ran, held=ran_here)
-            case GiveBack():
+            case GiveBack() | Drop():
                 metrics.released(pending.started > 0, held=ran_here)
 
     def _emit(self, pending: PendingSettlement, held: HeldLease | None) -> None:
@@ -130,6 +130,8 @@ class AfterCommit:
                 elif error is not None:
                     emit(from_lease(Failed, lease, at, error=error, will_retry=False))
                 emit(from_lease(Dead, lease, at, reason=reason, error=error, text=str(failure)))
+            case Drop(failure=failure):
+                emit(from_lease(Cancelled, unbegun(lease), at, error=str(failure)))
             case GiveBack():
                 pass
 
@@ -140,10 +142,13 @@ class AfterCommit:
             id=lease.id, type=lease.type, status="success", tenant=lease.tenant, group_id=lease.group_id
         )
         state.attempt, state.result = lease.attempt, pending.result
-        if isinstance(pending.decision, Die):
+        if isinstance(pending.decision, Die | Drop):
             failure = pending.decision.failure
-            state.status, state.reason = "dead", pending.decision.reason
-            state.error, state.error_type = str(failure), failure.type
+            state.status, state.error, state.error_type = "dead", str(failure), failure.type
+        if isinstance(pending.decision, Die):
+            state.reason = pending.decision.reason
+        elif isinstance(pending.decision, Drop):
+            state.status = "cancelled"
         self._core.waiters.answer_item(ref, state)
 
     def _answer_group(self, group: EndedGroup, ref: Ref) -> None:
@@ -185,7 +190,7 @@ def _claimable(pending: PendingSettlement) -> list[Line]:
     lines = [(child.type, child.queue) for child in pending.children]
     decision = pending.decision
     limited = isinstance(decision, GiveBack) and decision.limited
-    if not isinstance(decision, Succeed | Die) and not limited:
+    if not isinstance(decision, Succeed | Die | Drop) and not limited:
         lines.append((pending.lease.type, pending.lease.queue))
     return lines
 
@@ -206,7 +211,7 @@ def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[Ende
     group: if the item has ended since, the later settlement announces that."""
     together: set[Ref] = set()
     for pending in batch:
-        if not isinstance(pending.decision, Succeed | Die):
+        if not isinstance(pending.decision, Succeed | Die | Drop):
             continue
         item, group = ended.items.get(_item(pending)), ended.groups.get(_group(pending))
         if item is not None and group is not None and item.ended_at == group.ended_at:

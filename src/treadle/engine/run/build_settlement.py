@@ -16,7 +16,7 @@ from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outco
 from treadle.result_plan import fold, needs_old
 from treadle.rules.submission import rejection_error
 
-from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 
@@ -159,6 +159,8 @@ class SettlementBuilder:
                 )
             case GiveBack(delay=delay):
                 return settlement(lease=lease, kind="release", delay=delay, ran=ran)
+            case Drop(failure=failure):
+                return settlement(lease=lease, kind="cancelled", failure=failure)
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 

@@ -83,7 +83,13 @@ class GiveBack(msgspec.Struct, frozen=True):
     """A fleet-wide limit holds it back: no other worker can start it either, so none is told."""
 
 
-Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack
+class Drop(msgspec.Struct, frozen=True):
+    """End it as cancelled, without running it: a limit is reached, and it does not wait."""
+
+    failure: ErrorInfo
+
+
+Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 

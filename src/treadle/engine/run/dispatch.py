@@ -15,23 +15,25 @@ import msgspec
 from treadle.dependency import DEPENDENCY
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import LimitedDoer, has_strict_lanes, is_over_inside, without_permits
+from treadle.doers.limited import has_strict_lanes
+from treadle.doers.on_full import OnFullCalls
+from treadle.doers.permitted import is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
-from treadle.errors import PayloadError, UnsupportedError
+from treadle.errors import PayloadError
 from treadle.item import GROUP_TYPE, Demand, Lease
 
 from .attempt import AttemptRunner
 from .batch import Batches
 from .built_in import BUILT_IN, closed_group, met_dependency, read_closed
 from .decide import Decision, GiveBack, judged, lost_too_often, unbegun, undecodable
-from .held import UNREAD, BoundType, HeldLease, HeldLeases
+from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import Isolation
-from .lane_limits import add_strict_type
+from .lane_limits import add_strict_type, check_batch, prepare_limits
 from .pending import PendingSettlement
 from .rooms import shared_rooms
 from .settle import Settler
@@ -55,6 +57,7 @@ class BoundTypes:
 
     on_free: called when a doer has room again, or a type was added.
     on_give_back: called with tasks that a limit holds back.
+    on_full: what a limit does that drops or replaces items.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class BoundTypes:
         worker: WorkerSettings,
         on_free: Callable[[], None],
         on_give_back: Callable[[list[Task]], None],
+        on_full: OnFullCalls,
     ) -> None:
         self._core = core
         self._worker = worker
         self._on_free = on_free
         self._on_give_back = on_give_back
+        self._on_full = on_full
         self._doers = WorkerDoers()
         self.doer = self._doers.of(worker.doer)
         """The doer of the types that have none of their own."""
@@ -96,6 +101,7 @@ class BoundTypes:
             return
         given: Doer = type.options.get("doer", worker.doer)
         doer = self._doers.of(given)
+        check_batch(type, doer)
         if has_strict_lanes(given):
             add_strict_type(core, type.name)
             self.strict |= {type.name}
@@ -115,8 +121,7 @@ class BoundTypes:
         if doer in self._opened:
             return
         core = self._core
-        if isinstance(doer, LimitedDoer) and "limits" not in core.backend.capabilities:
-            raise UnsupportedError("limits", type(core.backend).__name__)
+        prepare_limits(core, doer, self._on_full)
         doer.bind(core.backend, core.settings.clock, self._worker.id, name)
         self._opened[doer] = None
         doer.on_free(self._on_free)
@@ -344,7 +349,7 @@ class Dispatcher:
             )
         except BaseException as error:  # noqa: BLE001  a user's doer may raise anything
             self._hooks.report(error, "hook", f"the doer refused {lease.id}; its lease is given back")
-            for held in _attempts(task):
+            for held in attempts_of(task):
                 self.give_back_one(held, delay=1.0)
 
     def forget(self, held: HeldLease) -> None:
@@ -384,7 +389,7 @@ class Dispatcher:
 
     def give_back_tasks(self, tasks: list[Task], *, limited: bool = False) -> None:
         for task in tasks:
-            for held in _attempts(without_permits(task)):
+            for held in attempts_of(without_permits(task)):
                 self.give_back_one(held, limited=limited)
 
     def give_back_one(self, held: HeldLease, delay: float = 0.0, *, limited: bool = False) -> None:
@@ -402,11 +407,4 @@ def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
 
 
 def _is_over(task: Task) -> bool:
-    return all(held.over for held in _attempts(task))
-
-
-def _attempts(task: Task) -> list[HeldLease]:
-    """The attempts of a task that was handed to a doer: the last argument of the partial."""
-    assert isinstance(task, functools.partial)
-    last: HeldLease | list[HeldLease] = task.args[-1]
-    return last if isinstance(last, list) else [last]
+    return all(held.over for held in attempts_of(task))

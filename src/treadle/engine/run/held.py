@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.context import Context, InterruptReason
+from treadle.doers import Task
 from treadle.doers.base import BaseDoer
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
@@ -124,6 +126,13 @@ class HeldLease(msgspec.Struct, eq=False):
     def store_time(self, monotonic: float) -> float:
         """The store's clock at that instant, as this worker estimates it."""
         return self.lease.claimed_at + (monotonic - self.sent)
+
+
+def attempts_of(task: Task) -> Sequence[HeldLease]:
+    """The attempts of a task that was handed to a doer: the last argument of the partial."""
+    assert isinstance(task, functools.partial)
+    last: HeldLease | list[HeldLease] = task.args[-1]
+    return last if isinstance(last, list) else [last]
 
 
 class BatchCall(msgspec.Struct, eq=False):

@@ -23,6 +23,7 @@ from .decide import FailureDecider
 from .dispatch import BoundTypes, Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLease, HeldLeases
+from .lane_limits import on_full_calls
 from .loops import WorkerLoops
 from .settle import Settler
 from .shutdown import Shutdown
@@ -58,7 +59,8 @@ class Runtime:
             self._forget,
             self._wake_claimer,
         )
-        self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back)
+        on_full = on_full_calls(core, self.settler)
+        self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back, on_full)
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )

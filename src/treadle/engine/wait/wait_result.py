@@ -19,7 +19,7 @@ from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, WorkCancelled, WorkFailed
 from treadle.group_ref import shown_names
-from treadle.item import GROUP_TYPE, GroupState, ItemState
+from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
 
 _MARK: Final = b"\x01"
 _END: Final = b"\x00"
@@ -52,7 +52,9 @@ def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:
 def item_error(state: ItemState) -> WorkFailed:
     """The error of an item that has not succeeded."""
     if state.status == "cancelled":
-        return WorkCancelled(state.id, state.type, state.attempt, group_id=state.group_id or state.id)
+        why = state.error or "" if state.error_type == LIMIT_REACHED else ""
+        group_id = state.group_id or state.id
+        return WorkCancelled(state.id, state.type, state.attempt, error=why, group_id=group_id)
     return WorkFailed(*error_fields(state), group_id=state.group_id or state.id)
 
 

@@ -328,6 +328,19 @@ class LeasePermitCases:
         assert (await self._take_permit(backend, third)).count == 1
 
     @needs("limits", "strict")
+    async def test_a_lease_that_has_ended_gets_no_permit(self, backend: Backend) -> None:
+        """A request that arrives late takes nothing that no task would return."""
+        await submit(backend, *items(4))
+        settled, cancelled, *others = await claim(backend)
+        await apply(backend, succeed(settled))
+        await backend.cancel([cancelled.id])
+        for lease in (settled, cancelled):
+            assert (await self._take_permit(backend, lease)).count == 0
+        await beat(backend, "other")
+        assert (await self._take_permit(backend, others[0], "other")).count == 0  # it is not its lease
+        assert [(await self._take_permit(backend, lease)).count for lease in others] == [1, 1]
+
+    @needs("limits", "strict")
     async def test_permits_of_leases_and_others_count_together(self, backend: Backend) -> None:
         """A worker returns the permit of a lease by naming the lease."""
         await submit(backend, *items(2))

@@ -29,6 +29,9 @@ SELECT no FROM treadle_worker WHERE id = ? AND removed = 0
 -- :name lease_permit
 SELECT worker FROM treadle_lease_permit WHERE name = ? AND token = ?
 
+-- :name leased_to
+SELECT worker FROM treadle_open WHERE no = ? AND token = ?
+
 -- :name add_lease_permit
 INSERT INTO treadle_lease_permit (name, token, worker, no) VALUES (?, ?, ?, ?)
 

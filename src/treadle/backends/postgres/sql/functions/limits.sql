@@ -51,6 +51,11 @@ begin
         counts[request] := 1;
         first := last;
         continue;
+      end if;
+      if not exists (select 1 from treadle.open_item o join treadle.worker w on w.no = o.worker
+                     where o.no = p_item[request] and o.token = p_token[request] and o.status = 5
+                       and w.id = p_worker) then
+        given := 0;
       elsif given > 0 then
         insert into treadle.lease_permit (name, token, worker, no)
           select n, p_token[request], p_worker, p_item[request] from unnest(p_name[first:last - 1]) n;
