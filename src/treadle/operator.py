@@ -132,14 +132,19 @@ class Operator:
 
     def _begin_change(self, what: str) -> Coroutine[Any, Any, None]:
         refuse_in_transaction(self._core.backend, f"{what}()")
-        return self.connect()
+        return self._connect_for_change()
+
+    async def _connect_for_change(self) -> None:
+        await self.connect()
+        if self._core.hooks.any_listening:
+            await self._core.store_clock.refresh()  # for the times of events
 
     async def cancel(self, ids: Ids) -> int:
         """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
         wanted = ids_of(ids)
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
-        self._core.announcer.cancelled(changed.items)
+        self._core.announcer.cancelled(changed.items, self._core.store_clock.now())
         self._ended(changed)
         return len(changed.items)
 
@@ -151,7 +156,7 @@ class Operator:
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
-        self._core.announcer.completed(changed.items, value)
+        self._core.announcer.completed(changed.items, self._core.store_clock.now(), value)
         self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
@@ -195,7 +200,7 @@ class Operator:
         """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
-        core.announcer.effects(changed.effects)
+        core.announcer.effects(changed.effects, core.store_clock.now())
         core.wakeups.ended(
             items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
         )

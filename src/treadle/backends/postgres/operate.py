@@ -52,8 +52,7 @@ class PostgresOperate(PostgresVerbs):
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
         given = {
-            name: None if value is UNSET else value
-            for name, value in msgspec.structs.asdict(changes).items()
+            name: None if value is UNSET else value for name, value in msgspec.structs.asdict(changes).items()
         }
         return await self._change(
             _sql("update"),
