@@ -144,7 +144,7 @@ class Operator:
         wanted = ids_of(ids)
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
-        self._core.announcer.cancelled(changed.items, self._core.store_clock.now())
+        self._core.announcer.cancelled(changed.items, self._event_time(changed))
         self._ended(changed)
         return len(changed.items)
 
@@ -156,7 +156,7 @@ class Operator:
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
-        self._core.announcer.completed(changed.items, self._core.store_clock.now(), value)
+        self._core.announcer.completed(changed.items, self._event_time(changed), value)
         self._ended(changed)
 
     async def requeue(self, ids: Ids) -> int:
@@ -196,11 +196,19 @@ class Operator:
         await self._core.backend.pause(queue, False, tenant=self._tenant)
         self._core.wakeups.ready()
 
+    def _event_time(self, changed: Changed) -> float:
+        """When these items were changed, by the store's clock: not before what the store did to them so
+        far."""
+        known = [
+            max(item.queued_at, item.claimed_at or 0.0, item.started_at or 0.0) for item in changed.items
+        ]
+        return max([self._core.store_clock.now(), *known])
+
     def _ended(self, changed: Changed, gone: Iterable[Ref] = ()) -> None:
         """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`)."""
         core = self._core
         items = [(item.tenant, item.id) for item in changed.items]
-        core.announcer.effects(changed.effects, core.store_clock.now())
+        core.announcer.effects(changed.effects, self._event_time(changed))
         core.wakeups.ended(
             items, [*((g.tenant, g.id) for g in changed.effects.ended_groups), *gone], here=True
         )

@@ -95,7 +95,9 @@ class AfterCommit:
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)
         if self._core.hooks.listening(held.lease.type):
-            at = held.event_time(self._clock.monotonic())
+            now = self._clock.monotonic()
+            # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.
+            at = held.event_time(now) if why == "taken" else held.store_time(now)
             self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
 
     def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:

@@ -77,6 +77,5 @@ class Announcer:
 
     def _ended(self, cls: type[ItemEvent], item: ItemState, at: float, **extra: Any) -> None:
         if self._hooks.listening(item.type):
-            now = max(at, item.queued_at, item.claimed_at or 0.0, item.started_at or 0.0)
             origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, item.after)
-            self._hooks.emit(cast("Event", cls(*origin, now, **extra)))
+            self._hooks.emit(cast("Event", cls(*origin, at, **extra)))
