@@ -21,6 +21,7 @@ from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.decide import (
+    Decision,
     FailureDecider,
     GiveBack,
     Succeed,
@@ -51,6 +52,7 @@ class ClaimedLease:
         self._worker = worker
         self._duration = duration
         self._over = False
+        self._claimed = core.settings.clock.monotonic()
         self.input = input
         """The arguments, by name."""
 
@@ -73,7 +75,8 @@ class ClaimedLease:
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""
         planned = plan(value, self._lease.id)
-        pending = PendingSettlement(self._lease, Succeed(planned), contributions=planned.contributions)
+        pending = self._pending(Succeed(planned))
+        pending.contributions = planned.contributions
         if value is not None:
             core = self._core
             limit = core.settings.max_payload
@@ -87,11 +90,11 @@ class ClaimedLease:
         now, draw = await self._core.backend.now(), self._core.settings.random.random
         policy = merge_retry(_policy_of(self._core, self._lease), retry)
         decision = raised(self._lease, failure, lambda _: None, policy, now, draw)
-        await self._settle(PendingSettlement(self._lease, decision))
+        await self._settle(self._pending(decision))
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back for others. The attempt does not count."""
-        await self._settle(PendingSettlement(self._lease, GiveBack(seconds(delay, field="delay"))))
+        await self._settle(self._pending(GiveBack(seconds(delay, field="delay"))))
 
     async def renew(self, lease: Duration | None = None) -> None:
         """Keep it for the same duration again, or for `lease` seconds, from now."""
@@ -102,6 +105,9 @@ class ClaimedLease:
         )
         if why := reply.lost.get(self._lease.token):
             raise LeaseLost(self.id, why)
+
+    def _pending(self, decision: Decision) -> PendingSettlement:
+        return PendingSettlement(self._lease, decision, held_since=self._claimed)
 
     async def _settle(self, pending: PendingSettlement) -> None:
         self._check()

@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from typing_extensions import TypeVar, Unpack
 
 from treadle.engine.store_retry import STOP_TIMEOUT
-from treadle.engine.submit.enqueue import submit
+from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError, Stopped
 from treadle.handle import Handle, submitted_handle
 from treadle.item import ItemState
 from treadle.loop_mark import forks
 from treadle.operator import core_of, submits_to
-from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.options import (
+    ENQUEUE_MANY_OPTIONS,
+    ENQUEUE_OPTIONS,
+    EnqueueOptions,
+    check_options,
+)
 from treadle.timing import Duration
+from treadle.update_options import UpdateOptions
 from treadle.work import Work
 
 if TYPE_CHECKING:
@@ -98,7 +104,8 @@ class SyncClient:
         if isinstance(work, str):
             work = core_of(self._client).registry.find(work).from_input(input or {})
         if options.get("tx") is not None:
-            return self._enqueue_within([work], options, "enqueue")[0]
+            work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
+            return self._enqueue_within([work], checked)[0]
 
         async def enqueue() -> Handle[Any, Any]:
             return await self._client.enqueue(work, **options)
@@ -110,15 +117,16 @@ class SyncClient:
     ) -> list[SyncHandle[S, G]]:
         """Submit works in one atomic step, one group each, all with the same options."""
         if options.get("tx") is not None:
-            return self._enqueue_within(list(works), options, "enqueue_many")
+            return self._enqueue_within(
+                list(works), check_options(options, "enqueue_many", ENQUEUE_MANY_OPTIONS)
+            )
         handles = self._call(self._client.enqueue_many(works, **options))
         return [SyncHandle(self._call, handle) for handle in handles]
 
     def _enqueue_within(
-        self, works: Sequence[Work[Any, Any]], options: EnqueueOptions, where: str
+        self, works: Sequence[Work[Any, Any]], checked: dict[str, Any]
     ) -> list[SyncHandle[Any, Any]]:
         """Submit in the caller's transaction, and in the caller's thread, which owns the connection."""
-        checked = check_options(options, where, ENQUEUE_OPTIONS)
         core, tenant = core_of(self._client), submits_to(self._client)
         core.check_unopened(checked.get("tx"))
         self.connect()
@@ -132,6 +140,10 @@ class SyncClient:
     def cancel(self, ids: Any) -> int:
         """As `Client.cancel`."""
         return self._call(self._client.cancel(ids))
+
+    def update(self, ids: Any, **changes: Unpack[UpdateOptions]) -> int:
+        """As `Client.update`."""
+        return self._call(self._client.update(ids, **changes))
 
     def get(self, ids: Any) -> list[ItemState | None]:
         """As `Client.get`."""

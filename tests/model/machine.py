@@ -20,6 +20,7 @@ from treadle.item import (
     Filter,
     Fire,
     Heartbeat,
+    ItemUpdate,
     Lease,
     Limit,
     Outcome,
@@ -185,6 +186,7 @@ class BackendMachine(RuleBasedStateMachine):
             "delay": draw(v.durations),
             "contribution": draw(v.contributions) if kind == "success" else None,
             "children": tuple(children),
+            "ran": draw(st.sampled_from((None, 0.0, 2.0, 1e9))),
         }
 
     @rule(worker=st.sampled_from(v.WORKERS))
@@ -250,6 +252,10 @@ class BackendMachine(RuleBasedStateMachine):
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant)
     def trigger(self, ids: list[str], tenant: str | None) -> None:
         self.both(lambda backend, _: backend.trigger(ids, tenant=tenant), unordered)
+
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), changes=v.updates, tenant=v.any_tenant)
+    def update(self, ids: list[str], changes: ItemUpdate, tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.update(ids, changes, tenant=tenant), unordered)
 
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant, cascade=st.booleans())
     def delete(self, ids: list[str], tenant: str | None, cascade: bool) -> None:

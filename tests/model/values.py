@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from treadle.item import Contribution, ErrorInfo, Filter, Item
+from treadle.item import Contribution, ErrorInfo, Filter, Item, ItemUpdate
 
 TENANTS = ("default", "acme'; drop table items; --")
 TYPES = ("a", "b", "ü%_\\")
@@ -45,6 +46,8 @@ def items(draw: Any, id: Any = names, **fixed: Any) -> Item:
         "counting": draw(st.sampled_from(("success", "done"))),
         "key": draw(st.sampled_from((None, None, None, *KEYS))),
         "key_scope": draw(st.sampled_from(("open", "any", 20.0, 0.0))),
+        "key_policy": draw(st.sampled_from(("existing", "replace", "replace", "debounce", "error"))),
+        "debounce_max": draw(st.sampled_from((None, 10.0, 1e9))),
         "workflow": draw(st.sampled_from((None, None, "flow", "f'low"))),
         "workflow_type": draw(st.sampled_from((None, "kind"))),
         "options": draw(data),
@@ -54,6 +57,14 @@ def items(draw: Any, id: Any = names, **fixed: Any) -> Item:
     return Item(**(fields | fixed))
 
 
+updates = st.builds(
+    ItemUpdate,
+    run_at=st.sampled_from((UNSET, UNSET, 0.0, 1_000_020.0, 1_700_000_020.0)),
+    priority=st.sampled_from((UNSET, UNSET, 0, 5)),
+    lane=st.sampled_from((UNSET, UNSET, *LANES)),
+    queue=st.sampled_from((UNSET, UNSET, *QUEUES)),
+    deadline=st.sampled_from((UNSET, UNSET, None, 1_000_030.0, 1_700_000_030.0)),
+)
 contributions = st.one_of(
     st.none(),
     st.builds(

@@ -26,6 +26,7 @@ from tests.simulation.operator_checks import OperatorChecks
 from tests.simulation.reference import Violation, must
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
+from treadle.item import Item
 
 AUDIT_EVERY = 60
 COMPARE_EVERY = 20
@@ -85,6 +86,13 @@ class Checker(OperatorChecks):
                 f"{wanted}, {expected.attempt}, {expected.token}, {expected.doom}",
             )
 
+            must(
+                _data(row.item, row.due_at, row.deadline)
+                == _data(expected.item, expected.due_at, expected.deadline),
+                f"{expected}: {_data(row.item, row.due_at, row.deadline)}; must be "
+                f"{_data(expected.item, expected.due_at, expected.deadline)}",
+            )
+
     def event(self, event: Any) -> None:
         """No event is sent before what it reports has happened."""
         expected = self.reference.items.get((getattr(event, "tenant", ""), getattr(event, "id", "")))
@@ -101,3 +109,9 @@ class Checker(OperatorChecks):
                 self._done[expected.ref] <= expected.group.times_ended,
                 f"GroupDone of {expected} too often or too early",
             )
+
+
+def _data(item: Item, due_at: float, deadline: float | None) -> tuple[Any, ...]:
+    """What a submit with the same key, or an update, may change."""
+    fields = (item.input, item.options, item.attempts, item.priority, item.lane, item.queue, item.keep)
+    return (*fields, round(due_at, 6), None if deadline is None else round(deadline, 6))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from tests.simulation.reference import ReferenceEffects, must, refs_of
 from tests.simulation.work_checks import WorkChecks
-from treadle.item import Changed, Contribution, Ended, Fire, Schedule
+from treadle.item import Changed, Contribution, Ended, Fire, ItemUpdate, Schedule
 
 
 class OperatorChecks(WorkChecks):
@@ -64,6 +67,23 @@ class OperatorChecks(WorkChecks):
             self.reference.items[ref].due_at = now
             self.reference.items[ref].ready_at = now
             self.cover("triggered")
+
+    def update(
+        self, now: float, ids: Sequence[str], changes: ItemUpdate, tenant: str | None, changed: Changed
+    ) -> None:
+        wanted = {expected.ref for id in ids if (expected := self.reference.find(tenant, id)) is not None}
+        must(set(refs_of(changed.items)) == wanted, f"updated {refs_of(changed.items)}, not {wanted}")
+        for ref in wanted:
+            expected = self.reference.items[ref]
+            must(expected.unstarted, f"{expected} was updated")
+            given = {name: getattr(changes, name) for name in ("priority", "lane", "queue")}
+            expected.item = replace(
+                expected.item, **{name: value for name, value in given.items() if value is not UNSET}
+            )
+            due = expected.due_at if changes.run_at is UNSET else changes.run_at
+            deadline = expected.deadline if changes.deadline is UNSET else changes.deadline
+            self.reference.change(expected, due, deadline)
+            self.cover("updated")
 
     def pause(self, now: float, queue: str, paused: bool, tenant: str | None) -> None:
         (self.reference.paused.add if paused else self.reference.paused.discard)((queue, tenant))

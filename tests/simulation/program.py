@@ -97,7 +97,8 @@ async def local(n: int) -> int:
 async def parent(ctx: Context, n: int) -> Result[None, int]:
     """Queues a keyed child."""
     keyed = leaf(n, 0.1)
-    return ctx.queue(keyed, key=f"child{n % 3}").next(ending(n), when="all_done")
+    policy: Any = "replace" if n % 2 else "existing"
+    return ctx.queue(keyed, key=f"child{n % 3}", key_policy=policy).next(ending(n), when="all_done")
 
 
 @work(name="ending", retry=QUICK)
@@ -280,6 +281,9 @@ def some_options(rng: random.Random, type: str, known: list[str], later_ids: lis
     if rng.random() < 0.15:
         options["key"] = f"key{rng.randint(0, 3)}"
         options["key_scope"] = rng.choice(("open", "any", 8.0))
+        options["key_policy"] = rng.choice(("existing", "replace", "debounce", "error"))
+        if options["key_policy"] == "debounce":
+            options["debounce_max"] = rng.choice((None, 15))
     if rng.random() < 0.1 and type != "endless":
         options["retry"] = Retry(attempts=rng.randint(1, 3), base=0.1)
     if known and rng.random() < 0.25:

@@ -6,9 +6,12 @@ effect of each call. The checks compare the store with it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from treadle.item import Contribution, Item, Ref, Status
 
@@ -74,6 +77,8 @@ class ReferenceItem:
         """Its place in line when it was leased last."""
         self.ready_at: float | None = now if not self.item.delay and self.item.run_at is None else None
         """Since when it could start, as far as that is known exactly. A loss makes it unknown."""
+        self.changed_by: list[str] = []
+        """The ids of new items with its key that changed it."""
         self.ended_at: float | None = None
         self.token = 0
         self.worker: str | None = None
@@ -92,6 +97,11 @@ class ReferenceItem:
     @property
     def ended(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether it can still be changed."""
+        return not (self.ended or self.token or self.attempt or self.doom)
 
     def __repr__(self) -> str:
         return f"{self.ref[0]}/{self.ref[1]} ({self.item.type}, {self.status})"
@@ -195,6 +205,34 @@ class ReferenceStore:
         expected.status = "blocked"
         if expected.met + expected.open < expected.item.need:
             self.doom(expected, "unsatisfiable")
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def take_over(self, expected: ReferenceItem, new: Item, now: float) -> bool:
+        """An item with the key of `expected` was submitted. Whether that changes `expected`."""
+        repeated = new.id == expected.ref[1] or new.id in expected.changed_by[-20:]
+        if new.key_policy not in ("replace", "debounce") or repeated or not expected.unstarted:
+            return False
+        expected.changed_by.append(new.id)
+        taken = ("input", "options", "attempts", "priority", "lane", "queue", "keep", "keep_dead")
+        expected.item = replace(expected.item, **{name: getattr(new, name) for name in taken})
+        if new.run_at is not None:
+            due = new.run_at
+        elif new.key_policy == "replace":
+            due = expected.queued_at + new.delay
+        else:
+            due = min(now + new.delay, expected.queued_at + (new.debounce_max or math.inf))
+        expires = None if new.expires_in is None else now + new.expires_in
+        self.change(expected, due, new.deadline if new.deadline is not None else expires)
+        return True
+
+    def change(self, expected: ReferenceItem, due_at: float, deadline: float | None) -> None:
+        expected.due_at, expected.deadline = due_at, deadline
+        expected.ready_at = None
+        self._unwatch(expected)
+        if deadline is not None:
+            expected.watched = True
+            self.watched[expected] = None
 
     # -- ending ----------------------------------------------------------------------------------------
 

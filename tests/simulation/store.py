@@ -17,6 +17,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     PermitReply,
@@ -111,6 +112,11 @@ class CheckedStore(MemoryBackend):
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         answer = await super().trigger(ids, tenant=tenant)
         self._check_step("trigger", ids, tenant, answer)
+        return answer
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        answer = await super().update(ids, changes, tenant=tenant)
+        self._check_step("update", ids, changes, tenant, answer)
         return answer
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:

@@ -87,7 +87,7 @@ class WorkChecks:
 
     def _submitted(self, now: float, items: Sequence[Item], answer: Any) -> None:
         if isinstance(answer, Rejected):
-            self._check_refused(items, answer)
+            self._check_refused(now, items, answer)
             return
         holders = self._find_by_keys(items, now)
         renamed = {item.id: holder[1] for item, holder in holders if holder is not None}
@@ -101,20 +101,34 @@ class WorkChecks:
                 self.cover("an existing item was returned for a key")
             else:
                 self.reference.add(item, (renamed.get(id, id) for id in item.after), None, now)
+        self._apply_changes(holders, now)
         for submitted in answer:
             self._check_leased_at_submit(submitted, items)
+
+    def _apply_changes(self, holders: list[tuple[Item, Any]], now: float) -> None:
+        """Items that have the keys of new ones take over what these have."""
+        for item, holder in holders:
+            if holder is not None and self.reference.take_over(self.reference.items[holder], item, now):
+                self.cover(f"changed by its key: {item.key_policy}")
+                self.note(f"{item.id} changed {self.reference.items[holder]}")
 
     def _find_by_keys(self, items: Sequence[Item], now: float) -> list[tuple[Item, Any]]:
         taken: dict[Any, Any] = {}
         return [(item, self.reference.find_by_key(item, taken, now)) for item in items]
 
-    def _check_refused(self, items: Sequence[Item], rejected: Rejected) -> None:
+    def _check_refused(self, now: float, items: Sequence[Item], rejected: Rejected) -> None:
         self.cover(f"submission refused: {rejected.why}")
         if rejected.why == "duplicate_id":
             known = all(
                 (item.tenant, item.id) in self.reference.items for item in items if item.id in rejected.ids
             )
             must(known or len({item.id for item in items}) < len(items), f"{rejected} is no duplicate")
+        if rejected.why == "duplicate_key":
+            holders = [
+                holder for item, holder in self._find_by_keys(items, now) if item.key_policy == "error"
+            ]
+            found = {holder[1] for holder in holders if holder is not None}
+            must(set(rejected.ids) == found, f"{rejected}, but {found} have the keys")
 
     def _check_leased_at_submit(self, submitted: Submitted, items: Sequence[Item]) -> None:
         lease = submitted.lease
@@ -183,6 +197,7 @@ class WorkChecks:
             self.cover(f"verdict {lease.verdict}")
         number = expected.attempt + (lease.verdict is None and not expected.begun)
         must(lease.attempt == number, f"{expected}: attempt {lease.attempt}, not {number}")
+        must(lease.input == expected.item.input, f"{expected} has the input {lease.input!r}")
         must(lease.group_id == expected.group.ref[1], f"{expected} is in group {lease.group_id}")
         self._check_counters(expected, lease)
         row = self._store.store.find(*expected.ref)
@@ -360,6 +375,7 @@ class WorkChecks:
         self.reference.end(expected, settlement.kind, now)
         self._apply_children(now, expected, children, outcome)
         self.reference.count_end(expected, now, effects)
+        self._apply_changes(children, now)
 
     def _check_death(self, now: float, expected: ReferenceItem, settlement: Settlement) -> None:
         """An item dies of failures or of losses only when that budget is spent."""

@@ -54,7 +54,7 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
-        self.item_builder = ItemBuilder(self.registry, settings)
+        self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to."""
@@ -97,10 +97,11 @@ class Core:
                 type.name,
             )
 
-    def _fired(self, items: Sequence[Item], at: float) -> None:
-        """A schedule has stored these items, at this instant of the store's clock."""
-        self.announcer.queued(items, at)
-        self.wakeups.ready((item.type, item.queue) for item in items)
+    def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:
+        """A schedule has stored these items, at this instant of the store's clock, and others have changed
+        earlier ones."""
+        self.announcer.queued(stored, at)
+        self.wakeups.ready((item.type, item.queue) for item in (*stored, *changing))
 
     # -- connecting ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
 from treadle.rules import settlement as rules
 from treadle.rules.submission import counts, dependency_state
-from treadle.rules.times import waiting_status
+from treadle.rules.times import began_at, waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 
@@ -147,6 +147,7 @@ def free(member: OpenMember, now: float) -> None:
     if member.status != "running":
         return
     _add_failure(member, token)
+    member.began = member.started
     again = rules.after_loss(now, _counters(member), token, due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
 
@@ -183,8 +184,14 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
         return
     if rules.recorded_failure(settlement, verdict) is not None:
         _add_failure(member, token)
+    member.began = began(member, settlement, now)
     again = rules.put_back(settlement, now, _counters(member), due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
+
+
+def began(member: OpenMember, settlement: Settlement, now: float) -> float:
+    """When the handler of the last attempt began; 0 if none has."""
+    return member.began if settlement.ran is None else began_at(settlement.ran, member.started, now)
 
 
 def end_by_settlement(

@@ -88,7 +88,8 @@ def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, 
     state.failures, state.losses = member.failures, member.losses
     if member.status == "running":
         state.worker = member.worker
-    state.started_at = member.started or None
+    state.claimed_at = member.started or None
+    state.started_at = state.claimed_at if member.status == "running" else member.began or None
     return _with_history(state, history)
 
 
@@ -96,7 +97,7 @@ def _ended_state(stored: StoredItem, end: ItemEnd) -> ItemState:
     state = _new_state(stored)
     state.status, state.reason, state.result = end.status, end.reason, end.result
     state.attempt, state.due_at, state.worker = end.attempt, end.due_at, end.worker
-    state.started_at, state.ended_at = end.started_at, end.ended_at
+    state.claimed_at, state.started_at, state.ended_at = end.claimed_at, end.started_at, end.ended_at
     state.failures, state.losses = end.failures, end.losses
     return _with_history(state, end.history)
 
@@ -129,7 +130,7 @@ def _new_state(stored: StoredItem) -> ItemState:
 
 def _with_history(state: ItemState, history: tuple[Attempt, ...]) -> ItemState:
     state.history = history
-    if history:
+    if history and state.status != "success":
         last = history[-1]
         state.error_type = last.error_type
         state.error = f"{last.error_type}: {last.message}" if last.message else last.error_type
@@ -162,4 +163,5 @@ def lease_of(stored: StoredItem, member: OpenMember) -> Lease:
         verdict=member.verdict,
         failures=member.failures,
         losses=member.losses,
+        ready_at=max(member.ready_since, member.due),
     )

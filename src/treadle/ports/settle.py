@@ -200,11 +200,12 @@ class PortsSettle:
             settlement.result if settlement.kind == "success" else None,
             member.attempt,
             member.due,
-            member.started or None,
+            groups.began(member, settlement, now) or None,
             member.worker,
             history[-rules.KEPT_ATTEMPTS :],
             member.failures + (settlement.kind == "dead" and member.verdict is None),
             member.losses,
+            member.started or None,
         )
         await records.write(records.keys.item_end(ref, token), end)
         if _contributes(settlement):

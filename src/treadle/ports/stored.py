@@ -58,6 +58,8 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     origin: str = ""
     """The item whose settlement queued it."""
     failures: int = 0
+    began: float = 0.0
+    """When the handler of the last attempt began. (`started`: when it was claimed last.)"""
 
 
 class EndedMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,6 +103,7 @@ class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     history: tuple[Attempt, ...] = ()
     failures: int = 0
     losses: int = 0
+    claimed_at: float | None = None
 
 
 class StoredValue(msgspec.Struct, frozen=True):

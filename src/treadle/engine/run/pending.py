@@ -21,6 +21,8 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     contributions: tuple[PlannedContribution, ...] = ()
     started: float = 0.0
     """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
+    held_since: float = 0.0
+    """For a lease without a worker: when it was claimed, by the same clock."""
     outcome: Outcome | None = None
     """The store's final answer."""
     locked: bool = False

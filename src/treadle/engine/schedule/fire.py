@@ -22,14 +22,15 @@ from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
-from treadle.rules.submission import rejection_error
+from treadle.rules.submission import may_change, rejection_error
 
 from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide
 from .store_clock import StoreClock
 
-OnFired: TypeAlias = Callable[[Sequence[Item], float], None]
-"""Called with the items of an occurrence, once they are stored, and when that was, by the store's clock."""
+OnFired: TypeAlias = Callable[[Sequence[Item], Sequence[Item], float], None]
+"""Called with the items that were stored, with those that may have changed earlier ones by their keys, and
+with the instant at which they were stored, by the store's clock."""
 
 
 class OccurrenceFirer:
@@ -108,8 +109,9 @@ class OccurrenceFirer:
         if answer is None:
             return False
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
-        if stored:
-            self._on_fired(stored, answer[0].queued_at)
+        changing = [item for item, each in zip(fire.items, answer, strict=True) if may_change(item, each)]
+        if stored or changing:
+            self._on_fired(stored, changing, answer[0].queued_at)
         return _move_on(entry, fire)
 
     async def _find_submitted(self, fire: Fire) -> tuple[Submitted, ...] | None:
