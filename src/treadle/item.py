@@ -178,6 +178,8 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The lease, if the item was stored leased."""
     group_id: str = ""
     """The group it belongs to: its own id, or the existing item's group."""
+    queued_at: float = 0.0
+    """When it was stored. 0: not now, or unknown."""
 
 
 RejectedWhy: TypeAlias = Literal["duplicate_id", "cycle", "not_found", "locked", "duplicate_key"]
@@ -432,6 +434,8 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
     outcomes: tuple[Outcome, ...]
     effects: Effects = Effects()
+    at: float = 0.0
+    """When it was done. 0: unknown."""
 
 
 # ------------------------------------------------------------------------------------------------- reading

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from typing_extensions import Unpack
 
 from treadle.engine.core import Core
-from treadle.engine.ended_items import announce_ended
+from treadle.engine.ended_items import announce_ended, event_time
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.repair import deaths_to_repair
@@ -136,14 +136,19 @@ class Operator:
 
     def _begin_change(self, what: str) -> Coroutine[Any, Any, None]:
         refuse_in_transaction(self._core.backend, f"{what}()")
-        return self.connect()
+        return self._connect_for_change()
+
+    async def _connect_for_change(self) -> None:
+        await self.connect()
+        if self._core.hooks.any_listening:
+            await self._core.store_clock.refresh()  # for the times of events
 
     async def cancel(self, ids: Ids) -> int:
         """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
         wanted = ids_of(ids)
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
-        self._core.announcer.cancelled(changed.items)
+        self._core.announcer.cancelled(changed.items, event_time(self._core, changed))
         announce_ended(self._core, changed)
         return len(changed.items)
 
@@ -155,7 +160,7 @@ class Operator:
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
-        self._core.announcer.completed(changed.items, value)
+        self._core.announcer.completed(changed.items, event_time(self._core, changed), value)
         announce_ended(self._core, changed)
 
     async def requeue(self, ids: Ids, *, alone: bool = False, cancelled: bool = False) -> int:
@@ -173,7 +178,7 @@ class Operator:
         self, ids: Sequence[str], tenant: str | None, *, alone: bool = False, cancelled: bool = False
     ) -> int:
         changed = await self._core.backend.requeue(ids, tenant=tenant, alone=alone, cancelled=cancelled)
-        self._core.announcer.effects(changed.effects)
+        self._core.announcer.effects(changed.effects, event_time(self._core, changed))
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, get_args
 
-from .callables import check_plain
+from .callables import check_list, check_plain
 from .errors import InputError
 from .group_ref import stored_name
 from .ids import check_id, check_name
@@ -117,6 +117,11 @@ def check_codec(value: Any, name: str) -> Any:
     check_plain(value.encode, f"{name}.encode")
     check_plain(value.decode, f"{name}.decode")
     return value
+
+
+def check_aliases(value: Any, name: str) -> tuple[str, ...]:
+    given = check_list(value, name, repr(value) if isinstance(value, str) else "'old.name'")
+    return tuple(dict.fromkeys(check_name(each, name) for each in given))
 
 
 def check_run_in(value: Any, name: str) -> Any:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
-from .callables import check_list, check_plain
+from .callables import check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -31,6 +31,7 @@ from .item import DEFAULT_QUEUE, KeyPolicy
 from .option_checks import (
     Compensation,
     check_after,
+    check_aliases,
     check_codec,
     check_compensation,
     check_flag,
@@ -300,11 +301,6 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 
-def _aliases(value: Any, name: str) -> tuple[str, ...]:
-    given = check_list(value, name, repr(value) if isinstance(value, str) else "'old.name'")
-    return tuple(dict.fromkeys(check_name(each, name) for each in given))
-
-
 _COMMON: Final[Mapping[str, Check]] = {
     "priority": check_priority,
     "lane": check_lane,
@@ -346,7 +342,7 @@ ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
-    "aliases": _aliases,
+    "aliases": check_aliases,
     "upcast": check_plain,
     "retry": check_retry,
     "options": check_plain,

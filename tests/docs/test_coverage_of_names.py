@@ -37,6 +37,7 @@ from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
 from treadle.sync import SyncHandle
+from treadle.update_options import UpdateOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
@@ -83,6 +84,7 @@ NAMES: dict[str, set[str]] = {
     "Options": set(Options.__annotations__),
     "EnqueueOptions": set(EnqueueOptions.__annotations__),
     "TypeOptions": set(TypeOptions.__annotations__),
+    "UpdateOptions": set(UpdateOptions.__annotations__),
     "ClientSettings": set(ClientSettings.__annotations__),
     "Treadle(...)": parameters(Treadle.__init__),
     "Client(...)": parameters(Client.__init__),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until
-from tests.unit import process_handlers
 from treadle import Context, DuplicateWorkError, InputError, UnknownWorkError, Worker, work
 from treadle.doers import concurrency
 from treadle.engine.large_values import LARGE
@@ -75,7 +74,7 @@ async def test_an_alias_of_two_types_is_refused(make_app: MakeApp) -> None:
             make_app(*pair)
     app = make_app(new_send)
     app.register(new_send)
-    with pytest.raises(DuplicateWorkError, match="'send' is an alias of 'mail.deliver'"):
+    with pytest.raises(DuplicateWorkError, match="is an alias of"):
         app.register(taken)
     assert list(app.types) == ["mail.deliver"]
 
@@ -137,7 +136,7 @@ async def test_the_names_of_a_type_share_its_room(make_app: MakeApp) -> None:
 
 async def test_batches_and_threads_take_items_under_all_names(make_app: MakeApp) -> None:
     @work(name="old.batch")
-    async def old_batch(n: int) -> int: ...
+    async def old_batch(numbers: int) -> int: ...
 
     @work(name="old.thread")
     async def old_thread(n: int) -> int: ...
@@ -292,9 +291,7 @@ async def test_an_item_that_no_worker_decodes_is_dead_after_the_grace(
     assert (await handle.state()).result == "v2 1 km"
 
 
-async def test_the_delay_grows(
-    make_timed: MakeApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_delay_grows(make_timed: MakeApp, clock: ManualClock) -> None:
     handle = await make_timed(measure_2).enqueue(measure_2(1, unit="km"))
     delays: list[float] = []
     async with run_inline(make_timed(measure_1, lease=1000)) as old:
@@ -327,12 +324,17 @@ async def test_batches_and_large_inputs_are_left_to_others_too(make_app: MakeApp
                 assert await new.handle(handle.id).result(PATIENCE) == size
 
 
+@work(name="double", run_in="process")
+def double(n: int) -> int:
+    return 2 * n
+
+
 async def test_process_handlers_are_left_to_others_too(make_app: MakeApp) -> None:
-    @work(name=process_handlers.double.name)
+    @work(name="double")
     async def in_words(n: str) -> str:
         return n * 2
 
-    async with make_app(process_handlers.double, processes=1):
+    async with make_app(double, processes=1):
         handle = await make_app(in_words).enqueue(in_words("ab"))
         async with make_app(in_words) as new:
             assert await new.handle(handle.id).result(PATIENCE) == "abab"

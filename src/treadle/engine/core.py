@@ -18,6 +18,7 @@ from .hooks import LOGGER, Hooks, Phase
 from .main_guard import check_main_guard
 from .registry import AnyType, Registry
 from .schedule.scheduler import Scheduler
+from .schedule.store_clock import StoreClock
 from .settings import Settings
 from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
@@ -55,6 +56,8 @@ class Core:
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
+        self.store_clock = StoreClock(backend, settings.clock, every=60.0)
+        """For events of operators. They refresh it, if events are listened to."""
         self._make_loop_parts()
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
@@ -96,9 +99,10 @@ class Core:
                 type.name,
             )
 
-    def _fired(self, stored: Sequence[Item], changing: Sequence[Item]) -> None:
-        """A schedule has stored these items, and others have changed earlier ones."""
-        self.announcer.queued(stored)
+    def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:
+        """A schedule has stored these items, at this instant of the store's clock, and others have changed
+        earlier ones."""
+        self.announcer.queued(stored, at)
         self.wakeups.ready((item.type, item.queue) for item in (*stored, *changing))
 
     # -- connecting ------------------------------------------------------------------------------------

@@ -34,6 +34,11 @@ class Hooks:
         if on_event is not None:
             self._by_type[type] = on_event
 
+    @property
+    def any_listening(self) -> bool:
+        """Whether a hook receives events of some type."""
+        return self.on_event is not None or bool(self._by_type)
+
     def listening(self, type: str) -> bool:
         """Whether a hook receives events of this type. Events are built only then."""
         return self.on_event is not None or type in self._by_type

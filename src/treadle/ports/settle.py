@@ -71,7 +71,7 @@ class PortsSettle:
     _workers: PortsWorkers
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        call = PortsSettleCall()
+        call, now = PortsSettleCall(), self._records.now()
         outcomes: dict[int, Outcome] = {}
         for run in _runs(settlements):
             answers = await self._settle_run([settlements[index] for index in run], call)
@@ -79,7 +79,8 @@ class PortsSettle:
         for worker, tokens in call.settled_tokens.items():
             self._workers.drop_later(worker, tokens)
         effects = await self._effects.report(call.total)
-        return Settled(tuple(outcomes[index] for index in range(len(settlements))), effects)
+        ordered = tuple(outcomes[index] for index in range(len(settlements)))
+        return Settled(ordered, effects, now)
 
     async def _settle_run(self, run: list[Settlement], call: PortsSettleCall) -> list[Outcome]:
         """Apply settlements of one group in one step."""

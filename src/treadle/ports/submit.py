@@ -91,7 +91,9 @@ class PortsSubmit:
         if member.waits_for and await self._dependencies.count_ended(stored, member.waits_for) == "released":
             status = waiting_status(member.due, now)
         leased = token and member.token == token
-        return Submitted(id, False, status, lease_of(stored, member) if leased else None, id)
+        return Submitted(
+            id, False, status, lease_of(stored, member) if leased else None, id, stored.queued_at
+        )
 
     async def _write_group(self, stored: StoredItem, record: GroupRecord) -> OpenMember:
         """Return the member as it is in the store. The record of an older item with the same id is

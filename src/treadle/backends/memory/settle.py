@@ -65,7 +65,7 @@ def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -
         succeed_plain(store, settlement, now, effects) or settle_one(call, settlement)
         for settlement in settlements
     ]
-    return Settled(tuple(outcomes), effects.result())
+    return Settled(tuple(outcomes), effects.result(), now)
 
 
 def succeed_plain(

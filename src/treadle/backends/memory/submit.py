@@ -57,7 +57,7 @@ def store_plain(store: MemoryTables, item: Item, now: float) -> Submitted | None
     store.items[id] = row
     store.log.append(row)
     kind.line.add(row)
-    return Submitted(id, False, "ready", None, id)
+    return Submitted(id, False, "ready", None, id, now)
 
 
 def submit_together(
@@ -159,7 +159,7 @@ def _existing(store: MemoryTables, ref: Ref) -> Submitted:
 def _stored(store: MemoryTables, row: Row, now: float) -> Submitted:
     id = row.item.id
     started = None if row.item.lease_to is None else _lease_at_once(store, row, now)
-    return Submitted(id, False, row.status, started, id)
+    return Submitted(id, False, row.status, started, id, now)
 
 
 def _lease_at_once(store: MemoryTables, row: Row, now: float) -> Lease | None:

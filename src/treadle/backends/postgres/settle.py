@@ -95,6 +95,7 @@ class PostgresSettler:
         self._wait = wait
         self._outcomes: dict[int, Outcome] = {}
         self._effects = EffectsReader()
+        self._at = 0.0
 
     async def settle(self) -> Settled:
         locked: list[int] = []
@@ -120,7 +121,7 @@ class PostgresSettler:
         for n in locked:
             await self._wait_for(n)
         outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
-        return Settled(outcomes, self._effects.effects())
+        return Settled(outcomes, self._effects.effects(), self._at)
 
     def _size(self, n: int) -> int:
         one = self._settlements[n]
@@ -136,6 +137,7 @@ class PostgresSettler:
             for row, rejected in refused(error).items():
                 self._outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
             return [n for n in wave if n not in self._outcomes]
+        self._at = record["settled_at"]
         self._outcomes.update(zip(wave, call.read(record, self._effects), strict=True))
         return []
 

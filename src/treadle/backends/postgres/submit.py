@@ -133,10 +133,10 @@ class PostgresSubmit(PostgresWorkers):
                 )
         except asyncpg.UniqueViolationError:
             return False
-        status = status_of(record["state"])
+        status, now = status_of(record["state"]), record["now"]
         for n in nonces:
             stored = submissions[n].items
-            answers[n] = tuple([Submitted(item.id, False, status, None, item.id) for item in stored])
+            answers[n] = tuple([Submitted(item.id, False, status, None, item.id, now) for item in stored])
         return True
 
     async def _store_rows(
@@ -303,7 +303,7 @@ class SubmitCall:
                 continue
             token = None if tokens is None else tokens[row]
             lease = None if token is None else _lease(item, token, nos[row], now)
-            found[n] = Submitted(item.id, False, status_of(states[row]), lease, item.id)
+            found[n] = Submitted(item.id, False, status_of(states[row]), lease, item.id, now)
         return found
 
     def _existing(self, record: AnswerRow) -> dict[int, Submitted]:

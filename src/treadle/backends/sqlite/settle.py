@@ -80,7 +80,7 @@ class _SettleCall:
     def run(self, settlements: Sequence[Settlement]) -> Settled:
         outcomes = [self._settle(settlement) for settlement in settlements]
         self._flush()
-        return Settled(tuple(outcomes), self._endings.effects())
+        return Settled(tuple(outcomes), self._endings.effects(), self._tx.now)
 
     def _flush(self) -> None:
         """Write everything so far."""

@@ -298,7 +298,7 @@ class _ItemStorage:
             )
         )
         group_id = home.group_id if home else item.id
-        return Submitted(item.id, status=STATUS[status], lease=lease, group_id=group_id)
+        return Submitted(item.id, False, STATUS[status], lease, group_id, now)
 
     def _lease(self, item: Item, home: Home | None, no: int, due: float, deadline: float | None) -> Lease:
         parent = item.parent or (home.parent if home else None)

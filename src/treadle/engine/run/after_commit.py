@@ -28,13 +28,13 @@ class AfterCommit:
         self._held = held
         self._on_free = on_free
 
-    def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
-        """The store has answered these for good."""
+    def settled(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
+        """The store has answered these for good. `at`: when it did them, by its clock; 0 if unknown."""
         unconfirmed = [pending for pending in batch if pending.outcome is not None and pending.outcome.again]
         if unconfirmed:
-            self._core.tasks.start(self._conclude_unconfirmed(unconfirmed), "settle")
+            self._core.tasks.start(self._conclude_unconfirmed(unconfirmed, at), "settle")
             batch = [each for each in batch if each not in unconfirmed or each.maybe_applied is None]
-        self._conclude(batch, effects)
+        self._conclude(batch, effects, at)
         if unconfirmed:
             self._core.wakeups.ready()  # the first, lost answer named the items that were released
 
@@ -46,7 +46,7 @@ class AfterCommit:
         self._count_lost(held, why)
         self._on_free()
 
-    def _conclude(self, batch: Sequence[PendingSettlement], effects: Effects) -> None:
+    def _conclude(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
         """Everything that follows from what is in the store now."""
         core = self._core
         ended: list[Ref] = []
@@ -54,13 +54,13 @@ class AfterCommit:
         now, strict = (self._clock.monotonic(), self._clock.now()), core.strict_types
         for pending in batch:
             try:
-                self._conclude_one(pending, ended, now)
+                self._conclude_one(pending, ended, now, at)
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
             claimable.update(_claimable(pending))
             if strict and pending.lease.type in strict:
                 claimable.add((pending.lease.type, ""))  # its lane may be free, in any queue
-        core.announcer.effects(effects)
+        core.announcer.effects(effects, at)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.waiters.groups.futures:
             for group, ref in zip(effects.ended_groups, groups, strict=True):
@@ -72,7 +72,9 @@ class AfterCommit:
         core.wakeups.ready(None if effects.doomed else claimable)
         self._on_free()
 
-    def _conclude_one(self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float]) -> None:
+    def _conclude_one(
+        self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float], at: float
+    ) -> None:
         """One attempt is over."""
         lease, outcome, core = pending.lease, pending.outcome, self._core
         held = self._held.drop(lease)
@@ -82,19 +84,22 @@ class AfterCommit:
             return
         self._count(pending, held, now)
         if core.hooks.listening(lease.type):
-            self._emit(pending, held)
+            self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
             ref = (lease.tenant, lease.id)
             ended.append(ref)
             if ref in core.waiters.items.futures:
                 self._answer_item(pending, ref)
         if pending.children:
-            core.announcer.queued(pending.children, None if outcome is None else outcome.existing, lease)
+            existing = None if outcome is None else outcome.existing
+            core.announcer.queued(pending.children, at, existing, lease)
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)
         if self._core.hooks.listening(held.lease.type):
-            at = held.store_time(self._clock.monotonic())
+            now = self._clock.monotonic()
+            # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.
+            at = held.event_time(now) if why == "taken" else held.store_time(now)
             self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
 
     def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
@@ -114,9 +119,12 @@ class AfterCommit:
             case GiveBack() | Drop():
                 metrics.released(pending.started > 0, held=ran_here)
 
-    def _emit(self, pending: PendingSettlement, held: HeldLease | None) -> None:
+    def _emit(self, pending: PendingSettlement, held: HeldLease | None, settled_at: float) -> None:
         lease, emit = pending.lease, self._core.hooks.emit
-        at = lease.claimed_at if held is None else held.store_time(self._clock.monotonic())
+        at = max(settled_at, lease.claimed_at)
+        if held is not None and (pending.started or not settled_at):
+            # Not before its start, which this worker has estimated.
+            at = max(at, held.event_time(pending.started if settled_at else self._clock.monotonic()))
         match pending.decision:
             case Succeed(plan=plan):
                 emit(from_lease(Succeeded, lease, at, result=plan.value))
@@ -162,7 +170,7 @@ class AfterCommit:
         state.value, state.contributed = group.value, True
         self._core.waiters.answer_group(ref, state)
 
-    async def _conclude_unconfirmed(self, batch: Sequence[PendingSettlement]) -> None:
+    async def _conclude_unconfirmed(self, batch: Sequence[PendingSettlement], at: float) -> None:
         """Conclude settlements that a call whose answer was lost has applied. Meanwhile waiters here poll.
 
         Repeated, such a settlement is answered `applied` with `again`. It does not say which group it ended,
@@ -180,7 +188,7 @@ class AfterCommit:
             random=core.settings.random.random,
         )
         doubtful = [_applied(pending, ended) for pending in batch if pending.maybe_applied is not None]
-        self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)))
+        self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)), at)
 
 
 def _claimable(pending: PendingSettlement) -> list[Line]:

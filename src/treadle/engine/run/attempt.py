@@ -214,7 +214,7 @@ class AttemptRunner:
         lease, at = held.lease, held.store_time(held.started)
         held.bound.metrics.began(at - (lease.ready_at or lease.due_at))
         if self._hooks.listening(lease.type):
-            self._hooks.emit(from_lease(Started, lease, at))
+            self._hooks.emit(from_lease(Started, lease, held.event_time(held.started)))
         self.start_timeout(held)
 
     def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | None:

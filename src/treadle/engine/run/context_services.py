@@ -195,7 +195,7 @@ class HandlerTransaction(OpenTransaction):
             self.is_open = False
             async with self.stack:
                 answer = await self._settler.within(self.transaction, pending)
-        self._core.announcer.queued(self.stored)
+        self._core.announcer.queued(self.stored, answer.at)
         self._settler.committed([pending], answer)
         self._core.wakeups.ready((item.type, item.queue) for item in self.stored)
 

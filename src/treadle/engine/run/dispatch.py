@@ -159,7 +159,7 @@ class Dispatcher:
     ) -> None:
         self._core = core
         self._hooks = core.hooks
-        self._codec = core.settings.codec
+        self._codec, self._now = core.settings.codec, core.settings.clock.monotonic
         self._types = types
         self._bound = types.by_name
         self._doer = types.doer
@@ -241,8 +241,9 @@ class Dispatcher:
             self._settle_without_handler(
                 [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
             )
+        received = self._now()
         for lease in self._admit(self._end_lost(to_run)):
-            self._take(lease, bound_types[lease.type], sent)
+            self._take(lease, bound_types[lease.type], sent, received)
 
     def _end_lost(self, leases: list[Lease]) -> list[Lease]:
         """End the items that were lost too often. Returns the others."""
@@ -310,7 +311,7 @@ class Dispatcher:
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
 
-    def _take(self, lease: Lease, bound: BoundType, sent: float) -> None:
+    def _take(self, lease: Lease, bound: BoundType, sent: float, received: float) -> None:
         try:
             stored = read_stored(lease.options) if lease.options else NO_OPTIONS
             large = len(lease.input) >= LARGE
@@ -318,7 +319,7 @@ class Dispatcher:
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
             self._leave(lease, error)
             return
-        held = HeldLease(lease, bound, input, stored, sent)
+        held = HeldLease(lease, bound, input, stored, sent, received)
         self._held.take(held)
         if lease.deadline is not None:
             self._runner.watch_deadline(held)

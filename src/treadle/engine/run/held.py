@@ -84,6 +84,8 @@ class HeldLease(msgspec.Struct, eq=False):
     stored: ItemOptions
     sent: float
     """When its claim was sent, by the worker's monotonic clock: no later than `claimed_at`."""
+    received: float
+    """When the answer came, by the same clock: no earlier than `claimed_at`."""
     started: float = 0.0
     """When its handler began, by the same clock; 0 before."""
     timers: tuple[Timer, ...] = ()
@@ -124,8 +126,13 @@ class HeldLease(msgspec.Struct, eq=False):
         self.over = True
 
     def store_time(self, monotonic: float) -> float:
-        """The store's clock at that instant, as this worker estimates it."""
+        """The store's clock at that instant, as this worker estimates it. It may be ahead."""
         return self.lease.claimed_at + (monotonic - self.sent)
+
+    def event_time(self, monotonic: float) -> float:
+        """The same for events: it is not ahead of the store, and not before what the store did so far."""
+        lease = self.lease
+        return max(lease.claimed_at, lease.ready_at, lease.queued_at) + (monotonic - self.received)
 
 
 def attempts_of(task: Task) -> Sequence[HeldLease]:

@@ -9,7 +9,7 @@ from treadle.doers.base import BaseDoer
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullCalls, OnFullDoer
 from treadle.engine.core import Core
-from treadle.engine.ended_items import announce_ended
+from treadle.engine.ended_items import announce_ended, event_time
 from treadle.engine.registry import AnyType
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import LIMIT_REACHED, ErrorInfo, Lease, PermitHolder
@@ -62,7 +62,7 @@ def on_full_calls(core: Core, settler: Settler) -> OnFullCalls:
         for tenant in {holder.tenant for holder in holders}:
             ids = [holder.id for holder in holders if holder.tenant == tenant]
             changed = await core.backend.cancel(ids, tenant=tenant)
-            core.announcer.cancelled(changed.items)
+            core.announcer.cancelled(changed.items, event_time(core, changed))
             announce_ended(core, changed)
 
     return OnFullCalls(lease_of, drop, cancel)

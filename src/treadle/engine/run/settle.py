@@ -38,7 +38,7 @@ UNSTORABLE = Die("undecodable", ErrorInfo("StoreError", "the store cannot hold i
 class CommitListener(Protocol):
     """What happens after a commit, or when a lease is lost: see after_commit.py. Neither method raises."""
 
-    def settled(self, batch: Sequence[PendingSettlement], effects: Effects) -> None: ...
+    def settled(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None: ...
 
     def lost(self, held: HeldLease, why: Loss) -> None: ...
 
@@ -204,7 +204,7 @@ class Settler:
             else:
                 pending.outcome = outcome
                 over.append(pending)
-        self._listener.settled(over, answer.effects)
+        self._listener.settled(over, answer.effects, answer.at)
         if answer.effects.ended_groups:
             builder.forget(answer.effects.ended_groups)
         return again

@@ -28,9 +28,9 @@ from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide
 from .store_clock import StoreClock
 
-OnFired: TypeAlias = Callable[[Sequence[Item], Sequence[Item]], None]
-"""Called with the items that were stored, and with those that may have changed earlier ones by their keys."""
-"""Called with the items of an occurrence, once they are stored."""
+OnFired: TypeAlias = Callable[[Sequence[Item], Sequence[Item], float], None]
+"""Called with the items that were stored, with those that may have changed earlier ones by their keys, and
+with the instant at which they were stored, by the store's clock."""
 
 
 class OccurrenceFirer:
@@ -111,7 +111,7 @@ class OccurrenceFirer:
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
         changing = [item for item, each in zip(fire.items, answer, strict=True) if may_change(item, each)]
         if stored or changing:
-            self._on_fired(stored, changing)
+            self._on_fired(stored, changing, answer[0].queued_at)
         return _move_on(entry, fire)
 
     async def _find_submitted(self, fire: Fire) -> tuple[Submitted, ...] | None:
@@ -120,7 +120,11 @@ class OccurrenceFirer:
             return None
         ids, tenant = [item.id for item in fire.items], fire.items[0].tenant
         states = await self._backend.get(ids, tenant=tenant)
-        found = [Submitted(state.id, status=state.status) for state in states if state is not None]
+        found = [
+            Submitted(state.id, status=state.status, queued_at=state.queued_at)
+            for state in states
+            if state is not None
+        ]
         return tuple(found) if len(found) == len(ids) else None
 
     def _report(self, error: BaseException, message: str) -> None:

@@ -68,7 +68,7 @@ def _check_ids(items: tuple[Item, ...]) -> None:
 def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
     """Announce the stored items and start those leased to this process. Whether there are others to claim."""
     stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-    core.announcer.queued(stored)
+    core.announcer.queued(stored, max([answer.queued_at for answer in answers], default=0.0))
     leases = [answer.lease for answer in answers if answer.lease is not None]
     if leases and (runtime := core.local()) is not None:
         runtime.take(tuple(leases), sent)

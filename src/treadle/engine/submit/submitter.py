@@ -208,7 +208,7 @@ class Submitter:
             return None
         if state is None:
             return None
-        return Submitted(state.id, state.id != item.id, state.status, None, state.group_id)
+        return Submitted(state.id, state.id != item.id, state.status, None, state.group_id, state.queued_at)
 
     async def _fail_or_split(self, requests: list[SubmitRequest], error: Exception) -> None:
         """Write the requests one by one: the store may have refused only one of them."""

@@ -26,9 +26,14 @@ class Announcer:
         self._clock = clock
 
     def queued(
-        self, items: Iterable[Item], existing: Mapping[str, str] | None = None, parent: Lease | None = None
+        self,
+        items: Iterable[Item],
+        at: float,
+        existing: Mapping[str, str] | None = None,
+        parent: Lease | None = None,
     ) -> None:
-        """These items were stored, except those in `existing`, for which an earlier item was found."""
+        """These items were stored, except those in `existing`, for which an earlier item was found. `at`:
+        when, by the store's clock; 0 if unknown."""
         now = self._clock.now()
         for item in items:
             if existing and item.id in existing:
@@ -38,20 +43,22 @@ class Announcer:
                 group_id = item.group_id or (item.id if parent is None else parent.group_id)
                 origin = item.parent or (None if parent is None else parent.id)
                 after = shown_names(item.after)
-                self._hooks.emit(Queued(item.id, item.type, group_id, item.tenant, 0, origin, after, now))
+                self._hooks.emit(
+                    Queued(item.id, item.type, group_id, item.tenant, 0, origin, after, at or now)
+                )
 
-    def effects(self, effects: Effects) -> None:
-        """What a commit caused elsewhere: released items, ended groups."""
+    def effects(self, effects: Effects, at: float) -> None:
+        """What a commit caused elsewhere: released items, ended groups. `at`: as for `queued`."""
         hooks = self._hooks
+        now = at or self._clock.now()
         for item in effects.released:
             if hooks.listening(item.type):
-                now, after = self._clock.now(), shown_names(item.after)
+                after = shown_names(item.after)
                 hooks.emit(
                     Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, after, now)
                 )
         if hooks.on_event is None or not effects.ended_groups:
             return
-        now = self._clock.now()
         for group in effects.ended_groups:
             value = self._read_value(group)
             hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))
@@ -63,17 +70,16 @@ class Announcer:
             self._hooks.report(error, "hook", f"cannot read the value of the group {group.id}")
             return None
 
-    def cancelled(self, items: Iterable[ItemState]) -> None:
+    def cancelled(self, items: Iterable[ItemState], at: float) -> None:
         for item in items:
-            self._ended(Cancelled, item)
+            self._ended(Cancelled, item, at)
 
-    def completed(self, items: Iterable[ItemState], value: Any) -> None:
+    def completed(self, items: Iterable[ItemState], at: float, value: Any) -> None:
         for item in items:
-            self._ended(Succeeded, item, result=value)
+            self._ended(Succeeded, item, at, result=value)
 
-    def _ended(self, cls: type[ItemEvent], item: ItemState, **extra: Any) -> None:
+    def _ended(self, cls: type[ItemEvent], item: ItemState, at: float, **extra: Any) -> None:
         if self._hooks.listening(item.type):
-            now = self._clock.now()
             after = shown_names(item.after)
             origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, after)
-            self._hooks.emit(cast("Event", cls(*origin, now, **extra)))
+            self._hooks.emit(cast("Event", cls(*origin, at, **extra)))

@@ -20,6 +20,7 @@
 create or replace function treadle.settle(
   settlements treadle.settlements, children treadle.new_items, p_folds boolean, p_returns boolean,
   p_plain boolean, p_cycles boolean,
+  out settled_at float8,
   out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
   out moved_row int[], out moved_version int[], out moved_value bytea[], out moved_final boolean[],
   out version_row int[], out version_no int[],        -- contributions that were applied
@@ -49,7 +50,7 @@ begin
       settlements.no[moved_row[k]] := 0;
     end loop;
   end if;
-  now := treadle.clock();
+  now := treadle.clock(); settled_at := now;
 
   -- The items themselves: end them, or return them to their queues.
   ended := treadle.end_leased_items(now, settlements,

@@ -53,7 +53,7 @@ opened as (
       :queue::text, :lane::text
     from stored
 )
-select case when coalesce(:run_at::float8, m.now + :delay::float8) > m.now then 1 else 2 end as state
+select case when coalesce(:run_at::float8, m.now + :delay::float8) > m.now then 1 else 2 end as state, m.now
 from moment m
 
 -- :name one_row
