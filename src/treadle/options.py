@@ -29,6 +29,7 @@ from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
+from .tx_check import check_tx
 from .work import Work, WorkTypeBase, failure_parameter, is_work
 
 
@@ -371,7 +372,7 @@ QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     "when": lambda when, _: check_when(when, 0),
 }
 
-ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": lambda tx, _: tx}
+ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
 
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
