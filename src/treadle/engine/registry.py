@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from treadle.codec import Codec, check_size
+from treadle.codec import Codec, JsonCodec, check_size
 from treadle.errors import DuplicateWorkError, UnknownWorkError
 from treadle.work import Work
-from treadle.work_type import WorkType
+from treadle.work_type import WorkType, check_storable
 
 AnyType = WorkType[..., Any, Any]
 
@@ -31,9 +31,15 @@ class Registry:
     def add(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types, the types found in modules, or collections of types."""
         for type in _types_in(given):
+            self._check_storable(type)
             known = self._types.setdefault(type.name, type)
             if known is not type:
                 raise DuplicateWorkError(type.name)
+
+    def _check_storable(self, type: AnyType) -> None:
+        """Raise DefinitionError if its annotations name a class that the default codec cannot store."""
+        if isinstance(type.options.get("codec", self.codec), JsonCodec):
+            check_storable(type)
 
     def get(self, name: str) -> AnyType | None:
         return self._types.get(name)
