@@ -13,14 +13,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import chart, cost, engine, fleet, goals, large_tables, processes, running, verbs
-from benchmarks.measure import Figure, machine, shown
+from benchmarks import chart, cost, crawl, engine, fleet, goals, large_tables, processes, running, verbs
+from benchmarks.measure import Figure, machine, ratio, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-USUAL = ("verbs", "backlog", "group", "engine", "fleet", "cost", "running", "processes")
+USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes")
 LONG = ("depth", "churn")
 QUICK = ("engine", "fleet", "cost")
 
@@ -68,6 +68,8 @@ async def run(
         results["backlog"] = await backlogs(opened, kinds, quick)
     if "group" in what:
         results["group"] = await groups(opened, kinds)
+    if "crawl" in what:
+        results["crawl"] = await crawls(opened, kinds, quick)
     if "engine" in what:
         measured = await engine.engine(opened, kinds, 2_000 if quick else 20_000, 1 if quick else 3)
         results["engine"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
@@ -164,6 +166,17 @@ async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:
             table.add_row(kind, shown(rate), f"{value:,}")
     console.print(table)
     return results
+
+
+async def crawls(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    pages = 1_000 if quick else crawl.PAGES
+    figures = await crawl.crawls(opened, kinds, pages, 1 if quick else 3)
+    title = f"a crawl of {pages:,} pages in nested groups, and as many items in one fan-out"
+    table = Table("backend", "crawl, us per item", "flat, us per item", "ratio", title=title)
+    for kind, (crawled, flat) in figures.items():
+        table.add_row(kind, str(crawled), str(flat), f"{ratio(crawled.values, flat.values):.2f}")
+    console.print(table)
+    return {kind: {f.name: f.values for f in each} for kind, each in figures.items()}
 
 
 async def run_quality(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:

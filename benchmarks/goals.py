@@ -48,6 +48,11 @@ class Figures:
         peers = self._results["peers"][kind]
         return measure.ratio(peers["ours"][case], peers[peer][case])
 
+    def within_rounds(self, section: str, kind: str, top: str, bottom: str) -> float:
+        """The median of the ratios of two figures, each within one round."""
+        figures = self._results[section][kind]
+        return measure.ratio(figures[top], figures[bottom])
+
     def awaiting(self, kind: str) -> list[str]:
         """The peers whose results can be awaited, except pgqueuer."""
         peers = self._results["peers"][kind]
@@ -105,6 +110,14 @@ def _fan_in(kind: str, label: str, seconds: float) -> Callable[[Figures], Iterat
         yield Row(
             f"{label} fan-in of 1,000", seconds, f("engine", kind, "fan-out 1,000, fan-in"), "s", most=True
         )
+
+    return made
+
+
+def _crawl(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        ratio = f.within_rounds("crawl", kind, "crawl, per item", "flat, per item")
+        yield Row(f"{label} item of a nested crawl, of a flat one", 1.2, ratio, most=True)
 
     return made
 
@@ -190,6 +203,9 @@ _ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
     _fan_in("postgres", "PostgreSQL", 0.3),
     _fan_in("sqlite", "SQLite", 0.15),
     _fan_in("memory", "memory", 0.15),
+    _crawl("postgres", "PostgreSQL"),
+    _crawl("sqlite", "SQLite"),
+    _crawl("memory", "memory"),
     _sqlite_drain,
     _memory,
     _backlog("sqlite", "SQLite"),

@@ -53,6 +53,7 @@ from treadle.errors import (
     WorkFailed,
 )
 from treadle.flow_control import Failure, Redrive, adaptive_delay
+from treadle.group_ref import GroupRef, group
 from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.result import Result
@@ -76,6 +77,7 @@ __all__ = [
     "DuplicateIdError",
     "Failure",
     "GroupFailed",
+    "GroupRef",
     "Handle",
     "InputError",
     "MemoryBackend",
@@ -102,6 +104,7 @@ __all__ = [
     "doers",
     "errors",
     "events",
+    "group",
     "metrics",
     "next_after",
     "retry_call",

@@ -70,16 +70,16 @@ A member with `contributes` False adds nothing to the value, by whichever verb i
 **Failed.** A dead member *fails* its group unless its death is tolerated: some item names it in `after` (also
 an item that was released, or submitted, before the death) and is tolerant: it counts any end, or needs fewer
 than it names (`is_tolerant` in treadle.rules). This is decided when the member dies. `GroupState.failed`
-counts these deaths; a requeue takes them back.
+counts these deaths, also while the group is open; a requeue takes them back, a prune does not.
 
 **Nested groups** (capability `nested`). A settlement may have children with `closes_group`. Such an item G is
 a member of the settled item's group, the outer one. The other children whose `group_id` is its id form a
 group of their own, with its id, and so do all items that they queue. G waits for that group: its `after` has
 `GROUP_MARK` and its own id. When the nested group ends, G is released or doomed like any dependent, and holds
 the outer group open until it has ended. The engine settles it with the value of the nested group as its
-result and contribution. A nested group of which no member was stored (keys) has ended at once. Nothing of a
-nested group is pruned before the outermost group around it has ended, and it is deleted with that group.
-`group` finds a nested group by its id.
+result, and as its contribution unless other works follow the group. A nested group of which no member was
+stored (keys) has ended at once. Nothing of a nested group is pruned before the outermost group around it has
+ended, and it is deleted with that group. `group` finds a nested group by its id.
 
 ## Capabilities
 
@@ -138,7 +138,7 @@ CAPABILITIES: Final = frozenset(
         "batches",  # a submission of several items is atomic; a submission that closes a cycle is refused
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
-        "strict",  # Demand.strict
+        "strict",  # Demand.strict, and permits that belong to leases
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -235,12 +235,16 @@ class Backend(Protocol):
 
         What else happens to the earlier item depends on the `key_policy` of the new one. `existing`: nothing.
         `error`: the submission is refused (`duplicate_key`, with the ids of the earlier items). `replace` and
-        `debounce`: if the earlier item has not started (no attempt began, it has no lease and is not doomed),
-        it takes over the input, options, attempts, priority, lane, queue, deadline, keep and keep_dead of the
-        new one, and goes to the end of its new line. It keeps its id, group, parent, workflow, key and
-        `after`, and the instant at which it was submitted. With `replace` its delay counts from that instant;
-        with `debounce` from now, but it is due at the latest `debounce_max` seconds after that instant. A
-        `run_at` is taken as it is. An earlier item that has started is not changed.
+        `debounce`: if the earlier item has not started (no attempt counts as begun, it has no lease and is
+        not doomed), it takes over the input, options, attempts, priority, lane, queue, deadline, keep and
+        keep_dead of the new one, and goes to the end of its new line. It keeps its id, group, parent,
+        workflow, key and `after`, and the instant at which it was submitted. With `replace` its delay counts
+        from that instant; with `debounce` from now, but it is due at the latest `debounce_max` seconds after
+        that instant. A `run_at` is taken as it is, and `expires_in` counts from now. An earlier item that has
+        started is not changed. Of several new items for one earlier item the last one counts.
+
+        A call whose answer was lost may be repeated: a new item that has the id of the earlier one, or of one
+        of the last 20 that changed it, changes nothing.
 
         **Refused** is a whole submission, with nothing stored, for an id that exists in its tenant or occurs
         twice (`duplicate_id`), for items that would wait for each other, directly, through stored items or
@@ -280,10 +284,12 @@ class Backend(Protocol):
         is avoided in its lane, is *parked*. It stays `ready`, is set aside under its type, and a claim that
         may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
-        **Strict lanes**: an item of a type in `strict` that is handed out holds its lane for its type and
-        tenant until it has ended, whatever happens to its attempts. Until then no other item of that type,
-        tenant and lane is handed out by a claim with that type in `strict`: at most one of each such lane per
-        claim. The item that holds the lane is handed out as soon as it is ready, whatever its priority.
+        **Strict lanes** (capability `strict`): an item of a type in `strict` that is handed out holds its
+        lane, for its type and tenant, until it has ended, whatever happens to its attempts. Until then no
+        other item of that type, tenant and lane is handed out by a claim with that type in `strict`: at most
+        one of each such lane per claim. Items that hold their lanes and are ready again are handed out
+        before all others, whatever their priority. Any end frees the lane, by whichever verb. An item that is
+        requeued, or moved before it has started (`update`, `submit` with a key), holds no lane.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
@@ -421,7 +427,9 @@ class Backend(Protocol):
 
         Unless `alone`, items that died `unsatisfiable` and that wait, directly or through others, for an item
         or a group that is open again, are blocked again in the same step, if their condition can now be met.
-        The answer has all items that are open again: those asked for, then those blocked again.
+        Items that are doomed `unsatisfiable` are blocked again too; a lease with that verdict is lost.
+        The answer has all ended items that are open again: those asked for, then those blocked again, which
+        are due when they were.
 
         With `redrives`, only items that were requeued this way fewer times than that are changed, and each is
         due `backoff * 2 ** times` seconds from now. A requeue without `redrives` resets that count.
@@ -460,8 +468,9 @@ class Backend(Protocol):
 
     async def prune(self, limit: int = 1000) -> int:
         """Remove up to `limit` items whose retention has passed: terminal, in an ended group, `keep` seconds
-        (dead items: `keep_dead`) after the end of the group, and not waited for by an open item. Returns how
-        many. If it is `limit`, there may be more. Expired keys and limits are removed too."""
+        (dead items: `keep_dead`) after the end of the group, and not waited for, itself or its group, by an
+        open item or by one that died `unsatisfiable` and may be blocked again. Returns how many. If it is
+        `limit`, there may be more. Expired keys and limits are removed too."""
         ...
 
     # -- coordination ----------------------------------------------------------------------------------
@@ -488,12 +497,17 @@ class Backend(Protocol):
 
         `retry_after` is the shortest time after which one more permit could be given: 0 if one could be given
         now, and for `slots`, where it is unknown. A request for 0 permits only asks for it.
+
+        A request with a `lease` (capability `strict`) asks for one permit that belongs to this lease, of the
+        worker. If the lease has the permit already, it keeps it: it is answered as given, and not counted
+        again. If there is none left, the answer names the items whose leases have one (`holders`). The permit
+        is kept until it is returned, also if the item ends before.
         """
         ...
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        """Return permits of `slots` limits. Others are not changed. The permits of a dead worker are returned
-        when it is removed."""
+        """Return permits of `slots` limits. Others are not changed. A request with a `lease` returns the
+        permit of that lease, if it has one. The permits of a dead worker are returned when it is removed."""
         ...
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:

@@ -33,7 +33,7 @@ from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, Options, check_opti
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.sync_loop import SyncLoop
-from treadle.timing import Duration, seconds
+from treadle.timing import Duration, Instant, seconds
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -61,15 +61,21 @@ class ClientSettings(TypedDict, total=False):
     """The same for dead items. None: until an operator requeues or deletes them."""
     retry: Retry
     strict_return: bool
+    on_dead_unstarted: bool
+    """Submit the `on_dead` of items also if they died before their first attempt."""
     max_payload: int
     """The most bytes of one input, one result or one group's value."""
     max_submission: int
     """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children
     of one Result."""
     interrupt_grace: Duration
-    """How long an interrupted handler may go on before it is cancelled."""
+    """How long an interrupted handler may go on before it is cancelled. For its timeout: `timeout_grace`."""
+    timeout_grace: Duration
+    """How long a handler may go on after its timeout was signalled, before it is cancelled."""
     unknown_type_grace: Duration | None
     """How long an item waits for a worker that has its type before it is dead. None: without limit."""
+    undecodable_grace: Duration
+    """How long an item whose arguments a worker cannot decode is left to others before it is dead."""
     unhandled_grace: Duration
     """How long to wait for a waiter before `on_unhandled_group` is called."""
     codec: Codec
@@ -231,6 +237,8 @@ class Client(Operator):
         tz: str | None = None,
         every: Duration | None = None,
         next: NextFn | None = None,
+        start: Instant | None = None,
+        end: Instant | None = None,
         catch_up: CatchUp = "none",
         **options: Unpack[Options],
     ) -> ScheduleHandle:
@@ -243,13 +251,15 @@ class Client(Operator):
         every: seconds or a timedelta. The first occurrence is that long after the schedule is first stored.
         next: `next(now)`, in epoch seconds, returns the first occurrence. Then it is called with each
             occurrence to get the one after it. None ends the schedule.
+        start, end: no occurrence comes before `start` or after `end`. With `every`, the first one is at
+            `start`, and the others count from there. `ScheduleError` if `end` is before `start`.
         catch_up: how to treat occurrences that were missed while no process ran. `none` skips them, `one`
             runs once for all of them, `all` runs each, at most the latest 100.
         options: as for `enqueue`.
 
         It is stored at once if the app runs, otherwise when it starts. See docs/schedules.md.
         """
-        timing = timing_of(cron, tz, every, next)
+        timing = timing_of(cron, tz, every, next, start, end)
         return self.schedules.add(name, run, timing=timing, catch_up=catch_up, options=options)
 
     @property
@@ -281,7 +291,9 @@ _DURATIONS = (
     "keep",
     "keep_dead",
     "interrupt_grace",
+    "timeout_grace",
     "unknown_type_grace",
+    "undecodable_grace",
     "unhandled_grace",
 )
 

@@ -7,20 +7,21 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from typing import Any, Literal, Protocol, TypeAlias
 
-from typing_extensions import TypeVar, Unpack
+from typing_extensions import TypeVar
 
-from .callables import check_async, check_plain
+from .callables import check_async
 from .context_log import LOGGER, ContextLogger, own_fields
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost
+from .group_ref import shown_names
 from .ids import check_name
 from .item import ItemState, Lease
-from .options import Options, check_options
-from .result import G1, G2, G3, G4, G5, G6, G7, G8, Result, flatten
-from .timing import Duration, seconds, to_datetime
-from .work import Items
+from .result import Result
+from .result_maker import ResultMaker
+from .timing import Duration, to_datetime
+from .timing import seconds as _seconds
 
 InterruptReason: TypeAlias = Literal[
     "taken",  # the lease was lost: another worker may run the item
@@ -28,6 +29,7 @@ InterruptReason: TypeAlias = Literal[
     "not_found",  # the item was deleted
     "cancelled",
     "deadline",  # the deadline of the item passed
+    "timeout",  # this attempt has run for its `timeout`: it is cancelled after `timeout_grace`
     "stopping",  # this worker is shutting down
     "error",  # the worker could not renew its lease: another worker may run the item
 ]
@@ -116,6 +118,10 @@ class ContextServices(SyncServices, Protocol):
         """How long a claimed key is kept if `ttl` is not given, in seconds."""
         ...
 
+    def check_nested(self, what: str) -> None:
+        """Raise UnsupportedError if the backend has no nested groups. `what` needs them."""
+        ...
+
     def states(self, tenant: str, ids: Sequence[str]) -> Coroutine[Any, Any, list[ItemState | None]]: ...
 
     def results(
@@ -125,6 +131,25 @@ class ContextServices(SyncServices, Protocol):
     def claim(self, lease: Lease, key: str, ttl: float) -> Coroutine[Any, Any, bool]: ...
 
     def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]: ...
+
+    def extend(self, lease: Lease, seconds: float) -> float | None: ...
+
+
+class Extension:
+    """The answer of `ctx.extend`. An async handler may await it, which returns `until`."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: datetime | None) -> None:
+        self.until = until
+        """When this attempt ends at the latest (UTC). None: it has no timeout and no deadline."""
+
+    def __await__(self) -> Generator[Any, None, datetime | None]:
+        return self.until
+        yield
+
+    def __repr__(self) -> str:
+        return f"<Extension until {self.until}>"
 
 
 class AttemptInfo:
@@ -162,8 +187,9 @@ class AttemptInfo:
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """The ids it waited for: `await ctx.results(ctx.dependencies)` returns their values."""
-        return self._lease.after
+        """The ids it waited for: `await ctx.results(ctx.dependencies)` returns their values. That of a whole
+        group is a `GroupRef`."""
+        return shown_names(self._lease.after)
 
     @property
     def tenant(self) -> str:
@@ -194,7 +220,7 @@ class AttemptInfo:
         return self._services.resources
 
 
-class Context(AttemptInfo):
+class Context(AttemptInfo, ResultMaker):
     """What a handler is given: facts about its item, requests to the store, and what happens next.
 
     A handler receives it if its first parameter is annotated `Context`.
@@ -214,7 +240,7 @@ class Context(AttemptInfo):
         self._interrupt: Interrupt | None = None
         self._extra: dict[str, Any] | None = None
         self._log: ContextLogger | None = None
-        self._created: list[Result[Any, Any]] = []
+        self._created = []
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -248,109 +274,14 @@ class Context(AttemptInfo):
         }
         return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
 
-    # --------------------------------------------------------------------------- what happens next
+    def extend(self, seconds: Duration) -> Extension:
+        """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.
+        `await ctx.extend(60)` returns the new end. A handler in a thread calls it without await.
 
-    @overload
-    def result(self, value: V, *, final: bool = ..., append: None = ...) -> Result[V, V]: ...
-    @overload
-    def result(self, value: V, *, final: bool = ..., append: Callable[[V | None], V]) -> Result[V, V]: ...
-    @overload
-    def result(self, value: V, *, final: bool = ..., append: Callable[[A | None], A]) -> Result[V, A]: ...
-    def result(
-        self, value: Any, *, final: bool = False, append: Callable[[Any], Any] | None = None
-    ) -> Result[Any, Any]:
-        """Set this item's value to `value`. It also becomes the group's value, until another item sets one.
-
-        final: lock the group's value. Later contributions are ignored.
-        append: the group's value becomes `append(old)`. `old` is None if the group has no value yet. It runs
-            as part of the settlement and may run more than once, so it must be quick and pure.
+        It has no effect if there is no timeout. `LeaseLost` if the attempt is being stopped already.
         """
-        if append is not None:
-            check_plain(append, "append")
-        return self._record(Result("value", value, final, append))
-
-    @overload
-    def queue(self, **options: Unpack[Options]) -> Result[None, None]: ...
-    @overload
-    def queue(self, a: Items[G1], /, **options: Unpack[Options]) -> Result[None, G1]: ...
-    @overload
-    def queue(self, a: Items[G1], b: Items[G2], /, **options: Unpack[Options]) -> Result[None, G1 | G2]: ...
-    @overload
-    def queue(
-        self, a: Items[G1], b: Items[G2], c: Items[G3], /, **options: Unpack[Options]
-    ) -> Result[None, G1 | G2 | G3]: ...
-    @overload
-    def queue(
-        self, a: Items[G1], b: Items[G2], c: Items[G3], d: Items[G4], /, **options: Unpack[Options]
-    ) -> Result[None, G1 | G2 | G3 | G4]: ...
-    @overload
-    def queue(
-        self,
-        a: Items[G1],
-        b: Items[G2],
-        c: Items[G3],
-        d: Items[G4],
-        e: Items[G5],
-        /,
-        **options: Unpack[Options],
-    ) -> Result[None, G1 | G2 | G3 | G4 | G5]: ...
-    @overload
-    def queue(
-        self,
-        a: Items[G1],
-        b: Items[G2],
-        c: Items[G3],
-        d: Items[G4],
-        e: Items[G5],
-        f: Items[G6],
-        /,
-        **options: Unpack[Options],
-    ) -> Result[None, G1 | G2 | G3 | G4 | G5 | G6]: ...
-    @overload
-    def queue(
-        self,
-        a: Items[G1],
-        b: Items[G2],
-        c: Items[G3],
-        d: Items[G4],
-        e: Items[G5],
-        f: Items[G6],
-        g: Items[G7],
-        /,
-        **options: Unpack[Options],
-    ) -> Result[None, G1 | G2 | G3 | G4 | G5 | G6 | G7]: ...
-    @overload
-    def queue(
-        self,
-        a: Items[G1],
-        b: Items[G2],
-        c: Items[G3],
-        d: Items[G4],
-        e: Items[G5],
-        f: Items[G6],
-        g: Items[G7],
-        h: Items[G8],
-        /,
-        **options: Unpack[Options],
-    ) -> Result[None, G1 | G2 | G3 | G4 | G5 | G6 | G7 | G8]: ...
-    @overload
-    def queue(self, *items: Items[G1], **options: Unpack[Options]) -> Result[None, G1]: ...
-    def queue(self, *items: Items[Any], **options: Unpack[Options]) -> Result[Any, Any]:
-        """Queue more work in this group. This item's own value is None.
-
-        items: works, Results (which are carried out too), or sequences of them.
-        options: of the works named here, not of works inside Results.
-        """
-        nodes = flatten(items, "ctx.queue")
-        return self._record(Result("queue", items=nodes, options=check_options(options, "ctx.queue")))
-
-    def void(self) -> Result[None, None]:
-        """End without a value, and contribute nothing to the group."""
-        return self._record(Result("void"))
-
-    def _record(self, result: Result[Any, Any]) -> Result[Any, Any]:
-        self._created.append(result)
-        return result
+        until = self._services.extend(self._lease, _seconds(seconds, field="seconds"))
+        return Extension(None if until is None else to_datetime(until))
 
     # ----------------------------------------------------------------------- requests to the store
 
@@ -362,7 +293,8 @@ class Context(AttemptInfo):
     # Not `async def`: in a sync handler, a coroutine that is never awaited would pass for an answer.
 
     def states(self, ids: Sequence[str]) -> Coroutine[Any, Any, list[ItemState | None]]:
-        """Return the items as they are now, in the order of `ids`. None for an unknown id."""
+        """Return the items as they are now, in the order of `ids`. None for an unknown id. For `group(...)`:
+        a state with the status of the whole group, `running` while it is open, and its value."""
         check_async("states")
         return self._services.states(self._lease.tenant, ids)
 
@@ -371,7 +303,8 @@ class Context(AttemptInfo):
     ) -> Coroutine[Any, Any, list[Any]]:
         """Return the values of ended items, in the order of `ids`.
 
-        A dead item raises `WorkFailed`. With `return_exceptions` the list holds the error instead.
+        For `group(...)`, and for an id of a `ctx.group`, it is the value of the group. A dead item raises
+        `WorkFailed`, a failed group `GroupFailed`. With `return_exceptions` the list holds the error instead.
         """
         check_async("results")
         return self._services.results(self._lease.tenant, ids, return_exceptions=return_exceptions)
@@ -381,7 +314,7 @@ class Context(AttemptInfo):
         (default: the app's `keep`), and for later attempts of that item. False for all others.
         """
         check_async("claim")
-        held = self._services.keep if ttl is None else seconds(ttl, field="ttl")
+        held = self._services.keep if ttl is None else _seconds(ttl, field="ttl")
         return self._services.claim(self._lease, check_name(key, field="key"), held)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -390,6 +323,9 @@ class Context(AttemptInfo):
         """
         check_async("transaction")
         return self._services.transaction(self)
+
+    def _check_nested(self, what: str) -> None:
+        self._services.check_nested(what)
 
     def __repr__(self) -> str:
         return f"<Context of {self.type} {self.id}, attempt {self.attempt}>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .callables import check_may_block
@@ -56,6 +57,11 @@ class SyncContext:
         """As `Context.claim`."""
         answer: bool = self._ask("claim", key, ttl)
         return answer
+
+    def extend(self, seconds: Duration) -> datetime | None:
+        """As `await Context.extend`: the new end of this attempt."""
+        until: datetime | None = self._ask("extend", seconds)
+        return until
 
     def transaction(self) -> AbstractContextManager[Any]:
         """As `Context.transaction`: `with ctx.sync.transaction() as tx: tx.execute(...)`.

@@ -3,7 +3,8 @@
 Five fields (minute, hour, day of month, month, day of week), or six with seconds first, as cronsim
 reads them: `*`, `a-b`, `a,b`, `*/n`, names (`JAN`, `MON`), `L` and `LW` for the last (working) day
 of a month, `MON#2` for the second Monday, `5L` for the last Friday. A day matches when day of month
-*or* day of week does, unless one of them starts with `*`; then both must.
+*or* day of week does, unless one of them starts with `*`; then both must. `@hourly`, `@daily` (or
+`@midnight`), `@weekly`, `@monthly` and `@yearly` (or `@annually`) stand for whole expressions.
 
 Daylight saving follows Debian's cron. Clocks go forward: an expression at a fixed hour that is
 skipped is due once, right after the gap. Clocks go back: it is due once, the first time round.
@@ -33,6 +34,15 @@ _ALLOWED: Final = {
     "month": "1-12 or JAN-DEC",
     "day-of-week": "0-7 or SUN-SAT",
 }
+_NICKNAMES: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _MAX_LENGTH: Final = 255
 # A leap year. An expression that is not due within the 50 years that cronsim looks ahead never is.
 _PROBE: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -45,10 +55,12 @@ class CronSchedule:
     expression: str
     tz: str = "UTC"
     _zone: tzinfo = field(init=False, repr=False, compare=False)
+    _fields: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_zone", _zone(self.expression, self.tz))
-        _check(self.expression)
+        object.__setattr__(self, "_fields", _fields(self.expression))
+        _check(self._fields)
 
     def next_after(self, instant: datetime | float) -> datetime | None:
         """The first due instant strictly after `instant`, in the schedule's time zone.
@@ -59,14 +71,14 @@ class CronSchedule:
         after = timing.instant(instant, field="instant")
         try:
             # Where clocks go back, cronsim may return the first 02:30 after the second 02:10.
-            dues = CronSim(self.expression, self._local(after))
+            dues = CronSim(self._fields, self._local(after))
             return next((due for due in dues if due.timestamp() > after), None)
         except (OverflowError, ValueError):
             return None
 
     def recent(self, moment: float, count: int) -> float | None:
         """The `count`-th latest due instant up to `moment`, itself included, in epoch seconds."""
-        backwards = CronSim(self.expression, self._local(math.floor(moment) + 1), reverse=True)
+        backwards = CronSim(self._fields, self._local(math.floor(moment) + 1), reverse=True)
         try:
             earlier = next(itertools.islice(backwards, count - 1, None), None)
         except (OverflowError, ValueError):
@@ -104,6 +116,16 @@ def _zone(expression: str, name: str) -> tzinfo:
         return ZoneInfo(name) if name != "UTC" else UTC
     except Exception:  # noqa: BLE001  unknown, unreadable, not a str: the same advice
         raise CronError(expression, "tz", f"no time zone is named {name!r}") from None
+
+
+def _fields(expression: str) -> str:
+    """The fields that a nickname stands for. Any other expression is returned as it is."""
+    if not expression.startswith("@"):
+        return expression
+    found = _NICKNAMES.get(expression)
+    if found is None:
+        raise CronError(f"{expression:.77}", "expression", f"must be one of {', '.join(_NICKNAMES)}")
+    return found
 
 
 def _check(expression: str) -> None:

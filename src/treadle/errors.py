@@ -20,12 +20,14 @@
     ├── NotFound                    no such item, group or schedule here (also LookupError)
     ├── ConflictError               the state of the item does not allow this
     │   ├── DuplicateIdError          the id is in use
+    │   ├── DuplicateKeyError         an earlier item has the key, and key_policy="error"
     │   ├── AlreadyEnded              the item has ended
     │   ├── NotTriggerable            only scheduled items can be triggered
+    │   ├── NotUpdatable              only items that have not started can be updated
     │   ├── ReferencedError           an item of another group waits for it
     │   └── LeaseLost                 another worker, or an operator, owns the item now
     ├── WorkFailed                  the awaited item ended without a value
-    │   ├── GroupFailed               the awaited group ended without a value
+    │   ├── GroupFailed               a member of the awaited group died
     │   └── WorkCancelled             the awaited item was cancelled
     ├── RemoteError                 an exception of another process, whose class is not known here
     ├── WaitTimeout                 the wait timed out, the work goes on (also TimeoutError)
@@ -55,7 +57,7 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from .timing import Duration, Instant
@@ -81,11 +83,17 @@ class DefinitionError(TreadleError):
 
 
 class DuplicateWorkError(DefinitionError):
-    def __init__(self, name: str) -> None:
+    """Two work types have one name. `alias_of`: it is an alias of the type of that name."""
+
+    def __init__(self, name: str, alias_of: str | None = None) -> None:
         super().__init__(
             f"two work types are named {name!r}: give one of them another name with @work(name=...)"
+            if alias_of is None
+            else f"{name!r} is an alias of {alias_of!r}, and the name or an alias of another work type: "
+            "remove it from one of them"
         )
         self.name = name
+        self.alias_of = alias_of
 
 
 class UnknownWorkError(DefinitionError, LookupError):
@@ -246,6 +254,18 @@ class DuplicateIdError(ConflictError):
         self.id = id
 
 
+class DuplicateKeyError(ConflictError):
+    """An earlier item has the key, and `key_policy="error"`. Nothing was stored. `id` is the earlier item."""
+
+    def __init__(self, id: str, key: str) -> None:
+        super().__init__(
+            f"item {id!r} has the key {key!r}: wait for it with app.handle({id!r}), or choose another "
+            "key_policy"
+        )
+        self.id = id
+        self.key = key
+
+
 class AlreadyEnded(ConflictError):
     """The item has ended, so it cannot be completed."""
 
@@ -261,6 +281,19 @@ class NotTriggerable(ConflictError):
     def __init__(self, id: str, status: str) -> None:
         super().__init__(
             f"item {id!r} is {status}: only scheduled items can be triggered. No item was triggered"
+        )
+        self.id = id
+        self.status = status
+
+
+class NotUpdatable(ConflictError):
+    """Only items that have not started can be updated. None of the given items was."""
+
+    def __init__(self, id: str, status: str) -> None:
+        waiting = status in ("blocked", "scheduled", "ready")
+        why = f"{status}, but an attempt was made or it can only end" if waiting else status
+        super().__init__(
+            f"item {id!r} is {why}: only items that have not started can be updated. No item was updated"
         )
         self.id = id
         self.status = status
@@ -320,8 +353,60 @@ class WorkFailed(TreadleError):
         self.group_id = id if group_id is None else group_id
 
 
+class Death(NamedTuple):
+    """A member of a group that died, in `GroupFailed.failed`."""
+
+    id: str
+    type: str
+    reason: str
+    """As in `WorkFailed`. `unsatisfiable`: it did not run, because an item that it waited for failed."""
+    error: str
+    """The last failure, as `type: message`."""
+
+
 class GroupFailed(WorkFailed):
-    """The group `group_id` ended without a value, and this member of it failed."""
+    """Members of the group `group_id` died, and no item that tolerates that waited for them.
+
+    `failed` holds the first deaths: the causes, then the items that could not run because of them. `value` is
+    the group's value so far. `id`, `type`, `error`, `error_type`, `attempts` and `reason` are those of the
+    first death.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        type: str,
+        error: str = "",
+        error_type: str = "",
+        attempts: int = 0,
+        reason: str = "exhausted",
+        *,
+        group_id: str | None = None,
+        value: Any = None,
+        failed: Sequence[Death] = (),
+        count: int = 1,
+    ) -> None:
+        super().__init__(id, type, error, error_type, attempts, reason, group_id=group_id)
+        self.value = value
+        self.failed = tuple(failed)
+        self.count = max(count, len(self.failed))
+        """How many items died in all."""
+        self.args = (self._advice(str(self)),)
+
+    def _advice(self, first: str) -> str:
+        """Say which item died and why, what else did not run, and what to do."""
+        skipped = sum(death.reason == "unsatisfiable" for death in self.failed[1:])
+        more = self.count - 1 - skipped
+        also = [
+            *([f"{more} more died"] if more > 0 else []),
+            *([f"{skipped} that waited for them did not run"] if skipped else []),
+        ]
+        text = f"{first} ({', '.join(also)})" if also else first
+        whole = "" if self.group_id == self.id else f"the group {self.group_id} failed: "
+        return (
+            f"{whole}{text}. Remove the cause, then run it again with app.repair({self.group_id!r}); or take "
+            "the value so far with group(partial=True)"
+        )
 
 
 class WorkCancelled(WorkFailed):
@@ -463,8 +548,11 @@ class LongTransaction(BackendError):
 class UnsupportedError(BackendError):
     """The backend does not have `capability`, as transactions on memory or listing on ports."""
 
-    def __init__(self, capability: str, backend: str = "this backend") -> None:
-        super().__init__(f"{backend} does not support {capability}: use a backend that does")
+    def __init__(
+        self, capability: str, backend: str = "this backend", what: str | None = None, *, advice: str = ""
+    ) -> None:
+        advice = advice or "use a backend that does"
+        super().__init__(f"{backend} does not support {what or capability}: {advice}")
         self.capability = capability
         self.backend = backend
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from .group_ref import shown_names
 from .item import Lease, Loss, Reason
 
 
@@ -29,7 +30,7 @@ class ItemEvent:
     """The number of the attempt. 0 before the first."""
     parent: str | None
     dependencies: tuple[str, ...]
-    """The ids that it waits or waited for."""
+    """The ids that it waits or waited for; a `GroupRef` for a whole group."""
     at: float
 
 
@@ -86,6 +87,8 @@ class Dead(ItemEvent):
     reason: Reason
     error: BaseException | None = None
     """The exception of the last attempt. None if the item died without running, or in another process."""
+    text: str = ""
+    """The last failure, as `type: message`: as in the item's state, and in `Failure.error`."""
 
 
 class Cancelled(ItemEvent):
@@ -151,5 +154,6 @@ _E = TypeVar("_E", bound=ItemEvent)
 
 def from_lease(cls: type[_E], lease: Lease, at: float, **extra: Any) -> _E:
     """Make an event about the attempt of `lease`, for the engine. `extra` are the other fields of `cls`."""
-    args = (lease.id, lease.type, lease.group_id, lease.tenant, lease.attempt, lease.parent, lease.after, at)
+    after = shown_names(lease.after)
+    args = (lease.id, lease.type, lease.group_id, lease.tenant, lease.attempt, lease.parent, after, at)
     return cls(*args, **extra)

@@ -213,8 +213,10 @@ class Failure(Struct, frozen=True):
     input: dict[str, Any]
     """Its arguments by name, as plain JSON values; empty if they could not be read."""
     error: str
-    """The last error, as `type: message`."""
+    """The last error, as `type: message`: as in the `Dead` event and in the item's state."""
     reason: Reason
+    attempts: int = 0
+    """How many attempts of it began. 0 only with `on_dead_unstarted`."""
 
 
 Backpressure: TypeAlias = Callable[[BackpressureInfo], float | Awaitable[float | None] | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,7 +14,8 @@ from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.submit.enqueue import submit
-from treadle.engine.wait.wait_result import decode_state, group_value, item_value
+from treadle.engine.wait.group_outcome import group_outcome
+from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import ItemState, Ref, Submitted
@@ -60,10 +62,12 @@ class Handle(Generic[S_co, G_co]):
         value: S_co = await read_value(state.result, item_value, self._core.registry, state, self.id)
         return value
 
-    async def group(self, timeout: Duration | None = None) -> G_co:
+    async def group(self, timeout: Duration | None = None, *, partial: bool = False) -> G_co:
         """Wait until every member of the group has ended, and return the group's value.
 
-        Raises `GroupFailed` if a member died and the group has no value. Otherwise it raises as `result`.
+        Raises `GroupFailed` if a member died, unless the value is final, or an item that tolerates the death
+        waited for that member. `WorkCancelled` if the group has no value and a member was cancelled. With
+        `partial` it returns the value all the same, or None. Otherwise it raises as `result`.
         """
         refuse_in_transaction(self._core.backend, "handle.group()")
         await self._core.connect()
@@ -72,7 +76,7 @@ class Handle(Generic[S_co, G_co]):
         ref = (self._tenant or "", self.group_id)
         waiters = self._core.waiters
         group = await _await_end(waiters, waiters.groups, ref, waiters.group(ref), timeout, self.id)
-        value: G_co = await read_value(group.value, group_value, self._core.registry, group)
+        value: G_co = await group_outcome(self._core.backend, self._core.registry, group, partial=partial)
         return value
 
     def __await__(self) -> Generator[Any, None, G_co]:
@@ -171,13 +175,15 @@ class EnqueueCall(Generic[S_co, G_co]):
         finally:
             waiters.items.discard(ref, future)
 
-    def group(self, timeout: Duration | None = None) -> Coroutine[Any, Any, G_co]:
-        """Submit, and wait for the value of the whole group. `timeout` as for `result`."""
+    def group(self, timeout: Duration | None = None, *, partial: bool = False) -> Coroutine[Any, Any, G_co]:
+        """Submit, and wait for the value of the whole group. `timeout` as for `result`, `partial` and errors
+        as for `Handle.group`."""
         self._use()
         refuse_in_transaction(self._core.backend, "enqueue(...).group()")
-        return self._group() if timeout is None else self._in_time(self._group, timeout)
+        wait = functools.partial(self._group, partial)
+        return wait() if timeout is None else self._in_time(wait, timeout)
 
-    async def _group(self) -> G_co:
+    async def _group(self, partial: bool) -> G_co:
         core = self._core
         core.check_unopened(self._options.get("tx"))
         await core.connect()
@@ -188,11 +194,11 @@ class EnqueueCall(Generic[S_co, G_co]):
             value: G_co
             if answer.existing:
                 self._id = answer.id
-                value = await submitted_handle(core, self._tenant, answer).group()
+                value = await submitted_handle(core, self._tenant, answer).group(partial=partial)
                 return value
             core.waiters.confirm(ref)
             group = await future
-            value = await read_value(group.value, group_value, core.registry, group)
+            value = await group_outcome(core.backend, core.registry, group, partial=partial)
             return value
         finally:
             core.waiters.groups.discard(ref, future)

@@ -191,6 +191,8 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     ids: tuple[str, ...]
     """The ids at fault: those that exist already, those that wait for each other, those of `must_exist` that
     do not exist, or the earlier items that have the keys. Empty for `locked`."""
+    keys: tuple[str, ...] = ()
+    """For `duplicate_key`: the key that each of the ids has."""
 
 
 # ------------------------------------------------------------------------------------------------ claiming
@@ -280,7 +282,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
     ready_at: float = 0.0
-    """When it became ready for this attempt."""
+    """When it became ready for this attempt. For a scheduled item: when it was due. 0: unknown."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -344,7 +346,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | --- | --- | --- | --- |
     | success | `success` | stays | result, contribution, children |
     | dead | `dead`, with `reason` | stays | failure, children (compensation) |
-    | cancelled | `cancelled` | stays | |
+    | cancelled | `cancelled` | stays | failure |
     | retry | `scheduled` (`ready` if due) | stays, one more failure | delay or run_at, failure |
     | defer | `scheduled` (`ready` if due) | given back | delay or run_at |
     | release | as defer, but keeps its place and its losses | given back | delay or run_at |
@@ -362,7 +364,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait: bool = True
     """As in `Submission`."""
     ran: float | None = None
-    """How many seconds ago the handler began. None: it did not."""
+    """How many seconds ago the handler began. None: it did not. Then `started_at` stays as it was."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -385,7 +387,9 @@ class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     """The group's value, if a member contributed one."""
     type: str = ""
-    """The type of the root. Its codec reads the value."""
+    """The type of the root. Its codec reads the value. For a nested group: `GROUP_TYPE`."""
+    failed: int | None = None
+    """As in `GroupState`. None: not known here."""
 
 
 Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]
@@ -485,7 +489,7 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     id: str
     tenant: str
     type: str
-    """The type of the root. Its codec reads the value."""
+    """The type of the root. Its codec reads the value. For a nested group: `GROUP_TYPE`."""
     open: int
     """Members that have not ended."""
     value: object = None
@@ -600,6 +604,18 @@ class PermitRequest(msgspec.Struct, frozen=True, gc=False):
 
     limits: tuple[Limit, ...]
     count: int = 1
+    lease: Lease | None = None
+    """The one permit (`count` is 1) of `slots` limits is for this lease. See `Backend.take_permits`."""
+
+
+class PermitHolder(msgspec.Struct, frozen=True, gc=False):
+    """An item whose lease holds a permit."""
+
+    id: str
+    tenant: str
+    due_at: float
+    number: int
+    """The store's own number for the item: `Lease.ref`. Larger means submitted later."""
 
 
 class PermitReply(msgspec.Struct, frozen=True, gc=False):
@@ -607,6 +623,9 @@ class PermitReply(msgspec.Struct, frozen=True, gc=False):
 
     count: int
     retry_after: float = 0.0
+    holders: tuple[PermitHolder, ...] = ()
+    """If a request with a lease got no permit: the items whose leases hold the permits of its limits, by
+    `due_at`, then by number. Not those of items that have ended, or lost their lease, since."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from treadle.dependency import DEPENDENCY
+from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
+from treadle.engine.run.built_in import closed_group, met_dependency, read_closed
 from treadle.engine.run.decide import (
     FailureDecider,
     GiveBack,
@@ -28,15 +32,14 @@ from treadle.engine.run.decide import (
     lost_too_often,
     raised,
     unbegun,
-    undecodable,
 )
-from treadle.engine.run.dispatch import met_dependency
 from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
+from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
-from treadle.item import Demand, Heartbeat, Lease, Outcome
+from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
@@ -73,7 +76,9 @@ class ClaimedLease:
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""
         planned = plan(value, self._lease.id)
-        pending = PendingSettlement(self._lease, Succeed(planned), contributions=planned.contributions)
+        compensates = read_stored(self._lease.options).compensates
+        contributions = () if compensates else planned.contributions
+        pending = PendingSettlement(self._lease, Succeed(planned), contributions=contributions, manual=True)
         if value is not None:
             core = self._core
             limit = core.settings.max_payload
@@ -87,7 +92,7 @@ class ClaimedLease:
         now, draw = await self._core.backend.now(), self._core.settings.random.random
         policy = merge_retry(_policy_of(self._core, self._lease), retry)
         decision = raised(self._lease, failure, lambda _: None, policy, now, draw)
-        await self._settle(PendingSettlement(self._lease, decision))
+        await self._settle(PendingSettlement(self._lease, decision, manual=True))
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back for others. The attempt does not count."""
@@ -135,6 +140,8 @@ async def claim_one(
         queues=queues,
         tenants=None if tenant is None else (tenant,),
     )
+    if "strict" in core.backend.capabilities:
+        demand = replace(demand, strict=_strict_types(core))
     claim = await core.backend.claim(demand)
     found: ClaimedLease | None = None
     for each in claim.leases:
@@ -142,6 +149,13 @@ async def claim_one(
     if found is None:
         await _remove_worker(core, worker)
     return found
+
+
+def _strict_types(core: Core) -> frozenset[str]:
+    """The types whose lanes are strict, as far as it is known here."""
+    known = core.registry.types.items()
+    core.strict_types |= {name for name, type in known if has_strict_lanes(type.options.get("doer"))}
+    return frozenset(core.strict_types)
 
 
 async def _remove_worker(core: Core, worker: str) -> None:
@@ -156,11 +170,14 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if lease.verdict is not None:
         await _settle(core, PendingSettlement(lease, judged(lease, lease.verdict)))
         return None
+    if lease.type == GROUP_TYPE:
+        await _settle(core, await _closed(core, lease))
+        return None
     try:
         met = met_dependency(lease) if lease.type == DEPENDENCY.name else None
         policy, input = _policy_of(core, lease), {} if met else _decode_input(core, lease)
     except Exception as error:  # noqa: BLE001  a user's codec may raise anything
-        await _settle(core, PendingSettlement(lease, undecodable(error)))
+        await _settle(core, PendingSettlement(lease, await UndecodableItems(core).decide(lease, error)))
         return None
     if met is not None:
         await _settle(core, met)
@@ -171,6 +188,13 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if not lease.begun and await core.backend.begin([lease]):
         return None
     return ClaimedLease(core, lease, worker, duration, input)
+
+
+async def _closed(core: Core, lease: Lease) -> PendingSettlement:
+    """The settlement of an item that closes a nested group."""
+    groups = await read_closed(core.backend, [lease])
+    announced = core.hooks.listening(GROUP_TYPE)
+    return closed_group(lease, groups.get((lease.tenant, lease.id)), core.registry, announced=announced)
 
 
 def _policy_of(core: Core, lease: Lease) -> Retry:

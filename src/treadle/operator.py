@@ -8,8 +8,9 @@ from typing import Any, Final, get_args
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
+from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
-from treadle.errors import InputError
+from treadle.errors import InputError, NotFound
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
@@ -154,13 +155,39 @@ class Operator:
         self._core.announcer.completed(changed.items, value)
         self._ended(changed)
 
-    async def requeue(self, ids: Ids) -> int:
-        """Make dead items ready again, with all their attempts. Returns how many."""
+    async def requeue(self, ids: Ids, *, alone: bool = False, cancelled: bool = False) -> int:
+        """Open dead items again, with all their attempts. Each waits for its `after` again. Items that could
+        not run because one of them had died wait for it again. Returns how many items are open again.
+
+        alone: leave the items that could not run as they are.
+        cancelled: open cancelled items too.
+        """
         wanted = ids_of(ids)
         await self._begin_change("requeue")
-        changed = await self._core.backend.requeue(wanted, tenant=self._tenant)
+        return await self._requeue(wanted, self._tenant, alone=alone, cancelled=cancelled)
+
+    async def _requeue(
+        self, ids: Sequence[str], tenant: str | None, *, alone: bool = False, cancelled: bool = False
+    ) -> int:
+        changed = await self._core.backend.requeue(ids, tenant=tenant, alone=alone, cancelled=cancelled)
+        self._core.announcer.effects(changed.effects)
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
+
+    async def repair(self, group_id: str) -> int:
+        """Run the failed part of a group again: requeue the items whose deaths failed it, in nested groups
+        too. The items that could not run because of them wait for them again. Returns how many items are open
+        again; 0 if no death failed the group. `NotFound` for an unknown group."""
+        check_id(group_id)
+        await self._begin_change("repair")
+        backend = self._core.backend
+        (group,) = await backend.group([group_id], tenant=self._tenant)
+        if group is None:
+            raise NotFound(group_id, "group")
+        if not group.failed:
+            return 0
+        causes = await deaths_to_repair(backend, group)
+        return await self._requeue(causes, group.tenant) if causes else 0
 
     async def trigger(self, ids: Ids) -> None:
         """Run scheduled items now: all, or none if one raises `NotFound` or `NotTriggerable`."""
@@ -202,7 +229,10 @@ class Operator:
         if changed.effects.doomed:
             core.wakeups.ready()
         else:
-            core.wakeups.ready((item.type, item.queue) for item in changed.effects.released)
+            lines = {(item.type, item.queue) for item in changed.effects.released}
+            # Those that were handed out may have held a strict lane.
+            lines |= {(item.type, "") for item in changed.items if item.claimed_at is not None}
+            core.wakeups.ready(lines)
 
 
 class DeadLetters:
@@ -215,16 +245,20 @@ class DeadLetters:
         """Return dead items, newest first. Takes the arguments of `app.list`, except the status."""
         return await self._operator.list("dead", **where)
 
-    async def requeue(self, /, ids: Ids | None = None, **where: Any) -> int:
-        """Make dead items ready again: those named, or all that a filter (as for `list`) finds. Each item is
-        requeued once: one that dies again meanwhile stays dead. Returns how many."""
+    async def requeue(
+        self, /, ids: Ids | None = None, *, alone: bool = False, cancelled: bool = False, **where: Any
+    ) -> int:
+        """As `app.requeue`, for the named items, or for all that a filter (as for `list`) finds. Each item is
+        requeued once: one that dies again meanwhile stays dead. Returns how many items are open again."""
         refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
         if ids is not None:
-            return await self._operator.requeue(ids)
+            return await self._operator.requeue(ids, alone=alone, cancelled=cancelled)
         total = 0
-        async for tenant, items in self._found(where):
+        statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+        async for tenant, items in self._found(where, statuses):
             # Oldest first, so that they become ready in the order of their submission.
-            total += await Operator(core_of(self._operator), tenant).requeue(items[::-1])
+            operator = Operator(core_of(self._operator), tenant)
+            total += await operator.requeue(items[::-1], alone=alone, cancelled=cancelled)
         return total
 
     async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
@@ -240,12 +274,15 @@ class DeadLetters:
             total += await Operator(core_of(self._operator), tenant).delete(sorted(groups))
         return total
 
-    async def _found(self, where: dict[str, Any]) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
+    async def _found(
+        self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
+    ) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
         """Yield the items that a filter finds, at most `limit`, in portions of one tenant. Two tenants may
         use the same id for different items."""
         left, cursor = where.pop("limit", None), where.pop("cursor", None)
         while left is None or left > 0:
-            page = await self.list(**where, limit=min(left or PORTION, PORTION), cursor=cursor)
+            limit = min(left or PORTION, PORTION)
+            page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
             by_tenant: dict[str, list[ItemState]] = {}
             for item in page.items:
                 by_tenant.setdefault(item.tenant, []).append(item)

@@ -21,10 +21,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
-from .callables import check_plain
+from .callables import check_list, check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
+from .group_ref import stored_name
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE
 from .retry import Retry, merge_retry
@@ -80,14 +81,16 @@ class NextOptions(TypedDict, total=False):
     workflow: str | None
     workflow_type: str | None
     on_dead: Compensation | None
-    """The work to submit in the same step that makes the item dead."""
+    """The work to submit in the same step that makes the item dead, if an attempt of it began."""
+    on_dead_unstarted: bool | None
+    """Submit `on_dead` also for an item that died before its first attempt."""
 
 
 class Options(NextOptions, total=False):
     """Options of one item in `ctx.queue`, and as a type's `options(input)` returns them."""
 
     after: After
-    """The ids, Works or Handles that it waits for."""
+    """The ids, Works or Handles that it waits for, or whole groups: `group(handle)`."""
 
 
 class EnqueueOptions(Options, total=False):
@@ -102,14 +105,23 @@ class TypeOptions(TypedDict, total=False):
 
     name: str | None
     """Default: `module.function`. It is stored with every item, so it should not change."""
+    aliases: Iterable[str] | None
+    """Earlier names of the type. Items that are stored under them are run by this type too."""
+    upcast: Callable[[dict[str, Any]], dict[str, Any]] | None
+    """Turns stored arguments of earlier versions into those of this one, before they are validated. It is
+    called for every item, with the arguments by name, as stored. It must be quick and pure."""
     retry: Retry | None
     priority: int | None
     lane: str | None
     queue: str | None
     timeout: Duration | None
+    timeout_grace: Duration | None
+    """How long a handler may go on after its timeout was signalled (`ctx.interrupt`). Then it is
+    cancelled."""
     expires_in: Duration | None
     skip_queue: bool | None
     on_dead: Compensation | None
+    on_dead_unstarted: bool | None
     options: Callable[[Input], Options | None] | None
     """Options computed from the arguments of each Work."""
     doer: Any
@@ -151,6 +163,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     workflow_type: str | None = None
     on_dead: Compensation | None = None
+    on_dead_unstarted: bool = False
 
 
 DEFAULTS: Final = Resolved()
@@ -302,7 +315,10 @@ def _after(value: Any, name: str) -> tuple[str, ...]:
         ids = [_id_of(each, name) for each in given]
     except TypeError:
         raise InputError.of(name, value, "must be works, handles or ids, as in after=[a, b]") from None
-    return tuple(dict.fromkeys(ids))
+    names: dict[str, str] = {}
+    for id in ids:
+        names.setdefault(stored_name(id), id)  # an item and a group may have the same id
+    return tuple(names.values())
 
 
 class SubmittedId(str):
@@ -316,7 +332,7 @@ def _id_of(value: Any, name: str) -> str:
     if isinstance(value, str):
         return check_id(value, field=name)
     if not hasattr(value, "id"):
-        raise InputError.of(name, value, "must be a work, a handle or an id")
+        raise InputError.of(name, value, "must be a work, a handle, an id or group(...)")
     id = check_id(value.id, field=name)
     return id if is_work(value) else SubmittedId(id)
 
@@ -338,6 +354,11 @@ def _codec(value: Any, name: str) -> Any:
     return value
 
 
+def _aliases(value: Any, name: str) -> tuple[str, ...]:
+    given = check_list(value, name, repr(value) if isinstance(value, str) else "'old.name'")
+    return tuple(dict.fromkeys(check_name(each, name) for each in given))
+
+
 def _run_in(value: Any, name: str) -> Any:
     if value not in ("loop", "thread", "process"):
         raise InputError.of(name, value, "must be 'loop', 'thread' or 'process'")
@@ -352,6 +373,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "expires_in": _positive,
     "skip_queue": _flag,
     "on_dead": _compensation,
+    "on_dead_unstarted": _flag,
 }
 
 NEXT_OPTIONS: Final[Mapping[str, Check]] = {
@@ -377,6 +399,8 @@ ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
+    "aliases": _aliases,
+    "upcast": check_plain,
     "retry": _retry,
     "options": check_plain,
     "doer": lambda doer, _: doer,
@@ -387,4 +411,5 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "strict_return": _flag,
     "run_in": _run_in,
     "keep": seconds,
+    "timeout_grace": seconds,
 }

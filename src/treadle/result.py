@@ -1,6 +1,7 @@
 """Result: what a handler wants to happen next, as plain data.
 
-The context makes three kinds: a `value`, a `queue` of more work, and `void`. Each may have `.next` links.
+The context makes four kinds: a `value`, a `queue` of more work, a `group` of more work, which forms a group
+of its own, and `void`. Each may have `.next` links.
 Nothing happens until the handler has returned the Result. Then `treadle.result_plan` says what the engine has
 to do.
 
@@ -31,7 +32,7 @@ G6 = TypeVar("G6")
 G7 = TypeVar("G7")
 G8 = TypeVar("G8")
 
-Kind: TypeAlias = Literal["value", "queue", "void"]
+Kind: TypeAlias = Literal["value", "queue", "group", "void"]
 Node: TypeAlias = Union[Work[Any, Any], "Result[Any, Any]"]
 
 
@@ -44,7 +45,7 @@ class Link(msgspec.Struct, frozen=True, eq=False):
 
 
 class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
-    """What a handler wants to happen next. Made by `ctx.result`, `ctx.queue` and `ctx.void`."""
+    """What a handler wants to happen next. Made by `ctx.result`, `ctx.queue`, `ctx.group` and `ctx.void`."""
 
     kind: Kind
     value: Any = None
@@ -54,6 +55,8 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
     options: dict[str, Any] = {}
     """Checked options for the works among `items`. Nested Results have their own."""
     links: tuple[Link, ...] = ()
+    id: str = ""
+    """For a group: its id, which is the id of the item that closes it."""
 
     @overload
     def next(self, a: Items[G1], /, **options: Unpack[NextOptions]) -> Result[S_co, G_co | G1]: ...
@@ -125,8 +128,9 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         """Run `works` when the works before them have met `when`. `options` apply to `works`.
 
         The works before them are those of the previous link or of `ctx.queue`, including those of nested
-        Results and of their links, but not the works that their handlers queue. After `ctx.result` and
-        `ctx.void` it is this item. An empty link is skipped: the next one waits for the link before it.
+        Results and of their links, but not the works that their handlers queue. A `ctx.group` among them
+        counts as one: it has ended when everything in it has. After `ctx.result` and `ctx.void` it is this
+        item. An empty link is skipped: the next one waits for the link before it.
 
         It extends this Result and returns it.
         """
@@ -145,7 +149,7 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
         for link in reversed(self.links):
             if ids := cohort(link.items):
                 return ids
-        return cohort(self.items) if self.kind == "queue" else (self,)
+        return first_cohort(self, "this item")
 
     def _check_follower(self, node: Node) -> None:
         for part in walk(node):
@@ -153,14 +157,14 @@ class Result(msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], eq=False):
                 raise InputError(".next: a Result cannot follow itself")
             if isinstance(part, Work):
                 continue
-            if part.kind != "queue":
+            if part.kind not in ("queue", "group"):
                 raise InputError(
-                    f".next takes works and queues of works, not ctx.{_MAKERS[part.kind]}: "
+                    f".next takes works, queues and groups of works, not ctx.{_MAKERS[part.kind]}: "
                     "return that from the handler of a work, and queue the work"
                 )
             if part.options.get("after"):
                 raise InputError(
-                    ".next takes no queue that has after=: it always waits for the works before it",
+                    f".next takes no {part.kind} that has after=: it always waits for the works before it",
                     parameters=("after",),
                 )
 
@@ -174,7 +178,7 @@ def is_result(value: object) -> TypeIs[Result[Any, Any]]:
     return isinstance(value, Result)
 
 
-_MAKERS: dict[Kind, str] = {"value": "result", "queue": "queue", "void": "void"}
+_MAKERS: dict[Kind, str] = {"value": "result", "queue": "queue", "group": "group", "void": "void"}
 
 
 def flatten(items: Iterable[object], where: str) -> tuple[Node, ...]:
@@ -205,8 +209,46 @@ def _hint(item: object) -> str:
 
 
 def cohort(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the ids of the works in `nodes`, including those of nested Results and of their links."""
-    return tuple(part.id for node in nodes for part in walk(node) if isinstance(part, Work))
+    """Return the ids of the works in `nodes`, including those of nested Results and of their links. A group
+    is represented by its own id; an empty group by none."""
+    ids: list[str] = []
+    stack = list(nodes)[::-1]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Work):
+            ids.append(node.id)
+            continue
+        stack += [item for link in reversed(node.links) for item in reversed(link.items)]
+        if node.kind != "group":
+            stack += reversed(node.items)
+        elif has_work(node):
+            ids.append(node.id)
+    return tuple(ids)
+
+
+def first_cohort(result: Result[Any, Any], self_id: str) -> tuple[str, ...]:
+    """Return the ids that the first link of `result` waits for. `self_id`: the item that returns it."""
+    if result.kind == "queue":
+        return cohort(result.items)
+    if result.kind == "group":
+        return (result.id,) if has_work(result) else ()
+    return (self_id,)
+
+
+def has_work(group: Result[Any, Any]) -> bool:
+    """Whether there is a Work inside a group. Works that come after it do not count."""
+    return any(isinstance(part, Work) for item in group.items for part in walk(item))
+
+
+def check_members(nodes: Iterable[Node], where: str) -> None:
+    """Raise InputError if a Result in a group has a value: it would be this item's, not the group's."""
+    for node in nodes:
+        for part in walk(node):
+            if isinstance(part, Result) and part.kind == "value":
+                raise InputError(
+                    f"{where} takes works, queues and groups of works, not ctx.result: return that from the "
+                    "handler of a work in the group, or put ctx.result beside the group, in ctx.queue"
+                )
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -1,8 +1,8 @@
 """What a returned Result asks the engine to do: pure functions over its tree.
 
-A plan has the item's own value, the contributions to the group's value, and the children in the order
-written. What a child waits for is written into its options as `after` and `when`, as with
-`ctx.queue(after=...)`.
+A plan has the item's own value, the contributions to the group's value, the children in the order written,
+and the nested groups that they belong to. What a child waits for is written into its options as `after` and
+`when`, as with `ctx.queue(after=...)`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from .callables import check_not_awaitable
 from .condition import When
 from .errors import DuplicateIdError
-from .result import Node, Result, cohort, is_result, walk
+from .result import Node, Result, cohort, first_cohort, has_work, is_result, walk
 from .work import Work
 
 
@@ -25,6 +25,8 @@ class PlannedChild(msgspec.Struct, frozen=True, eq=False):
     work: Work[Any, Any]
     options: Mapping[str, Any]
     """Checked options, including `after` and `when`."""
+    group_id: str | None = None
+    """The nested group that it joins. None: the group of this item."""
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -35,12 +37,24 @@ class PlannedChild(msgspec.Struct, frozen=True, eq=False):
         return self.options.get("when") or "all_success"
 
 
+class PlannedGroup(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A nested group, and the item with its id that closes it."""
+
+    id: str
+    group_id: str | None = None
+    """The nested group around it. None: the group of this item."""
+    followed: bool = False
+    """Works come after it: they take its value, and it is not contributed to the group around it."""
+
+
 class PlannedContribution(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What this item adds to its group's value: `value`, or `append(old value)`."""
 
     value: Any
     final: bool = False
     append: Callable[[Any], Any] | None = None
+    encoded: bytes | None = None
+    """The value as groups store it, if it is taken from another group."""
 
 
 class ResultPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -51,13 +65,16 @@ class ResultPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     contributions: tuple[PlannedContribution, ...] = ()
     """In the order written."""
     children: tuple[PlannedChild, ...] = ()
+    groups: tuple[PlannedGroup, ...] = ()
+    """The nested groups of the children. Each comes after the group around it."""
 
 
 NOTHING: Final = ResultPlan()
 
 _Wait: TypeAlias = Mapping[str, Any]
 """`after` and `when`, or empty."""
-_Step: TypeAlias = tuple[Node, Mapping[str, Any], _Wait]
+_Step: TypeAlias = tuple[Node, Mapping[str, Any], _Wait, str | None]
+"""A part, its options, what it waits for, and the nested group that it belongs to."""
 
 
 def plan(returned: object, self_id: str) -> ResultPlan:
@@ -74,42 +91,52 @@ def plan(returned: object, self_id: str) -> ResultPlan:
     contributions = tuple(
         _contribution(part) for part in walk(returned) if isinstance(part, Result) and part.kind == "value"
     )
-    return ResultPlan(returned.value, contributions, tuple(_children(returned, self_id)))
+    groups: list[PlannedGroup] = []
+    children = tuple(_children(returned, self_id, groups))
+    return ResultPlan(returned.value, contributions, children, tuple(groups))
 
 
 def _contribution(result: Result[Any, Any]) -> PlannedContribution:
     return PlannedContribution(result.value, result.final, result.append)
 
 
-def _children(root: Result[Any, Any], self_id: str) -> Iterator[PlannedChild]:
+def _children(root: Result[Any, Any], self_id: str, groups: list[PlannedGroup]) -> Iterator[PlannedChild]:
+    """Yield the children, and add the nested groups to `groups`."""
     seen: set[str] = set()
-    stack: list[_Step] = [(root, {}, {})]
+    stack: list[_Step] = [(root, {}, {}, None)]
     while stack:
-        node, options, wait = stack.pop()
-        if isinstance(node, Result):
-            stack.extend(reversed(tuple(_steps(node, wait, self_id))))
+        node, options, wait, group_id = stack.pop()
+        is_work = isinstance(node, Work)
+        if not is_work and (node.kind != "group" or not has_work(node)):
+            stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
             continue
         if node.id in seen:
             raise DuplicateIdError(node.id)
         seen.add(node.id)
-        yield PlannedChild(node, {**options, **wait} if wait else options)
+        if is_work:
+            yield PlannedChild(node, {**options, **wait} if wait else options, group_id)
+        else:
+            followed = any(cohort(link.items) for link in node.links)
+            groups.append(PlannedGroup(node.id, group_id, followed))
+            stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
 
 
-def _steps(result: Result[Any, Any], wait: _Wait, self_id: str) -> Iterator[_Step]:
-    """Yield the parts of `result`, each with its options and with what it waits for.
+def _steps(result: Result[Any, Any], wait: _Wait, self_id: str, group_id: str | None) -> Iterator[_Step]:
+    """Yield the parts of `result`, each with its options, with what it waits for, and with its group.
 
     `wait` is what `result` itself waits for. Its parts wait for the same until a link has works before it.
     """
+    inside = result.id if result.kind == "group" else group_id
     for node in result.items:
-        yield node, result.options, wait
+        yield node, result.options, wait, inside
     if not result.links:
         return
-    before = cohort(result.items) if result.kind == "queue" else (self_id,)
+    before = first_cohort(result, self_id)
     for link in result.links:
         if before:
             wait = {"after": before, "when": link.when}
         for node in link.items:
-            yield node, link.options, wait
+            yield node, link.options, wait, group_id
         before = cohort(link.items) or before
 
 

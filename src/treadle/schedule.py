@@ -17,12 +17,14 @@ from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
 from treadle.engine.schedule.occurrence import (
     CATCH_UPS,
+    BoundedTiming,
     CatchUp,
     CronTiming,
     EveryTiming,
     NextFn,
     NextTiming,
     Timing,
+    user_function,
 )
 from treadle.engine.schedule.scheduler import is_unseen
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
@@ -30,7 +32,7 @@ from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
-from treadle.timing import Duration, seconds
+from treadle.timing import Duration, Instant, instant, seconds
 from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
@@ -50,9 +52,15 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     orphaned: bool
     """No running process has its code, so it does not fire."""
     timing: Mapping[str, Any]
-    """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`."""
+    """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`, with `start` and
+    `end` if they were given."""
     seen_at: float
     """When a process that has its code last marked it as seen."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further occurrence comes."""
+        return self.next_at is None
 
 
 class ScheduleHandle:
@@ -137,7 +145,7 @@ class Schedules:
             options=check_options(options, "schedule", QUEUE_OPTIONS),
             spec=_encoder.encode(timing.spec()),
         )
-        preview = None if isinstance(timing, NextTiming) else timing.first(core.settings.clock.now())
+        preview = None if user_function(timing) is not None else timing.first(core.settings.clock.now())
         return ScheduleHandle(self, name, self._scheduler.add(recurrence), preview)
 
     async def list(self) -> list[ScheduleState]:
@@ -232,8 +240,27 @@ class Schedules:
         )
 
 
-def timing_of(cron: str | None, tz: str | None, every: Duration | None, next: NextFn | None) -> Timing:
-    """The timing that the arguments of `app.schedule` give. `ScheduleError` unless there is exactly one."""
+def timing_of(
+    cron: str | None,
+    tz: str | None,
+    every: Duration | None,
+    next: NextFn | None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+) -> Timing:
+    """The timing that the arguments of `app.schedule` give. `ScheduleError` unless there is exactly one, and
+    if `end` is before `start`."""
+    timing = _timing(cron, tz, every, next)
+    first = None if start is None else instant(start, field="start")
+    last = None if end is None else instant(end, field="end")
+    if first is not None and last is not None and last < first:
+        raise ScheduleError(
+            f"end={end!r} is before start={start!r}: it would never occur", parameters=("start", "end")
+        )
+    return timing if first is None and last is None else BoundedTiming(timing, first, last)
+
+
+def _timing(cron: str | None, tz: str | None, every: Duration | None, next: NextFn | None) -> Timing:
     given = [name for name, value in (("cron", cron), ("every", every), ("next", next)) if value is not None]
     if len(given) != 1:
         said = " and ".join(given) or "nothing"

@@ -101,9 +101,9 @@ class SyncHandle(SyncSide, Generic[S, G]):
         """As `Handle.result`."""
         return self._loop.run(self._handle.result(timeout))
 
-    def group(self, timeout: Duration | None = None) -> G:
+    def group(self, timeout: Duration | None = None, *, partial: bool = False) -> G:
         """As `Handle.group`."""
-        return self._loop.run(self._handle.group(timeout))
+        return self._loop.run(self._handle.group(timeout, partial=partial))
 
     def state(self) -> ItemState:
         """As `Handle.state`."""
@@ -191,6 +191,7 @@ class SyncOperator(SyncSide):
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)
+    repair = blocking(Operator.repair)
     trigger = blocking(Operator.trigger)
     delete = blocking(Operator.delete)
     pause = blocking(Operator.pause)

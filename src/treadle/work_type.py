@@ -74,6 +74,8 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
         self.name = check_name(name, field="name")
         self.options = options
         self.batch = batch
+        self.aliases: tuple[str, ...] = tuple(each for each in options.get("aliases", ()) if each != name)
+        """Earlier names: items that are stored under them are run by this type."""
         self._declared = declared
         self._handler = None if handler is None else self._check_run_in(handler)
 
@@ -159,8 +161,9 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
         return self._arguments.encode(input, self.options.get("codec", codec))
 
     def decode_input(self, data: bytes, codec: Codec = default_codec) -> Input:
-        """Read stored arguments, such as the `input` of an ItemState. DecodeError."""
-        return self._arguments.decode(data, self.options.get("codec", codec))
+        """Read stored arguments, such as the `input` of an ItemState, through `upcast`. DecodeError."""
+        upcast = self.options.get("upcast")
+        return self._arguments.decode(data, self.options.get("codec", codec), upcast)
 
     def encode_result(self, value: Any, codec: Codec = default_codec) -> bytes:
         """Write a value that the handler returned. EncodeError."""

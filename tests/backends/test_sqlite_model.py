@@ -19,6 +19,7 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import TreadleError
 from treadle.item import (
+    GROUP_MARK,
     Changed,
     Contribution,
     Demand,
@@ -50,9 +51,10 @@ VERBS = {
     "beat": 4,
     "cancel": 3,
     "complete": 3,
-    "requeue": 4,
+    "requeue": 6,
     "trigger": 2,
     "delete": 2,
+    "prune": 2,
     "pause": 1,
     "claim_key": 1,
     "take_permits": 2,
@@ -103,6 +105,8 @@ class History:
         fields: dict[str, Any] = {}
         if chance() < 0.35:
             pool = [*[id for owner, id in self.ids if owner == tenant][-12:], f"i{self.count + 2}"]
+            if chance() < 0.3:
+                pool = [*pool, *(GROUP_MARK + id for id in pool)]
             after = tuple(dict.fromkeys(self.random.sample(pool, min(len(pool), self.random.randint(1, 3)))))
             need = self.random.randint(0, len(after) + (chance() < 0.1))
             fields = {"after": after, "need": need, "counting": pick(("success", "done"))}
@@ -112,6 +116,10 @@ class History:
             fields["delay"] = pick((5.0, 20.0))
         if chance() < 0.15:
             fields["expires_in"] = pick((5.0, 30.0))
+        if chance() < 0.2:
+            fields["contributes"] = False
+        if chance() < 0.3:
+            fields |= {"keep": pick((0.0, 10.0, 50.0)), "keep_dead": pick((None, 10.0))}
         taken = [id for owner, id in self.ids if owner == tenant]
         return Item(
             id=pick(taken) if taken and chance() < 0.03 else f"i{self.count}",
@@ -199,10 +207,28 @@ class History:
             children = [self.item(lease.tenant) for _ in range(self.random.randint(1, 3))]
             if chance() < 0.2:
                 children.append(Item(id=f"i{self.count}s", type="t", input=b"", after=(lease.id,), need=1))
+            if chance() < 0.4:
+                children += self.nested()
             self.ids += [(lease.tenant, child.id) for child in children]
             fields["children"] = tuple(children)
         ours, theirs = (Settlement(lease=one, kind=kind, **fields) for one in pair)
         return ours, theirs
+
+    def nested(self, group_id: str | None = None) -> list[Item]:
+        """A nested group: its members, possibly with another group inside, and the item that closes it."""
+        self.count += 1
+        id, chance = f"g{self.count}", self.random.random
+        waits: dict[str, Any] = {"after": (GROUP_MARK + id,), "need": 1}
+        children = [Item(id, "t", b"", closes_group=True, group_id=group_id, **waits)]
+        for _ in range(self.random.randint(0, 2)):
+            children.append(replace(self.item("x"), group_id=id))
+        if chance() < 0.2:
+            children += self.nested(id)
+        if chance() < 0.5:
+            self.count += 1
+            counting = self.random.choice(("success", "done"))
+            children.append(Item(f"i{self.count}", "t", b"", after=(id,), need=1, counting=counting))
+        return children
 
     async def advance(self) -> None:
         await self.clock.advance(self.random.choice((1.0, 4.0, 12.0, 40.0)))
@@ -257,11 +283,16 @@ class History:
     async def requeue(self) -> None:
         how = self.random.randrange(3)
         more: dict[str, Any] = {} if how == 0 else {"limit": 3}
+        more |= {"alone": self.random.random() < 0.3, "cancelled": self.random.random() < 0.3}
         if how == 2:
             more |= {"redrives": 2, "backoff": 4.0}
         await self.operate(
             lambda backend, ids, tenant: backend.requeue(ids if how == 0 else Filter(), tenant=tenant, **more)
         )
+
+    async def prune(self) -> None:
+        ours, theirs = await self.both(lambda backend, _: backend.prune())
+        assert ours == theirs
 
     async def pause(self) -> None:
         queue, paused = self.random.choice("qr"), self.random.random() < 0.4
@@ -337,7 +368,13 @@ def shown_effects(effects: Effects) -> object:
 
 
 def shown_group(group: Any) -> object:
-    return group and replace(group, cancelled=None, deaths=())
+    if group is None:
+        return None
+    return (
+        replace(group, cancelled=None, deaths=()),
+        group.cancelled is None,
+        [one.id for one in group.deaths],
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))

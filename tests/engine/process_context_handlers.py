@@ -40,6 +40,17 @@ def facts(ctx: Context, n: int) -> dict[str, Any]:
     }
 
 
+@work(name="longer", timeout=30, **ONCE)
+def longer(ctx: Context) -> list[float]:
+    ends = [ctx.extend(60).until, ctx.sync.extend(90)]
+    return [end.timestamp() for end in ends if end is not None]
+
+
+@work(name="grouped", **ONCE)
+def grouped(ctx: Context) -> Result[None, int]:
+    return ctx.group(fan_out(2)).next(sum_up())
+
+
 @work(name="ask", **ONCE)
 def ask(ctx: Context, dead: str) -> list[Any]:
     states = ctx.sync.states([*ctx.dependencies, "missing"])

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, work
 from treadle.errors import DefinitionError
+from treadle.events import Dead
 from treadle.testing import Faults
 
 
@@ -67,7 +68,7 @@ async def test_on_dead_submits_a_work_when_the_item_dies(make_app: MakeApp) -> N
 
 
 async def test_on_dead_calls_a_type_with_the_failure(make_app: MakeApp, compensated: Compensated) -> None:
-    """§5: The argument is `Failure(id, type, input, error, reason)`."""
+    """§5: The argument is `Failure(id, type, input, error, reason, attempts)`."""
     refund = refund_of(compensated)
 
     @work(name="charge", on_dead=refund)
@@ -78,7 +79,7 @@ async def test_on_dead_calls_a_type_with_the_failure(make_app: MakeApp, compensa
         handle = await app.enqueue(charge("o-1", 5))
         await failure(handle.group(PATIENCE))
     given = {"order": "o-1", "amount": 5}
-    assert compensated.failures == [Failure(handle.id, "charge", given, "ValueError: declined", "aborted")]
+    assert compensated.failures == [Failure(handle.id, "charge", given, "ValueError: declined", "aborted", 1)]
     assert compensated.parents == [handle.id]
 
 
@@ -143,10 +144,36 @@ async def test_an_item_that_dies_in_an_attempt_is_compensated(
     assert [each.reason for each in compensated.failures] == [how]
 
 
+@pytest.mark.parametrize("level", ["app", "type", "enqueue", None])
+async def test_an_item_that_dies_without_an_attempt_is_compensated_if_asked(
+    make_app: MakeApp, compensated: Compensated, level: str | None
+) -> None:
+    """§18: It has nothing to undo, unless `on_dead_unstarted` says so. It expired before it ran, or its
+    dependency cannot be met."""
+    refund, asked = refund_of(compensated), {"on_dead_unstarted": True}
+
+    @work(name="dies", on_dead=refund, **(asked if level == "type" else {}))  # type: ignore[call-overload,untyped-decorator]
+    async def dies(n: int) -> None: ...
+
+    @work(name="bad")
+    async def bad() -> None:
+        raise Abort("bad")
+
+    own: dict[str, Any] = asked if level == "enqueue" else {}
+    async with make_app(dies, refund, bad, **(asked if level == "app" else {})) as app:
+        late = await app.enqueue(dies(1), deadline=datetime(2001, 1, 1, tzinfo=UTC), **own)
+        doomed = await app.enqueue(dies(2), after=await app.enqueue(bad()), **own)
+        for handle, reason in ((late, "expired"), (doomed, "unsatisfiable")):
+            assert (await failure(handle.group(PATIENCE))).reason == reason
+    found = {(each.id, each.reason, each.attempts) for each in compensated.failures}
+    expected = {(late.id, "expired", 0), (doomed.id, "unsatisfiable", 0)}
+    assert found == (expected if level else set())
+
+
 async def test_an_item_that_dies_without_an_attempt_is_compensated(
     make_app: MakeApp, compensated: Compensated
 ) -> None:
-    """§5: It expired before it ran, its dependency cannot be met, or its body cannot be read."""
+    """§5, §18: It expired before it ran, its dependency cannot be met, or its body cannot be read."""
     refund = refund_of(compensated)
     dies = dying("dies", "never", refund)
 
@@ -158,8 +185,8 @@ async def test_an_item_that_dies_without_an_attempt_is_compensated(
     async def older(n: str) -> None: ...
 
     # A producer with older code stores a body that the worker cannot read.
-    unreadable = await make_app(older).enqueue(older("one"))
-    async with make_app(dies, refund, bad) as app:
+    unreadable = await make_app(older).enqueue(older("one"), on_dead_unstarted=True)
+    async with make_app(dies, refund, bad, on_dead_unstarted=True, undecodable_grace=0) as app:
         late = await app.enqueue(dies(1), deadline=datetime(2001, 1, 1, tzinfo=UTC))
         doomed = await app.enqueue(dies(2), after=await app.enqueue(bad()))
         for handle, reason in ((late, "expired"), (doomed, "unsatisfiable"), (unreadable, "undecodable")):
@@ -201,7 +228,7 @@ async def test_an_item_of_an_unknown_type_is_compensated(make_app: MakeApp, comp
     @work(name="unknown", on_dead=refund)
     async def unknown(n: int) -> None: ...
 
-    handle = await make_app(unknown).enqueue(unknown(1))
+    handle = await make_app(unknown).enqueue(unknown(1), on_dead_unstarted=True)
     async with make_app(refund, unknown_type_grace=0.1) as app:
         assert (await failure(app.handle(handle.id).group(PATIENCE))).reason == "unknown_type"
     assert [(each.id, each.reason) for each in compensated.failures] == [(handle.id, "unknown_type")]
@@ -211,7 +238,7 @@ async def test_items_of_claim_one_are_compensated(make_app: MakeApp, compensated
     """§5, §17: One item fails, and one item's deadline has passed when it is claimed."""
     refund = refund_of(compensated)
 
-    @work(name="charge", on_dead=refund, retry=Retry(attempts=1))
+    @work(name="charge", on_dead=refund, on_dead_unstarted=True, retry=Retry(attempts=1))
     async def charge(n: int) -> None: ...
 
     app = make_app(charge, refund)
@@ -388,3 +415,136 @@ def test_a_bad_on_dead_is_refused_at_definition() -> None:
 
     with pytest.raises(DefinitionError, match="Failure"):
         work(name="y", on_dead=two)
+
+
+async def test_the_options_of_a_compensation_are_applied(make_app: MakeApp, compensated: Compensated) -> None:
+    """§18: Those of its type, and those that its `options(input)` computes from the Failure."""
+
+    def computed(input: dict[str, Any]) -> Any:
+        failure: Failure = input["failure"]
+        return {
+            "key": f"refund:{failure.input['order']}",
+            "lane": failure.reason,
+            "priority": failure.attempts,
+        }
+
+    refund = refund_of(compensated, options=computed, queue="refunds")
+
+    @work(name="charge", on_dead=refund)
+    async def charge(order: str) -> None:
+        raise Abort("declined")
+
+    async with make_app(charge, refund) as app:
+        await failure(app.enqueue(charge("o-1")).group(PATIENCE))
+        (item,) = (await app.list(type="refund")).items
+        assert (item.queue, item.key, item.lane, item.priority) == ("refunds", "refund:o-1", "aborted", 1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_compensation_keeps_its_options_where_its_type_is_not_known(
+    make_app: MakeApp, known: bool
+) -> None:
+    """§18: They are stored with the item that may die."""
+
+    @work(name="undo", queue="undo", options=lambda given: {"key": given["order"], "delay": 0.01})
+    async def undo(order: str) -> str:
+        return order
+
+    @work(name="charge")
+    async def charge(order: str) -> None:
+        raise Abort("declined")
+
+    handle = await make_app(charge, undo).enqueue(charge("o-1"), on_dead=undo("o-1"))
+    async with make_app(charge, *([undo] if known else [])) as app:
+        await failure(app.handle(handle.id).result(PATIENCE))
+        (item,) = (await app.list(type="undo")).items
+        assert (item.queue, item.key, item.due_at > item.queued_at) == ("undo", "o-1", True)
+
+
+async def test_a_compensation_whose_options_cannot_be_computed_runs_without_them(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """§18: The error is reported."""
+    errors = Errors()
+
+    def broken(input: dict[str, Any]) -> Any:
+        raise ValueError("no options")
+
+    refund = refund_of(compensated, options=broken, queue="refunds")
+
+    @work(name="charge", on_dead=refund)
+    async def charge() -> None:
+        raise Abort("declined")
+
+    async with make_app(charge, refund, on_error=errors) as app:
+        await failure(app.enqueue(charge()).group(PATIENCE))
+        assert [item.queue for item in (await app.list(type="refund")).items] == ["refunds"]
+    assert [str(error) for error in errors.of("settle")] == ["no options"]
+    assert len(compensated.failures) == 1
+
+
+@pytest.mark.parametrize("how", ["worker", "complete", "claim_one"])
+async def test_what_a_compensation_queues_adds_no_value(make_app: MakeApp, how: str) -> None:
+    """§17: By whichever verb it ends."""
+
+    @work(name="audit", queue="audits")
+    async def audit() -> str:
+        return "audited"
+
+    @work(name="undo")
+    async def undo(ctx: Context) -> Result[str, str]:
+        return ctx.result("undone").next(audit())
+
+    @work(name="charge", on_dead=undo())
+    async def charge() -> str:
+        raise Abort("declined")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.queue(ctx.result("started"), charge())
+
+    queues = None if how == "worker" else ["default"]
+    async with make_app(root, charge, undo, audit, queues=queues) as app:
+        handle = await app.enqueue(root())
+        if how != "worker":
+            await failure(app.handle((await until_type(app, "charge", "dead")).id).result(PATIENCE))
+            item = await until_type(app, "audit", "ready")
+            if how == "complete":
+                await app.complete(item.id, "completed")
+            else:
+                lease = await app.claim_one(types=[audit])
+                assert lease is not None
+                await lease.complete("claimed")
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert error.value == "started"
+        assert await handle.group(PATIENCE, partial=True) == "started"
+
+
+async def until_type(app: Any, type: str, status: str) -> Any:
+    """Return the item of this type when it has this status."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if items := (await app.list(status, type=type)).items:
+                return items[0]
+            await asyncio.sleep(0.01)
+
+
+async def test_the_event_and_the_failure_say_the_same(make_app: MakeApp, compensated: Compensated) -> None:
+    """§18: `Failure.error`, the `Dead` event, and the item's state."""
+    seen = Seen()
+    refund = refund_of(compensated)
+
+    @work(name="charge", on_dead=refund, on_dead_unstarted=True)
+    async def charge() -> None:
+        raise Abort(ValueError("declined"))
+
+    async with make_app(charge, refund, on_event=seen) as app:
+        first = await app.enqueue(charge())
+        await failure(first.group(PATIENCE))
+        second = await app.enqueue(charge(), after=first)
+        await failure(second.group(PATIENCE))
+        texts = {handle.id: (await handle.state()).error for handle in (first, second)}
+    assert texts[first.id] == "ValueError: declined"
+    assert {event.id: event.text for event in seen.of(Dead)} == texts
+    assert {each.id: each.error for each in compensated.failures} == texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until
-from treadle import Abort, Context, GroupFailed, Result, Retry, WorkCancelled, work
+from treadle import Abort, Context, Result, Retry, WorkCancelled, work
 from treadle.doers import priority
 from treadle.events import GroupDone
 
@@ -192,22 +192,6 @@ async def test_a_group_is_done_once(make_app: MakeApp) -> None:
         assert group.ended_at is not None
     assert [event.id for event in seen.of(GroupDone)] == [handle.id]
     assert seen.names()[-1] == "GroupDone"
-
-
-async def test_a_group_fails_only_if_it_has_no_value(make_app: MakeApp) -> None:
-    """§17: Dead members contribute nothing. A group without a value raises GroupFailed."""
-
-    @work(name="root")
-    async def root(ctx: Context, with_value: bool) -> Result[None, int]:
-        return ctx.queue(bad(), *([value(1)] if with_value else []))
-
-    async with make_app(root, bad, value) as app:
-        assert await app.enqueue(root(True)).group(PATIENCE) == 1
-        handle = await app.enqueue(root(False))
-        error = await failure(handle.group(PATIENCE))
-        assert isinstance(error, GroupFailed)
-        assert (error.group_id, error.type, error.error) == (handle.id, bad.name, "bad")
-        assert await handle.result(PATIENCE) is None
 
 
 async def test_a_group_of_cancelled_members_raises_work_cancelled(make_app: MakeApp) -> None:

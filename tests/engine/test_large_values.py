@@ -67,7 +67,7 @@ async def test_a_large_input_that_cannot_be_decoded_is_dead(
 ) -> None:
     codec = Recording()
     codec.error = error
-    async with make_app(same, several, codec=codec) as app:
+    async with make_app(same, several, codec=codec, undecodable_grace=0) as app:
         for type_ in (same, several):
             died = await failure(app.enqueue(type_("broken" + "x" * LARGE)).result(PATIENCE))
             assert (died.reason, died.attempts) == ("undecodable", 1)

@@ -172,7 +172,7 @@ def negation(n: int) -> int: ...
 async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: bytes) -> None:
     """T40, §5: The reason is `undecodable`. There is no retry, and the body is kept."""
     seen = Seen()
-    async with make_app(value, on_event=seen) as app:
+    async with make_app(value, on_event=seen, undecodable_grace=0) as app:
         id = await store_raw(app, input=body, attempts=5)
         error = await failure(app.handle(id).result(PATIENCE))
         assert (error.reason, error.attempts) == ("undecodable", 1)
@@ -185,7 +185,7 @@ async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: byte
 
 async def test_unreadable_options_make_the_item_dead(make_app: MakeApp) -> None:
     """§5: The reason is `undecodable`."""
-    async with make_app(value) as app:
+    async with make_app(value, undecodable_grace=0) as app:
         id = await store_raw(app, input=b'{"n": 1}', options=b"\x00\x01 nonsense")
         assert (await failure(app.handle(id).result(PATIENCE))).reason == "undecodable"
 
@@ -201,7 +201,7 @@ async def test_a_dead_item_can_be_requeued_for_code_that_can_read_it(make_app: M
     async def new(n: int, unit: str = "m") -> str:
         return f"{n} {unit}"
 
-    async with make_app(old) as app:
+    async with make_app(old, undecodable_grace=0) as app:
         id = await store_raw(app, type="versioned", input=b'{"n": 3, "unit": "km"}')
         assert (await failure(app.handle(id).result(PATIENCE))).reason == "undecodable"
     async with make_app(new) as app:

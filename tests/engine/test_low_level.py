@@ -33,7 +33,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store does not read them
 async def test_an_item_whose_options_cannot_be_read_is_dead(make_app: MakeApp, options: bytes) -> None:
     """`claim_one` and a worker do the same."""
-    app = make_app(value, poll_interval=0.01)
+    app = make_app(value, poll_interval=0.01, undecodable_grace=0)
     await app.connect()
     for n in range(3):
         item = Item(id=f"bad{n}", type=value.name, input=b'{"n":1}', options=options)
@@ -67,7 +67,7 @@ async def test_claim_one_ends_an_item_that_a_codec_cannot_read(make_app: MakeApp
     @work(name="cheated", codec=Cheat())
     async def cheated(n: object) -> None: ...
 
-    app = make_app(cheated)
+    app = make_app(cheated, undecodable_grace=0)
     handle = await app.enqueue(cheated(1))
     assert await app.claim_one() is None
     assert (await handle.state()).reason == "undecodable"

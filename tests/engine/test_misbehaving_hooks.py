@@ -368,7 +368,7 @@ async def test_whatever_a_codec_raises_only_its_item_is_dead(
     @work(name="sealed", codec=Codec())
     async def sealed() -> None: ...
 
-    async with make_app(sealed, echo) as app:
+    async with make_app(sealed, echo, undecodable_grace=0) as app:
         others = await app.enqueue_many([echo(n) for n in range(5)])
         died = await failure(app.enqueue(sealed()).result(PATIENCE))
         assert died.reason == "undecodable"

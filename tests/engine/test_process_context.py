@@ -65,6 +65,22 @@ async def test_a_process_handler_returns_a_result(make_app: MakeApp) -> None:
         assert await handle.group(PATIENCE) == 1
 
 
+async def test_a_process_handler_makes_nested_groups(make_app: MakeApp) -> None:
+    """`sum_up` waits for all that `fan_out` queues, and reads its value."""
+    async with make_app(
+        handlers.grouped, handlers.value, handlers.fan_out, handlers.sum_up, processes=1
+    ) as app:
+        assert await app.enqueue(handlers.grouped()).group(PATIENCE) == 101
+
+
+async def test_a_process_handler_extends_its_timeout(make_app: MakeApp) -> None:
+    async with make_app(handlers.longer, processes=1) as app:
+        now = await app.backend.now()
+        first, second = await app.enqueue(handlers.longer()).result(PATIENCE)
+        assert 60 <= first - now < 60 + PATIENCE
+        assert 90 <= second - now < 90 + PATIENCE
+
+
 only_memory = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 
 

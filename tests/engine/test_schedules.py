@@ -1028,3 +1028,87 @@ async def test_each_occurrence_fires_once_in_real_time_on_every_backend(
     created = sorted(item.queued_at for item in page.items)
     span = created[-1] - created[0]
     assert len(created) - 1 <= span / 0.1 + 1.5, "an occurrence fired twice"
+
+
+async def test_a_list_does_not_delay_a_schedule(make_app: Callable[..., Treadle]) -> None:
+    """It stores schedules that are not stored yet. The loop that fires them used to notice that only at its
+    next synchronization, ten poll intervals later."""
+    ran = asyncio.Event()
+
+    @work(name="listed")
+    async def listed() -> None:
+        ran.set()
+
+    app = make_app(listed, poll_interval=10.0, lease=60.0)
+    await app.start()
+    app.schedule("s", every=0.2, run=listed)
+    assert [state.name for state in await app.schedules.list()] == ["s"]
+    async with asyncio.timeout(PATIENCE):
+        await ran.wait()
+
+
+async def test_a_list_that_fails_does_not_delay_a_schedule(fleet: Fleet) -> None:
+    process = fleet.process(poll_interval=10.0, lease=60.0)
+    await process.start()
+    every_minute(process)
+    process.connection.down("schedules")
+    with pytest.raises(StoreUnavailable):
+        await process.client.schedules.list()
+    process.connection.up()
+    await fleet.run_for(70)
+    assert len(process.fired) == 1
+
+
+# ------------------------------------------------------------------------------------------- start= and end=
+
+
+async def test_a_schedule_occurs_from_start_to_end_and_is_shown_as_ended(fleet: Fleet) -> None:
+    process = fleet.process()
+    now = fleet.clock.now()
+    handle = every_minute(process, start=now + 90, end=now + 210)
+    assert handle.next_at == now + 90
+    await process.start()
+    (state,) = await process.client.schedules.list()
+    assert (state.next_at, state.ended) == (now + 90, False)
+    assert state.timing == {"every": 60.0, "start": now + 90, "end": now + 210}
+    await fleet.run_for(400)
+    assert process.fired == [now + 90, now + 150, now + 210]
+    (state,) = await process.client.schedules.list()
+    assert (state.next_at, state.ended, state.last_at) == (None, True, now + 210)
+    assert handle.next_at is None
+
+
+async def test_a_schedule_that_ended_before_it_is_made_is_not_stored(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = every_minute(process, end=fleet.clock.now() - 1)
+    await process.start()
+    await fleet.run_for(120)
+    assert (handle.next_at, process.fired) == (None, [])
+    assert await process.client.schedules.list() == []
+
+
+async def test_new_code_with_an_earlier_end_ends_the_stored_schedule(fleet: Fleet) -> None:
+    old = fleet.process()
+    every_minute(old)
+    await old.start()
+    await old.stop()
+    new = fleet.process()
+    every_minute(new, end=fleet.clock.now() - 1)
+    await new.start()
+    await fleet.run_for(120)
+    assert (old.fired, new.fired) == ([], [])
+    assert await new.client.schedules.list() == []
+
+
+async def test_an_end_before_the_start_is_refused(fleet: Fleet) -> None:
+    with pytest.raises(ScheduleError, match="before start"):
+        every_minute(fleet.process(), start=200.0, end=100.0)
+
+
+async def test_a_nickname_is_a_cron_expression(fleet: Fleet) -> None:
+    process = fleet.process()
+    handle = process.client.schedule("s", cron="@hourly", run=tick)
+    assert handle.next_at is not None
+    assert handle.next_at % 3600 == 0
+    await process.start()
+    assert (await process.client.schedules.list())[0].timing == {"cron": "@hourly", "tz": "UTC"}

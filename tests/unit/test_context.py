@@ -44,6 +44,9 @@ class Services:
 
         return begin()
 
+    def extend(self, lease: Lease, seconds: float) -> float | None:
+        return None if lease.deadline is None else lease.deadline + seconds
+
 
 def lease(**facts: Any) -> Lease:
     known = {"id": "self", "tenant": "acme", "token": 1, "type": "t", "input": b"", "attempt": 2}
@@ -93,6 +96,14 @@ async def test_a_claim_lasts_for_keep_by_default() -> None:
     assert await ctx.claim("once")
     assert await ctx.claim("twice", ttl=timedelta(minutes=2))
     assert services.claims == [("acme", "once", 60.0), ("acme", "twice", 120.0)]
+
+
+async def test_extend_says_the_new_end_with_and_without_await() -> None:
+    ctx = Context(lease(deadline=1e9), Services())
+    end = datetime(2001, 9, 9, 1, 47, 40, tzinfo=UTC)
+    assert await ctx.extend(timedelta(minutes=1)) == ctx.extend(60).until == end
+    assert await Context(lease(), Services()).extend(60) is None
+    assert repr(ctx.extend(60)) == "<Extension until 2001-09-09 01:47:40+00:00>"
 
 
 @pytest.mark.parametrize(

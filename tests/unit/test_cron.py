@@ -157,7 +157,7 @@ def test_next_after_returns_none_at_the_end_of_the_calendar(moment: datetime | f
         ("0 0 * * MON#6", "day-of-week", "'MON#6'"),
         ("0 0 * * MON#2/2", "day-of-week", "'MON#2/2'"),
         ("60 * * * * *", "second", "'60'"),
-        ("@daily", "fields", "got 1"),
+        ("daily", "fields", "got 1"),
         ("9" * 200 + " * * * *", "minute", "999"),
         ("1," * 200 + "1 * * * *", "expression", "over 255"),
     ],
@@ -192,3 +192,32 @@ def test_arbitrary_text_raises_nothing_but_cron_error(text: str) -> None:
         next_after(text, 1_750_000_000.0)
     except CronError as error:
         str(error).encode(errors="surrogatepass")
+
+
+@pytest.mark.parametrize(
+    ("nickname", "due"),
+    [
+        ("@hourly", "2026-05-04T11:00:00"),
+        ("@daily", "2026-05-05T00:00:00"),
+        ("@midnight", "2026-05-05T00:00:00"),
+        ("@weekly", "2026-05-10T00:00:00"),
+        ("@monthly", "2026-06-01T00:00:00"),
+        ("@yearly", "2027-01-01T00:00:00"),
+        ("@annually", "2027-01-01T00:00:00"),
+    ],
+)
+def test_a_nickname_stands_for_an_expression(nickname: str, due: str) -> None:
+    assert next_after(nickname, utc("2026-05-04T10:07:00")) == utc(due)
+    schedule = CronSchedule(nickname)
+    assert schedule.expression == nickname
+    assert schedule.recent(utc(due).timestamp(), 1) == utc(due).timestamp()
+
+
+def test_a_nickname_follows_the_time_zone() -> None:
+    assert next_after("@daily", utc("2026-05-04T10:00:00"), PARIS) == utc("2026-05-04T22:00:00")
+
+
+@pytest.mark.parametrize("nickname", ["@reboot", "@every 5m", "@", "@Daily", "@daily "])
+def test_an_unknown_nickname_is_refused_with_those_that_exist(nickname: str) -> None:
+    with pytest.raises(CronError, match="@hourly, @daily"):
+        CronSchedule(nickname)

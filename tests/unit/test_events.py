@@ -19,7 +19,7 @@ EXTRA: dict[type[ItemEvent], dict[str, object]] = {
     events.Failed: {"error": KeyError("k"), "will_retry": True},
     events.Deferred: {"run_at": 20.0},
     events.Expired: {"deadline": 9.0},
-    events.Dead: {"reason": "exhausted", "error": KeyError("k")},
+    events.Dead: {"reason": "exhausted", "error": KeyError("k"), "text": "ValueError: no"},
     events.Cancelled: {},
     events.LeaseLost: {"reason": "cancelled"},
     events.GroupDone: {"result": [1]},

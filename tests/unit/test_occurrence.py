@@ -259,3 +259,82 @@ def test_the_latest_of_a_cron_are_its_own(minutes: int, tz: str) -> None:
         left += 1
         at = timing.after(at)
     assert left == 10
+
+
+# ----------------------------------------------------------------------------------------- start= and end=
+
+
+def bounded(start: float | None = None, end: float | None = None, **given: Any) -> Timing:
+    return timing_of(**{"cron": None, "tz": None, "every": None, "next": None, **given}, start=start, end=end)
+
+
+def test_every_counts_from_start() -> None:
+    """The first occurrence is at `start`; stored later, it keeps that rhythm."""
+    timing = bounded(start=NOW + 1000, every=60)
+    assert timing.first(NOW) == NOW + 1000
+    assert timing.first(NOW + 1000) == NOW + 1000
+    assert timing.first(NOW + 1001) == NOW + 1060
+    assert timing.after(NOW + 1000) == NOW + 1060
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("2026-05-04T10:00:00", "2026-05-04T10:00:00"),
+        ("2026-05-04T10:00:00.000500", "2026-05-04T11:00:00"),
+        ("2026-05-04T10:00:01", "2026-05-04T11:00:00"),
+        ("2026-05-04T09:59:59.999999", "2026-05-04T10:00:00"),
+    ],
+)
+def test_cron_occurs_at_start_and_not_before(start: str, first: str) -> None:
+    (begin, due), (now, later) = utc(start, first), utc("2026-05-01T00:00:00", "2026-05-05T00:30:00")
+    timing = bounded(start=begin, cron="0 * * * *")
+    assert timing.first(now) == due
+    assert timing.first(later) == utc("2026-05-05T01:00:00")[0]
+
+
+def test_next_is_asked_from_start_on() -> None:
+    assert bounded(start=NOW + 100, next=lambda now: now + 10).first(NOW) == NOW + 110
+    # One that does not look at what it is asked is asked on.
+    fixed = iter([NOW + 1, NOW + 50, NOW + 120])
+    assert bounded(start=NOW + 100, next=lambda now: next(fixed)).first(NOW) == NOW + 120
+    with pytest.raises(ScheduleError, match="before start"):
+        bounded(start=NOW + 1e6, next=lambda now: NOW + 1 if now > NOW + 2000 else now + 1).first(NOW)
+
+
+def test_nothing_occurs_after_end() -> None:
+    """An occurrence at `end` counts."""
+    timing = bounded(start=NOW, end=NOW + 120, every=60)
+    assert timing.after(NOW) == NOW + 60
+    assert timing.after(NOW + 60) == NOW + 120
+    assert timing.after(NOW + 120) is None
+    assert timing.first(NOW + 121) is None
+    assert timing.first_after(NOW, NOW + 500) is None
+    assert bounded(end=NOW - 1, every=60).first(NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "fires"), [("none", []), ("one", [NOW]), ("all", [NOW, NOW + 60, NOW + 120])]
+)
+def test_missed_occurrences_of_an_ended_schedule(catch_up: Any, fires: list[float]) -> None:
+    timing = bounded(start=NOW, end=NOW + 130, every=60)
+    at: float | None = NOW
+    fired: list[float] = []
+    while at is not None:
+        next_at, does_fire = decide(timing, at, NOW + 1000, "missed", catch_up)
+        fired += [at] if does_fire else []
+        at = next_at
+    assert fired == fires
+
+
+def test_bounds_are_a_part_of_the_timing() -> None:
+    assert bounded(start=1.0, end=2.0, every=60).spec() == {"every": 60.0, "start": 1.0, "end": 2.0}
+    assert bounded(end=2.0, every=60).spec() == {"every": 60.0, "end": 2.0}
+    assert bounded(every=60).spec() == {"every": 60.0}
+
+
+def test_an_end_before_the_start_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="before start"):
+        bounded(start=2.0, end=1.0, every=60)
+    with pytest.raises(InputError, match="start"):
+        bounded(start="monday", every=60)  # type: ignore[arg-type]

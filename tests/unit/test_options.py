@@ -96,7 +96,7 @@ class TestChecks:
             ("retry", 5, "retry=5 must be a Retry, as in retry=Retry(attempts=5)"),
             ("retry", Retry(backoff=float), "is code, which is not stored with an item"),
             ("after", 5, "after=5 must be works, handles or ids, as in after=[a, b]"),
-            ("after", [5], "after=5 must be a work, a handle or an id"),
+            ("after", [5], "after=5 must be a work, a handle, an id or group"),
             ("after", ["no spaces"], "after='no spaces' must be 1 to 128 characters"),
             ("when", "any", "when='any': must be 'all_success', 'all_done' or at_least(n)"),
             ("on_dead", "refund", "on_dead='refund' must be a Work or a work type"),

@@ -215,3 +215,68 @@ class TestUnreturned:
 
     def test_without_results_nothing_is_unreturned(self) -> None:
         assert unreturned([], 5) == []
+
+
+def groups(planned: ResultPlan) -> dict[str, str | None]:
+    return {child.work.id: child.group_id for child in planned.children}
+
+
+class TestGroups:
+    def test_the_works_of_a_group_belong_to_it(self) -> None:
+        ctx = make_context()
+        group = ctx.group(a, ctx.queue(b).next(c), priority=3)
+        planned = plan(group.next(d), "self")
+        assert groups(planned) == {"a": group.id, "b": group.id, "c": group.id, "d": None}
+        assert waits(planned) == {
+            "a": ((), "all_success"),
+            "b": ((), "all_success"),
+            "c": (("b",), "all_success"),
+            "d": ((group.id,), "all_success"),
+        }
+        assert [(each.id, each.group_id, each.followed) for each in planned.groups] == [
+            (group.id, None, True)
+        ]
+        assert [child.options.get("priority") for child in planned.children] == [3, None, None, None]
+        assert (planned.value, planned.contributions) == (None, ())
+
+    def test_groups_nest(self) -> None:
+        ctx = make_context()
+        inner = ctx.group(a)
+        outer = ctx.group(inner.next(b), c)
+        planned = plan(ctx.queue(outer, d).next(e), "self")
+        assert groups(planned) == {"a": inner.id, "b": outer.id, "c": outer.id, "d": None, "e": None}
+        assert [(each.id, each.group_id, each.followed) for each in planned.groups] == [
+            (outer.id, None, False),
+            (inner.id, outer.id, True),
+        ]
+        assert waits(planned)["b"][0] == (inner.id,)
+        assert waits(planned)["e"][0] == (outer.id, "d")
+
+    def test_a_group_can_follow(self) -> None:
+        ctx = make_context()
+        group = ctx.group(b, c)
+        planned = plan(ctx.queue(a).next(group).next(d), "self")
+        assert waits(planned) == {
+            "a": ((), "all_success"),
+            "b": (("a",), "all_success"),
+            "c": (("a",), "all_success"),
+            "d": ((group.id,), "all_success"),
+        }
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_an_empty_group_is_met_at_once(self, nested: bool) -> None:
+        ctx = make_context()
+        empty = ctx.group(ctx.group(), ctx.queue()) if nested else ctx.group([])
+        planned = plan(empty.next(a), "self")
+        assert (waits(planned), planned.groups) == ({"a": ((), "all_success")}, ())
+
+    def test_a_group_that_occurs_twice_is_refused(self) -> None:
+        ctx = make_context()
+        group = ctx.group(a)
+        with pytest.raises(DuplicateIdError):
+            plan(ctx.queue(group, group), "self")
+
+    def test_a_group_that_is_not_returned_is_found(self) -> None:
+        ctx = make_context()
+        lost, kept = ctx.group(a), ctx.group(b)
+        assert unreturned([lost, kept], ctx.queue(kept)) == [lost]

@@ -106,10 +106,32 @@ def test_a_value_cannot_wait() -> None:
     ctx = make_context()
     with pytest.raises(InputError, match=r"not ctx\.result: return that from the handler of a work"):
         ctx.queue(a).next(ctx.result(1))
-    with pytest.raises(InputError, match=r"\.next takes works and queues of works, not ctx\.void"):
+    with pytest.raises(InputError, match=r"\.next takes works, queues and groups of works, not ctx\.void"):
         ctx.queue(a).next(ctx.queue(b, ctx.void()))
     with pytest.raises(InputError, match=r"\.next takes no queue that has after="):
         ctx.queue(a).next(ctx.queue(b, after=["x"]))
+
+
+def test_a_group_takes_works_and_has_an_id() -> None:
+    ctx = make_context()
+    group = ctx.group(a, [b, (c,)], ctx.queue(), delay=2)
+    assert (group.kind, group.items[:3], group.options) == ("group", (a, b, c), {"delay": 2.0})
+    assert group.id != ctx.group(a).id
+    assert repr(group.next(b)).startswith("ctx.group(<Work test.work() a>, ")
+    with pytest.raises(TypeError, match=r"ctx\.group takes works, Results and sequences of them, not int: 5"):
+        ctx.group(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"ctx\.group takes works, .*not ctx\.result"):
+        ctx.group(a, ctx.queue(ctx.result(1)))
+    with pytest.raises(InputError, match=r"\.next takes no group that has after="):
+        ctx.queue(a).next(ctx.group(b, after=["x"]))
+
+
+def test_a_group_counts_as_one_for_at_least() -> None:
+    ctx = make_context()
+    ctx.group(a, b).next(c, when=at_least(1))
+    with pytest.raises(InputError, match="at_least"):
+        ctx.group(a, b).next(c, when=at_least(2))
+    ctx.queue(ctx.group(a), b).next(c, when=at_least(2))
 
 
 def test_a_result_cannot_follow_itself() -> None:

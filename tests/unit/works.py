@@ -14,6 +14,13 @@ def make_work(id: str, type: str = "test.work") -> Work[Any, Any]:
     return Work(id, type, {}, None)  # type: ignore[arg-type]
 
 
+class AnyServices:
+    """The services of a backend that can do everything."""
+
+    def check_nested(self, what: str) -> None:
+        """It has nested groups."""
+
+
 def make_context(**facts: Any) -> Context:
     """The context of the item `self`, without an engine."""
     lease = Lease(
@@ -21,4 +28,4 @@ def make_context(**facts: Any) -> Context:
         | {"attempt": 1, "group_id": "root"}
         | facts
     )
-    return Context(lease, None)  # type: ignore[arg-type]
+    return Context(lease, AnyServices())  # type: ignore[arg-type]

@@ -12,15 +12,23 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter as Python
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import inspect as info
 from typing_extensions import Unpack
 
-from treadle.errors import DefinitionError, EncodeError, InputError
+from treadle.errors import (
+    DecodeError,
+    DefinitionError,
+    EncodeError,
+    InputError,
+    class_name,
+    message_of,
+    shown,
+)
 
 from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
@@ -29,6 +37,9 @@ from .refused import Refused
 from .shape import Shape, supported, write_json
 
 REQUIRED: Final = Python.empty
+
+Upcast: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Turns stored arguments of an earlier version into those of this one."""
 
 _BY_POSITION: Final = (Python.POSITIONAL_ONLY, Python.POSITIONAL_OR_KEYWORD)
 _BY_NAME: Final = (Python.POSITIONAL_OR_KEYWORD, Python.KEYWORD_ONLY)
@@ -109,12 +120,32 @@ class Arguments:
         except Refused as refused:
             raise EncodeError(refused.problem, path=refused.path) from refused
 
-    def decode(self, data: bytes, codec: Codec = default_codec) -> dict[str, Any]:
-        """Read bound arguments. DecodeError if the bytes are not a call of this function."""
-        read = msgspec.structs.asdict(self._shape.decode(data, codec))
+    def decode(
+        self, data: bytes, codec: Codec = default_codec, upcast: Upcast | None = None
+    ) -> dict[str, Any]:
+        """Read bound arguments. DecodeError if the bytes are not a call of this function.
+
+        upcast: changes the arguments, as they are stored, before they are validated.
+        """
+        decoded = self._shape.decode(data, codec, None if upcast is None else self._upcast_by(upcast))
+        read = msgspec.structs.asdict(decoded)
         if len(self._required) == len(read):
             return read
         return {name: value for name, value in read.items() if value is not msgspec.UNSET}
+
+    def _upcast_by(self, upcast: Upcast) -> Callable[[Any], Any]:
+        def change(stored: Any) -> dict[str, Any]:
+            if not isinstance(stored, dict):
+                raise DecodeError(f"the arguments are not stored by name, but as {shown(stored)}")
+            try:
+                changed = upcast(cast("dict[str, Any]", stored))
+            except Exception as error:
+                raise DecodeError(f"upcast raised {class_name(error)}: {message_of(error)}") from error
+            if not isinstance(changed, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DecodeError(f"upcast must return the arguments, a dict, not {shown(changed)}")
+            return changed
+
+        return change
 
     def call(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments to call the function with."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -95,14 +96,19 @@ class Shape:
         except Refused as refused:
             raise EncodeError(refused.problem, path=refused.path) from refused
 
-    def decode(self, data: bytes, codec: Codec = default_codec) -> Any:
-        """Read a value of this type. DecodeError has the path of the part at fault."""
+    def decode(
+        self, data: bytes, codec: Codec = default_codec, change: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Read a value of this type. DecodeError has the path of the part at fault.
+
+        change: is given what the codec has read, and returns what is validated.
+        """
         try:
-            if type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
+            if change is None and type(codec) is JsonCodec and data.find(MARK_BYTES) < 0:
                 if self._hashed is not None and len(data) >= SMALL_DATA:
                     self._hashed.check(read_numbers(data))
                 return self._read(data)
-            tree = codec.decode(data)
+            tree = codec.decode(data) if change is None else change(codec.decode(data))
             if self._hashed is not None:
                 self._hashed.check(tree)
             return self.lift(tree)

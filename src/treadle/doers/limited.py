@@ -19,27 +19,28 @@ from __future__ import annotations
 import asyncio
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 from math import inf
 
 from treadle.clock import Clock
-from treadle.errors import NotStarted
-from treadle.item import AvoidedLane, PermitReply, PermitRequest
+from treadle.errors import InputError, NotStarted
+from treadle.item import AvoidedLane, PermitReply
 
 from .base import BaseDoer, KeepDenied, OnDoerError, PermitStore, WorkerDoers, managed
 from .bounded import WaitingTask
 from .doer import Doer, Task
 from .limit_lines import SOON, LimitLine
 from .limit_rules import LimitRule, check_rules
+from .on_full import ALONE, OnFullDoer
 from .permit_queue import PermitBatch, PermitQueue
+from .permitted import ERROR_LAST, PermitCalls, PermittedTask, WakeTimer, is_over_inside, without_permits
 from .unlimited import unlimited
 
 BURST_FIRST, BURST_LAST = 16, 500
 # With more closed lines than this, they do not reopen one by one but this many seconds apart: a claim has to
 # step over all others.
 MANY_CLOSED, REOPEN_INTERVAL = 100, 0.05
-# After an error of the store: the waits double from the first to the last.
-ERROR_FIRST, ERROR_LAST = 0.1, 5.0
 
 
 class LimitedDoer(BaseDoer):
@@ -47,12 +48,18 @@ class LimitedDoer(BaseDoer):
 
     buffers = True
 
-    def __init__(self, rules: Sequence[LimitRule], inner: Doer | None = None) -> None:
+    def __init__(
+        self, rules: Sequence[LimitRule], inner: Doer | None = None, *, strict: bool = False
+    ) -> None:
         super().__init__()
+        if isinstance(inner, OnFullDoer):
+            raise InputError.of("inner", inner, f"has on_full={inner.on_full!r}, {ALONE}")
         if isinstance(inner, LimitedDoer):
             # One doer with all the limits: of two in a row, the first would be charged while the second
             # denies.
-            rules, inner = (*rules, *inner.rules), inner.inner
+            rules, inner, strict = (*rules, *inner.rules), inner.inner, strict or inner.strict
+        self.strict = strict
+        """The lanes of its types are strict: the store hands out one item of each, so no permit is needed."""
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
         self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
         self.limit = self.inner.limit
@@ -67,8 +74,9 @@ class LimitedDoer(BaseDoer):
         self._changed = asyncio.Event()
         """Tasks were started or forgotten, or the rounds have ended."""
 
-    def of_worker(self, doers: WorkerDoers) -> LimitedDoer:
-        return LimitedDoer(self.rules, doers.of(self.inner))
+    def of_worker(self, doers: WorkerDoers) -> BaseDoer:
+        inner = doers.of(self.inner)
+        return LimitedDoer(self.rules, inner) if self.rules else inner
 
     # -- what the engine calls -------------------------------------------------------------------------
 
@@ -167,7 +175,7 @@ class LimitedDoer(BaseDoer):
     async def _run_round(self, calls: PermitCalls) -> bool:
         """Whether it did something, so that another round may be needed."""
         queue, clock = self._queue, calls.clock
-        returned = calls.allowed and await calls.return_permits(queue)
+        returned = calls.allowed and await self._return_permits(calls)
         if not calls.allowed:
             return False
         if queue.lines.reopen_due(clock.monotonic()) and self.available():
@@ -185,6 +193,16 @@ class LimitedDoer(BaseDoer):
         else:
             self._apply(batches, replies, clock.monotonic())
         return True
+
+    async def _return_permits(self, calls: PermitCalls) -> bool:
+        """Return the permits of tasks that have ended. False if there were none, or the store failed."""
+        requests = self._queue.returns.take_out(self._queue.lines.held)
+        if not requests:
+            return False
+        returned = await calls.return_permits(requests)
+        if not returned:
+            self._queue.returns.put_back(requests)
+        return returned
 
     def _apply(self, batches: list[PermitBatch], replies: Sequence[PermitReply], now: float) -> None:
         asked = sum(len(batch.tasks) for batch in batches)
@@ -215,7 +233,7 @@ class LimitedDoer(BaseDoer):
     def _start(self, waiting: WaitingTask, line: LimitLine, now: float) -> None:
         task, (tenant, lane) = waiting.task, waiting.lane
         if line.concurrency:
-            task = PermittedTask(task, self._queue, line, self._room_freed)
+            task = PermittedTask(task, partial(self._queue.ended, line), self._room_freed)
         priority, queued_at = -int(waiting.order[0]), waiting.order[1]
         try:
             self.inner.submit(task, lane=lane, priority=priority, queued_at=queued_at, tenant=tenant)
@@ -246,111 +264,6 @@ class LimitedDoer(BaseDoer):
         self._timer.set(at, calls.clock)
 
 
-class WakeTimer:
-    """Calls `wake` at the earliest of the times that were set."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._at = inf
-        self.task: asyncio.Task[None] | None = None
-
-    def set(self, at: float, clock: Clock) -> None:
-        if at < self._at:
-            self.cancel()
-            self._at = at
-            self.task = get_running_loop().create_task(self._sleep(at, clock))
-
-    def cancel(self) -> None:
-        self._at = inf
-        if self.task is not None:
-            self.task.cancel()
-            self.task = None
-
-    async def _sleep(self, at: float, clock: Clock) -> None:
-        await clock.sleep(at - clock.monotonic())
-        self._at, self.task = inf, None
-        self._wake()
-
-
-class PermittedTask:
-    """A task that holds permits of concurrency limits until it ends."""
-
-    __slots__ = ("_ended", "line", "queue", "task")
-
-    def __init__(self, task: Task, queue: PermitQueue, line: LimitLine, ended: Callable[[], None]) -> None:
-        self.task = task
-        self.queue = queue
-        """The queue of its doer. Several doers with limits may have one inner doer."""
-        self.line = line
-        self._ended = ended
-
-    async def __call__(self) -> None:
-        try:
-            await self.task()
-        finally:
-            self.queue.ended(self.line)
-            self._ended()
-
-
-def without_permits(task: Task) -> Task:
-    """A task that a doer does not run, as it was submitted. The permits that it may have are returned."""
-    if not isinstance(task, PermittedTask):
-        return task
-    task.queue.ended(task.line)
-    return task.task
-
-
-def is_over_inside(task: Task, is_over: Callable[[Task], bool]) -> bool:
-    """Whether a task is over that waits in a doer, which may be the inner one of others. Then its permits are
-    returned."""
-    over = is_over(task.task if isinstance(task, PermittedTask) else task)
-    if over:
-        without_permits(task)
-    return over
-
-
-class PermitCalls:
-    """The calls of one worker to the store. After an error, no call is allowed for a while."""
-
-    def __init__(
-        self, store: PermitStore, clock: Clock, worker: str, report: Callable[[Exception], None]
-    ) -> None:
-        self.store = store
-        self.clock = clock
-        self.worker = worker
-        self._report = report
-        self.retry_at = -inf
-        self._wait = ERROR_FIRST
-
-    @property
-    def allowed(self) -> bool:
-        return self.clock.monotonic() >= self.retry_at
-
-    async def return_permits(self, queue: PermitQueue) -> bool:
-        """Return the permits of tasks that have ended. False if there were none, or the store failed."""
-        requests = queue.returns.take_out(queue.lines.held)
-        if not requests:
-            return False
-        try:
-            await self.store.return_permits(requests, worker=self.worker)
-        except Exception as error:  # noqa: BLE001  any error of a driver
-            queue.returns.put_back(requests)
-            self._back_off(error)
-            return False
-        self._wait = ERROR_FIRST
-        return True
-
-    async def take_permits(self, requests: Sequence[PermitRequest]) -> Sequence[PermitReply] | None:
-        """The replies; None if the store failed."""
-        try:
-            replies = await self.store.take_permits(requests, worker=self.worker)
-        except Exception as error:  # noqa: BLE001  any error of a driver
-            self._back_off(error)
-            return None
-        self._wait = ERROR_FIRST
-        return replies
-
-    def _back_off(self, error: Exception) -> None:
-        self._report(error)
-        self.retry_at = self.clock.monotonic() + self._wait
-        self._wait = min(self._wait * 2, ERROR_LAST)
+def has_strict_lanes(doer: object) -> bool:
+    """Whether the types of a doer, as a user gave it, have strict lanes."""
+    return isinstance(doer, LimitedDoer) and doer.strict

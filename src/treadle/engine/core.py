@@ -53,13 +53,15 @@ class Core:
         self.hooks = hooks
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
-        self.item_builder = ItemBuilder(self.registry, settings)
+        self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
         self._make_loop_parts()
         self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self._on_unhandled_group: OnUnhandledGroup | None = None
         self.runtimes: list[LocalRuntime] = []
+        self.strict_types: set[str] = set()
+        """The types known here whose lanes are strict: see `Demand.strict`."""
         self.lingering: set[object] = set()
         """Runtimes that have stopped, but whose leases are kept through the backend."""
         self.stop_workers: list[Callable[[], Awaitable[None]]] = []
@@ -246,7 +248,8 @@ class Core:
         """Register types. Workers that are running run them from now on."""
         self.registry.add(*given)
         for type in self.registry.types.values():
-            self.hooks.listen(type.name, type.options.get("on_event"))
+            for name in (type.name, *type.aliases):
+                self.hooks.listen(name, type.options.get("on_event"))
             for runtime in self.runtimes:
                 runtime.add(type)
 

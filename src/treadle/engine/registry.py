@@ -21,6 +21,8 @@ class Registry:
         self.codec = codec
         self._on_unregistered = on_unregistered
         self._types: dict[str, AnyType] = {}
+        self._by_name: dict[str, AnyType] = {}
+        """The same types, also by their aliases."""
         self._unregistered: dict[str, AnyType] = {}
         """Types that were enqueued and are not registered. Their results can be read as declared."""
 
@@ -32,9 +34,16 @@ class Registry:
         """Register types, the types found in modules, or collections of types."""
         for type in _types_in(given):
             self._check_storable(type)
-            known = self._types.setdefault(type.name, type)
-            if known is not type:
-                raise DuplicateWorkError(type.name)
+            for name in (type.name, *type.aliases):
+                self._check_free(name, type)
+            self._types[type.name] = type
+            self._by_name.update(dict.fromkeys((type.name, *type.aliases), type))
+
+    def _check_free(self, name: str, type: AnyType) -> None:
+        known = self._by_name.get(name, type)
+        if known is not type:
+            aliased = [each.name for each in (type, known) if name in each.aliases]
+            raise DuplicateWorkError(name, aliased[0] if aliased else None)
 
     def _check_storable(self, type: AnyType) -> None:
         """Raise DefinitionError if its annotations name a class that the default codec cannot store."""
@@ -42,10 +51,16 @@ class Registry:
             check_storable(type)
 
     def get(self, name: str) -> AnyType | None:
-        return self._types.get(name)
+        """The type of this name, or with this alias."""
+        return self._by_name.get(name)
+
+    def name_of(self, name: str) -> str:
+        """The name of the type that runs items that are stored under `name`. Unknown: the same."""
+        type = self._by_name.get(name)
+        return name if type is None else type.name
 
     def find(self, name: str) -> AnyType:
-        type = self._types.get(name)
+        type = self._by_name.get(name)
         if type is None:
             raise UnknownWorkError(name, self._types)
         return type
@@ -66,19 +81,20 @@ class Registry:
     def _remember(self, type: AnyType) -> AnyType:
         if self._unregistered.get(type.name) is not type:
             self._unregistered[type.name] = type
-            self._on_unregistered(type)
+            if type.name not in self._by_name:  # an alias: the other type runs it
+                self._on_unregistered(type)
         return type
 
     def read_result(self, type: str, data: bytes | None) -> Any:
         """Decode a stored result as the type declares it, or with the app's codec if the type is unknown."""
         if data is None:
             return None
-        known = self._types.get(type) or self._unregistered.get(type)
+        known = self._by_name.get(type) or self._unregistered.get(type)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
     def write_result(self, type: str, value: Any, limit: int) -> bytes:
         """Encode a result as `read_result` decodes it. `EncodeError`, `PayloadTooLarge`."""
-        known = self._types.get(type)
+        known = self._by_name.get(type)
         data = self.codec.encode(value) if known is None else known.encode_result(value, self.codec)
         return check_size(data, limit, "the result of", type)
 

@@ -34,10 +34,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_dead: float | None = None
     retry: Retry = Retry()
     strict_return: bool = True
+    on_dead_unstarted: bool = False
     max_payload: int = MAX_PAYLOAD
     max_submission: int = MAX_SUBMISSION
     interrupt_grace: float = 0.0
+    timeout_grace: float = 0.0
     unknown_type_grace: float | None = None
+    undecodable_grace: float = 600.0
     unhandled_grace: float = 0.1
     on_failure: Callable[..., Any] | None = None
     codec: Codec = default_codec

@@ -6,6 +6,7 @@ it gets back.
 times.py        when items are due and expire, how schedules move on
 submission.py   the plan of a submission: keys, duplicate ids, dependencies, cycles
 settlement.py   items that are put back or lose their worker, history, tokens, the values of groups
+repair.py       which items a requeue opens again
 limits.py       permits of fleet-wide limits
 rooms.py        room that types share in a claim
 """

@@ -12,6 +12,8 @@ from .times import due_at, waiting_status
 KEPT_ATTEMPTS = 10
 """How many failed attempts, and how many settling tokens, are kept per item."""
 LONGEST_LOSS_DELAY = 30.0
+SHOWN_DEATHS = 10
+"""How many deaths a group shows."""
 
 # -------------------------------------------------------------------------- attempts that did not end an item
 
@@ -113,7 +115,7 @@ def redrive(redrives: int, most: int | None, backoff: float) -> tuple[int, float
 def recorded_failure(settlement: Settlement, verdict: Verdict | None) -> ErrorInfo | None:
     """The failure that a settlement adds to the history. `verdict`: the one its item was leased with. Putting
     a doomed item back adds nothing."""
-    ended = settlement.kind == "dead"
+    ended = settlement.kind == "dead" or settlement.kind == "cancelled"
     return settlement.failure if ended or (settlement.kind == "retry" and verdict is None) else None
 
 
@@ -148,11 +150,21 @@ def loss_of(
 # ----------------------------------------------------------------------------------------------- group values
 
 
+def group_status(failed: int) -> Literal["success", "dead"]:
+    """How a group has ended, for items that wait for it. `failed`: its deaths that were not tolerated."""
+    return "dead" if failed else "success"
+
+
 class GroupValue(NamedTuple):
     version: int = 0
     """How many contributions were applied."""
     value: bytes | None = None
     final: bool = False
+
+
+def applied_contribution(settlement: Settlement, *, contributes: bool) -> Contribution | None:
+    """What a settlement adds to its group's value. `contributes`: whether the item may add anything."""
+    return settlement.contribution if contributes else None
 
 
 def is_fold(settlement: Settlement) -> bool:

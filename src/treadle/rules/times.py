@@ -21,6 +21,22 @@ def deadline_at(item: Item, now: float) -> float | None:
     return None if item.expires_in is None else now + item.expires_in
 
 
+def changed_due_at(new: Item, queued_at: float, now: float) -> float:
+    """When an earlier item is due that takes over what `new` has, by its key. It was submitted at
+    `queued_at`. See `Backend.submit`."""
+    if new.run_at is not None:
+        return new.run_at
+    if new.key_policy != "debounce":
+        return queued_at + new.delay
+    due = now + new.delay
+    return due if new.debounce_max is None else min(due, queued_at + new.debounce_max)
+
+
+def began_at(ran: float, claimed_at: float | None, now: float) -> float:
+    """When a handler began that had run for `ran` seconds now: not before its item was claimed."""
+    return now - ran if claimed_at is None else max(now - ran, claimed_at)
+
+
 def waiting_status(due: float, now: float) -> Literal["scheduled", "ready"]:
     """The status of an open item that waits for nothing but its time."""
     return "scheduled" if due > now else "ready"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from treadle.item import Ref, Status
 
 from .backend import MemoryBackend
+from .dependencies import status_if_ended
 from .fairness import FairLevel, ReadyItems, ReadyLine
 from .rows import MemoryGroup, MemoryWorker, Row
 from .tables import MemoryTables, RowsByTenant
@@ -27,6 +28,7 @@ def audit(backend: MemoryBackend) -> list[str]:
         _keys,
         _families,
         _ends,
+        _strict_lanes,
     )
     return [problem for check in checks for problem in check(store, rows)]
 
@@ -163,6 +165,11 @@ def _dependencies(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
     stored = {ref: set(found) for ref, found in store.waiters.items()}
     if stored != waiters:
         yield f"{len(stored)} items are waited for, counted {len(waiters)}"
+    unmet = {row for row in rows if row.reason == "unsatisfiable" and row.item.after}
+    if unmet != {row for found in store.unmet.values() for row in found}:
+        yield "the items that died unsatisfiable do not agree with those that are waited for"
+    if any(row.gone or row.ended_at is None for found in store.tolerant.values() for row in found):
+        yield "an item that is open or removed tolerates deaths as an ended one"
 
 
 def _dependencies_of(store: MemoryTables, row: Row) -> Iterator[str]:
@@ -174,9 +181,9 @@ def _dependencies_of(store: MemoryTables, row: Row) -> Iterator[str]:
     if found.open != sum(found.pending.values()) or any(named[id] != n for id, n in found.pending.items()):
         yield f"{_name(row)}: {found.open} open, {found.pending} pending of {row.item.after}"
     for id in named:
-        other = store.find(row.kind.tenant, id)
-        if other is not None and other.ended_at is not None and id in found.pending:
-            yield f"{_name(row)} waits for {_name(other)}"
+        ended = status_if_ended(store, (row.kind.tenant, id))
+        if ended is not None and id in found.pending:
+            yield f"{_name(row)} waits for {id}, which has ended: {ended}"
     if not 0 <= found.met <= len(row.item.after) - found.open:
         yield f"{_name(row)}: {found.met} met and {found.open} open of {len(row.item.after)}"
     if row.status == "blocked" and row.verdict is None and found.state != "waiting":
@@ -195,10 +202,27 @@ def _groups(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
         elif row.contributed and row.status != "success":
             yield f"{_name(row)} contributed"
     registered = [group for groups in store.groups.values() for group in groups.values()]
-    if not {*registered} <= members.keys():
+    if not {group for group in registered if group.closer is None} <= members.keys():
         yield "there are groups without members"
-    for group, counted in members.items():
+    for group in {*members, *registered}:
+        counted = members[group]
+        yield from _nesting(group)
         yield from _group(group, counted)
+
+
+def _nesting(group: MemoryGroup) -> Iterator[str]:
+    """A nested group and its outer group refer to each other. An item that closes a group waits for it."""
+    name, closer = f"group {group.tenant}/{group.id}", group.closer
+    if any(inner.outer is not group for inner in group.nested):
+        yield f"{name} contains a group that is nested elsewhere"
+    if closer is None:
+        return
+    if closer.gone or closer.group is not group.outer or group.outer is None:
+        yield f"{name} is closed by {_name(closer)}"
+    elif group not in group.outer.nested:
+        yield f"{name} is missing in the group around it"
+    if group.open and closer.ended_at is None and closer.status != "blocked":
+        yield f"{name} is open, and {_name(closer)} does not wait for it"
 
 
 def _group(group: MemoryGroup, members: list[Row]) -> Iterator[str]:
@@ -210,9 +234,13 @@ def _group(group: MemoryGroup, members: list[Row]) -> Iterator[str]:
         yield f"{name}: {group.open} open, ended {group.ended_at}, counted {open}"
     if any(row.kind.tenant != group.tenant for row in members):
         yield f"{name} has members of other tenants"
-    for status, stored in (("dead", group.dead), ("cancelled", group.cancelled)):
-        if {row for row in members if row.status == status} != stored.keys():
-            yield f"{name}: {len(stored)} {status}"
+    if {row for row in members if row.status == "cancelled"} != group.cancelled.keys():
+        yield f"{name}: {len(group.cancelled)} cancelled"
+    failed = {row for row in members if row.failed_group}
+    if failed != group.deaths.keys() or group.failed < len(failed):
+        yield f"{name}: {group.failed} failed, {len(group.deaths)} deaths, counted {len(failed)}"
+    if any(row.failed_group and row.status != "dead" for row in members):
+        yield f"{name}: a member that is not dead failed it"
     if group.contributed != (group.version > 0) or (group.final and not group.contributed):
         yield f"{name}: version {group.version}, contributed {group.contributed}, final {group.final}"
     if open and group.position is not None:
@@ -287,7 +315,21 @@ def _ends(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
             yield f"{_name(row)}: deadline {row.deadline}, watched: {watched}"
         group = row.group
         pruned = row.container is not None or row.prune_pending or (group and group.position is not None)
-        if ended and not row.group_open and row.keep is not None and not pruned:
+        over = ended if group is None else group.kept_since is not None
+        if over and row.keep is not None and not pruned:
             yield f"{_name(row)} would never be pruned"
     if len(store.deadlines) != sum(row.deadline_watch is not None for row in rows):
         yield f"{len(store.deadlines)} deadlines are watched"
+
+
+def _strict_lanes(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
+    """Every lane is held by an open row, and every holder that is ready is known to be."""
+    lanes = store.strict_lanes
+    held = {(type, *lane): row for type, holders in lanes.holders.items() for lane, row in holders.items()}
+    if held != {row.held_lane: row for row in rows if row.held_lane is not None}:
+        yield "the strict lanes do not agree with the rows"
+    for row in held.values():
+        if row.ended_at is not None or row.gone:
+            yield f"{_name(row)} has ended and holds a lane"
+        if row.status == "ready" and row.verdict is None and row not in lanes.ready:
+            yield f"{_name(row)} holds its lane, is ready, and is not handed out"

@@ -37,7 +37,8 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, operate, read, schedules, settle, submit, workers
+from . import claim, operate, read, schedules, settle, submit, update, workers
+from .requeue import RequeueOptions, requeue
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
@@ -144,10 +145,11 @@ class MemoryBackend:
         cancelled: bool = False,
     ) -> Changed:
         now = self.store.now()
-        return operate.requeue(self.store, where, tenant, limit, redrives, backoff, now)
+        options = RequeueOptions(limit, redrives, backoff, alone, cancelled)
+        return requeue(self.store, where, tenant, options, now)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        raise NotImplementedError
+        return update.update(self.store, ids, changes, tenant, self.store.now())
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return operate.trigger(self.store, ids, tenant, self.store.now())

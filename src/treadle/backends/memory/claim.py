@@ -10,10 +10,10 @@ from treadle.rules import MOST_DOOMED, PORTION
 from treadle.rules.rooms import SharedRooms
 
 from .doomed import UnknownTypeSearch
-from .fairness import FairOrder, MergedLine, ParkedItems, ReadyLine
+from .fairness import NONE_HELD, FairOrder, MergedLine, ParkedItems, ReadyLine
 from .rows import ItemKind, MemoryWorker, Row
 from .tables import MemoryTables
-from .transitions import doom, expire, lease, make_ready, park
+from .transitions import doom, expire, lease, leave_container, make_ready, park
 from .workers import remove_lapsed
 
 MOST_PARKED = 10_000
@@ -40,7 +40,7 @@ def _process_time(store: MemoryTables, demand: Demand, now: float) -> None:
     """Process portions of the items that are due, have expired, or are of unknown types."""
     if store.scheduled.queues:
         for row in store.scheduled.take_due(now, PORTION):
-            make_ready(store, row, now)
+            make_ready(store, row, row.due_at)
     if store.deadlines.size:
         for watch in store.deadlines.take_until(now, PORTION):
             expire(store, watch)
@@ -117,6 +117,10 @@ class HandOut:
         self._avoided: list[Row] = []
         """Rows to park at the end: parked now, they would be met again."""
         self._leases: list[Lease] = []
+        self._just_held: str | None = None
+        """The type of a strict lane that the row served last holds now."""
+        self._held = store.strict_lanes.of_types(demand.strict) if demand.strict else NONE_HELD
+        """By type: the strict lanes that are held, and by which row."""
 
     @property
     def cut_short(self) -> bool:
@@ -124,6 +128,8 @@ class HandOut:
         return self._may_park <= 0
 
     def run(self) -> list[Lease]:
+        if self._held:
+            self._serve_holders()
         while self.left > 0 and self._serve_in_order(self._parked()):
             pass
         return self._leases
@@ -140,11 +146,14 @@ class HandOut:
         store = self._store
         if not parked and not store.ready.queues.nodes:
             return False
-        order = FairOrder([store.ready, *parked], self._demand, store.services)
+        order = FairOrder([store.ready, *parked], self._demand, store.services, self._held)
         full = False
+        self._just_held = None
         while self.left > 0 and not self.cut_short and not full and (line := order.next_line()) is not None:
             filled = self.serve(line, self.left if order.single else 1)
             order.mark_served()
+            if self._held and isinstance(line, MergedLine):
+                self._leave_out_held(line, order)
             full = filled and bool(parked)
         order.end()
         for row in self._avoided:
@@ -152,19 +161,54 @@ class HandOut:
         self._avoided.clear()
         return full
 
+    def _leave_out_held(self, line: MergedLine, order: FairOrder) -> None:
+        """Leave out what is parked in the lane of the row that was served, if the row holds it now."""
+        if self._just_held is not None:
+            line.leave_out(self._just_held)
+            self._just_held = None
+        if line.only_left_out:
+            order.leave_out_line()
+
+    def _serve_holders(self) -> None:
+        """Lease the ready rows that hold their strict lanes."""
+        for row in self._store.strict_lanes.ready_for(self._demand, self._store.paused):
+            if self.left <= 0:
+                break
+            if row.deadline is not None and row.deadline <= self._now:
+                doom(self._store, row, "expired")
+            elif self._use_room(row.kind.type):
+                leave_container(row)
+                self._leases.append(lease(self._store, row, self._worker, self._now, self._demand.buffered))
+                self._store.strict_lanes.hold(row)
+                self.left -= 1
+
+    def _use_room(self, type: str) -> bool:
+        """Take room for an item of this type. False: there is none."""
+        room = self._room
+        if room is None:
+            return True
+        if room.get(type, 0) <= 0:
+            return False
+        room[type] -= 1
+        if self._shared is not None:
+            self._shared.use(type, room)
+        return True
+
     def serve(self, line: ReadyLine | MergedLine, most: int) -> bool:
         """Lease up to `most` rows of a line. Rows that are not wanted are parked, so that later claims do not
         meet them again. True: a type has no more room."""
         store, demand, room = self._store, self._demand, self._room
         worker, now, shared = self._worker, self._now, self._shared
-        buffered = demand.buffered
+        buffered, held = demand.buffered, self._held
         left, filled = most, False
         while left > 0 and (row := line.pop()) is not None:
             row.container = None
             if row.deadline is not None and row.deadline <= now:
                 doom(store, row, "expired")
                 continue
-            if demand.avoid and demand.avoids(row.kind.type, row.kind.tenant, row.kind.lane):
+            if (demand.avoid and demand.avoids(row.kind.type, row.kind.tenant, row.kind.lane)) or (
+                held and (row.kind.tenant, row.kind.lane) in held.get(row.kind.type, ())
+            ):
                 self._avoided.append(row)
                 self._may_park -= 1
                 if self.cut_short:
@@ -184,6 +228,9 @@ class HandOut:
                 if shared is not None and shared.use(type, room):
                     filled = True
             self._leases.append(lease(store, row, worker, now, buffered))
+            if held and row.kind.type in held:
+                store.strict_lanes.hold(row)
+                self._just_held = row.kind.type
             left -= 1
         self.left -= most - left
         return filled

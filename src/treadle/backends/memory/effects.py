@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from treadle.item import Effects, EndedGroup, ReleasedItem, Status
+from treadle.item import GROUP_MARK, Effects, EndedGroup, Ref, ReleasedItem, Status
+from treadle.rules.settlement import group_status
 from treadle.rules.submission import Dependencies
 
-from .dependencies import stop_waiting
+from .dependencies import is_tolerated, stop_waiting
 from .retention import RetentionBundle
 from .rows import Row
 from .tables import MemoryTables
@@ -40,6 +41,9 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
         unwatch_deadline(store, row)
     if row.dependencies is not None:
         stop_waiting(store, row)
+    row.unreleased = row.status == "blocked"
+    if row.held_lane is not None:
+        store.strict_lanes.free(row)
     set_status(row, status)
     row.ended_at = now
     row.verdict = None
@@ -50,8 +54,10 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
 
 def count_end(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
     """Count the end of a row: for the items that wait for it, and for its group."""
+    if row.status == "dead":
+        row.failed_group = not is_tolerated(store, row)
     if store.waiters:
-        prerequisite_ended(store, row, now, effects)
+        prerequisite_ended(store, row.ref, row.status, now, effects)
     member_ended(store, row, now, effects)
 
 
@@ -60,17 +66,22 @@ def end_all(
 ) -> None:
     """End several rows at once. Those that wait for each other are neither released nor doomed."""
     for row in rows:
+        if row.status == "running" and row.begun:
+            row.started_at = row.claimed_at
         end(store, row, status, now)
     for row in rows:
         count_end(store, row, now, effects)
 
 
-def prerequisite_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
-    for waiter in store.waiters.get(row.ref, ()):
+def prerequisite_ended(
+    store: MemoryTables, ref: Ref, ended: Status, now: float, effects: CollectedEffects
+) -> None:
+    """Count the end of an item, or of a group, for the items that wait for it."""
+    for waiter in store.waiters.get(ref, ()):
         found = waiter.dependencies
         if (
             found is not None
-            and found.count(row.item.id, waiter.item.counting, row.status)
+            and found.count(ref[1], waiter.item.counting, ended)
             and waiter.status == "blocked"
             and waiter.verdict is None
         ):
@@ -103,14 +114,23 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         value = row.result if row.contributed else None
         effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
         store.retention.add_member(row, now)
+        group_ended(store, (kind.tenant, row.item.id), row.failed_group, now, effects)
         return
     group.open -= 1
-    if row.status == "dead":
-        group.dead[row] = None
+    if row.failed_group:
+        group.failed += 1
+        group.deaths[row] = None
     elif row.status == "cancelled":
         group.cancelled[row] = None
     if not group.open:
         group.ended_at = now
         effects.ended_groups.append(EndedGroup(group.id, group.tenant, group.value, group.type))
-        if group.keep is not None:
-            store.retention.add_group(group, now + group.keep)
+        store.retention.add_group(group)
+        group_ended(store, (group.tenant, group.id), group.failed, now, effects)
+
+
+def group_ended(store: MemoryTables, group: Ref, failed: int, now: float, effects: CollectedEffects) -> None:
+    """Count the end of a group for the items that wait for it."""
+    if store.waiters:
+        tenant, id = group
+        prerequisite_ended(store, (tenant, GROUP_MARK + id), group_status(failed), now, effects)

@@ -12,7 +12,7 @@ worker, which makes it fair across the fleet. A demand's `fairness` adds nothing
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from treadle.item import AvoidedLane, Demand
@@ -26,6 +26,7 @@ AnyLine: TypeAlias = "ReadyLine | MergedLine"
 Services: TypeAlias = Iterator[int]
 """Numbers the services of a store. The smaller number was served longer ago."""
 
+NONE_HELD: Final[Mapping[str, Mapping[AvoidedLane, Row]]] = {}
 TENANT: Final = 1
 """The index of the tenant in a path from the queue to the line."""
 
@@ -61,10 +62,23 @@ class ReadyLine(PriorityQueue[Row]):
 class MergedLine:
     """The same line in several `ReadyItems`."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_cut", "_lines")
 
     def __init__(self, lines: Sequence[ReadyLine]) -> None:
         self._lines = lines
+        self._cut = False
+
+    def leave_out(self, type: str) -> None:
+        """Leave out the rows that are parked under a type, for this claim."""
+        self._cut = True
+        self._lines = [
+            line for line in self._lines if not isinstance(line.owner, ParkedItems) or line.owner.type != type
+        ]
+
+    @property
+    def only_left_out(self) -> bool:
+        """Whether all of its rows are left out."""
+        return self._cut and not any(line.size for line in self._lines)
 
     def pop(self) -> Row | None:
         """Remove the row that comes before all others."""
@@ -327,7 +341,14 @@ class FairOrder:
 
     __slots__ = ("_left_out", "_narrowed", "_path", "_services", "_tenants", "_top")
 
-    def __init__(self, items: Sequence[ReadyItems], demand: Demand, services: Services) -> None:
+    def __init__(
+        self,
+        items: Sequence[ReadyItems],
+        demand: Demand,
+        services: Services,
+        held: Mapping[str, Mapping[AvoidedLane, Row]] = NONE_HELD,
+    ) -> None:
+        """held: by type, the lanes that are left out besides those in `demand.avoid`."""
         self._services = services
         self._tenants = demand.tenants
         self._narrowed: dict[AnyLevel, NarrowedLevel] = {}
@@ -336,10 +357,11 @@ class FairOrder:
         self._path: list[tuple[AnyLevel, str]] = []
         """The levels and names that lead to the line that is served."""
         self._left_out: list[tuple[AnyLevel, str]] = []
-        if demand.avoid:
+        if demand.avoid or held:
             for each in items:
-                if isinstance(each, ParkedItems) and each.type in demand.avoid:
-                    self._avoid(each, demand.avoid[each.type])
+                if isinstance(each, ParkedItems):
+                    self._avoid(each, demand.avoid.get(each.type, ()))
+                    self._avoid(each, held.get(each.type, ()))
 
     def next_line(self) -> AnyLine | None:
         path, level = self._path, self._top
@@ -360,6 +382,10 @@ class FairOrder:
                 level = self._narrow(below, self._tenants)
             else:
                 level = below
+
+    def leave_out_line(self) -> None:
+        """Leave out the line that was served last."""
+        self._leave_out(*self._path[-1])
 
     def _avoid(self, parked: ParkedItems, avoided: Iterable[AvoidedLane]) -> None:
         """Leave out lanes of a type. (Those of its items that are not parked yet are parked when met.)"""

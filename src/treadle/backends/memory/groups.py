@@ -25,6 +25,14 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     return group
 
 
+def nest(store: MemoryTables, outer: MemoryGroup, closer: Row) -> MemoryGroup:
+    """Make the group that an item closes. It has no members yet."""
+    group = MemoryGroup(closer.kind.tenant, closer.item.id, closer.kind.type, outer=outer, closer=closer)
+    outer.nested[group] = None
+    store.groups.setdefault(group.id, {})[group.tenant] = group
+    return group
+
+
 def join(group: MemoryGroup, row: Row) -> None:
     row.group = group
     group.members[row] = None
@@ -37,10 +45,14 @@ def reopen(store: MemoryTables, row: Row) -> None:
     """A member that had ended is open again."""
     group = row.group
     if group is None:
+        row.failed_group = False
         return
     group.open += 1
     group.ended_at = None
-    group.dead.pop(row, None)
+    group.failed -= row.failed_group
+    group.deaths.pop(row, None)
+    group.cancelled.pop(row, None)
+    row.failed_group = False
     if group.position is not None:
         store.retention.groups.remove(group)
 
@@ -53,7 +65,9 @@ def value_of(row: Row) -> GroupValue:
 
 
 def contribute(store: MemoryTables, row: Row, contribution: Contribution) -> GroupValue | None:
-    """Set the group's value. The row's result must be set already. None: the value is final, and stays."""
+    """Set the group's value. The row's result must be set already. None: the value stays as it is."""
+    if not row.item.contributes:
+        return None
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
         return GroupValue(1, row.result)

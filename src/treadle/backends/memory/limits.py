@@ -8,7 +8,7 @@ from itertools import count
 
 from msgspec import Struct
 
-from treadle.item import Algorithm, Limit, PermitReply, PermitRequest, Ref
+from treadle.item import Algorithm, Lease, Limit, PermitHolder, PermitReply, PermitRequest, Ref
 from treadle.rules.limits import LimitState, idle_at, permit
 
 from .priority_queue import Position, PriorityQueue
@@ -41,6 +41,8 @@ class MemoryLimits:
         self.limits_by_end: PriorityQueue[MemoryLimit] = PriorityQueue()
         self.held: Counter[str] = Counter()
         """Of `slots` limits: the permits that all workers hold together, by the limit's name."""
+        self.leases: dict[str, dict[int, MemoryWorker]] = {}
+        """Of `slots` limits: the tokens of the leases that have permits of their own, and their workers."""
 
     def claim_key(self, ref: Ref, owner: str, ttl: float, now: float) -> bool:
         key = self.keys.get(ref)
@@ -54,6 +56,9 @@ class MemoryLimits:
 
     def take_permits(self, request: PermitRequest, worker: MemoryWorker | None, now: float) -> PermitReply:
         """`worker`: None if it is not alive."""
+        token = 0 if request.lease is None else request.lease.token
+        if token and any(token in self.leases.get(limit.name, ()) for limit in request.limits):
+            return PermitReply(1)
         reply, states = permit(request, self._states(request, now), now, alive=worker is not None)
         for limit, state in states.items():
             if limit.algorithm != "slots":
@@ -61,16 +66,53 @@ class MemoryLimits:
             elif worker is not None and reply.count:
                 self.held[limit.name] += reply.count
                 worker.permits[limit.name] = worker.permits.get(limit.name, 0) + reply.count
+                if token:
+                    self.leases.setdefault(limit.name, {})[token] = worker
+                    worker.leases_with_permits.setdefault(limit.name, set()).add(token)
+        if token and not reply.count:
+            return PermitReply(0, reply.retry_after, tuple(self._holders(request)))
         return reply
+
+    def _holders(self, request: PermitRequest) -> list[PermitHolder]:
+        leases = [
+            lease
+            for limit in request.limits
+            for token, worker in self.leases.get(limit.name, {}).items()
+            if (lease := worker.held.get(token)) is not None
+        ]
+        leases.sort(key=lambda lease: (lease.due_at, lease.ref))
+        return [PermitHolder(lease.id, lease.tenant, lease.due_at, lease.ref) for lease in leases]
 
     def return_permits(self, request: PermitRequest, worker: MemoryWorker) -> None:
         """Take permits back, no more than the worker holds."""
         for limit in request.limits:
-            if limit.algorithm == "slots":
+            if limit.algorithm == "slots" and self._take_back_lease(worker, limit.name, request.lease):
                 held = worker.permits.get(limit.name, 0)
                 self._take_back(worker, limit.name, min(held, request.count))
 
+    def _take_back_lease(self, worker: MemoryWorker, name: str, lease: Lease | None) -> bool:
+        """False: the lease has no permit to return."""
+        if lease is None:
+            return True
+        tokens = worker.leases_with_permits.get(name, set())
+        if lease.token not in tokens:
+            return False
+        tokens.remove(lease.token)
+        self._forget_lease(name, lease.token)
+        if not tokens:
+            del worker.leases_with_permits[name]
+        return True
+
+    def _forget_lease(self, name: str, token: int) -> None:
+        del self.leases[name][token]
+        if not self.leases[name]:
+            del self.leases[name]
+
     def return_all(self, worker: MemoryWorker) -> None:
+        for name, tokens in worker.leases_with_permits.items():
+            for token in tokens:
+                self._forget_lease(name, token)
+        worker.leases_with_permits = {}
         for name, held in list(worker.permits.items()):
             self._take_back(worker, name, held)
 

@@ -1,23 +1,19 @@
-"""Operate: cancel, complete, requeue, trigger, delete, pause and prune."""
+"""Operate: cancel, complete, trigger, delete, pause and prune."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-
-from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Contribution, Filter
-from treadle.rules.settlement import redrive
+from treadle.item import GROUP_MARK, Changed, Contribution, Ref
 
-from .dependencies import stop_waiting
+from .dependencies import forget_waiting, is_needed, members, stop_waiting
 from .effects import CollectedEffects, end_all
-from .groups import contribute, reopen
-from .read import item_state, matching
+from .groups import contribute
+from .read import item_state
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
-from .transitions import leave_container, make_ready, unwatch_deadline, wait, withdraw
+from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
 
 
 def cancel(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float) -> Changed:
@@ -59,49 +55,6 @@ def complete(store: MemoryTables, id: str, result: bytes | None, tenant: str | N
     return Changed((before,), effects.result())
 
 
-def requeue(
-    store: MemoryTables,
-    where: Sequence[str] | Filter,
-    tenant: str | None,
-    limit: int,
-    redrives: int | None,
-    backoff: float,
-    now: float,
-) -> Changed:
-    found = _dead(store, where, tenant)
-    if redrives is not None:
-        found = (row for row in found if row.redrives < redrives)
-    rows = list(islice(found, max(0, limit)) if isinstance(where, Filter) else found)
-    before = tuple(item_state(row) for row in rows)
-    for row in rows:
-        row.redrives, delay = redrive(row.redrives, redrives, backoff)
-        revive(store, row, now + delay, now)
-    return Changed(before)
-
-
-def _dead(store: MemoryTables, where: Sequence[str] | Filter, tenant: str | None) -> Iterator[Row]:
-    """The dead rows with these ids, in that order; or those that a filter finds, the oldest first."""
-    if not isinstance(where, Filter):
-        rows = dict.fromkeys(store.find(tenant, id) for id in where)
-        return (row for row in rows if row is not None and row.status == "dead")
-    if where.status and "dead" not in where.status:
-        return iter(())
-    found = matching(store, replace(where, status=("dead",)))
-    return (row for row in found if tenant in (None, row.kind.tenant))
-
-
-def revive(store: MemoryTables, row: Row, due_at: float, now: float) -> None:
-    """Open a dead row again, as if it had never been claimed. It keeps its history."""
-    leave_container(row)
-    del store.dead[row]
-    reopen(store, row)
-    row.prune_pending = False
-    row.attempt = row.failures = row.losses = row.place = 0
-    row.reason = row.claimed_by = row.deadline = row.started_at = row.ended_at = None
-    row.due_at = due_at
-    wait(store, row, now)
-
-
 def trigger(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float) -> Changed:
     rows = [_scheduled(store, id, tenant) for id in dict.fromkeys(ids)]
     before = tuple(item_state(row) for row in rows)
@@ -127,13 +80,13 @@ def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *,
     for id in group_ids:
         found = store.find_group(tenant, id)
         if found is not None:
-            rows.update(dict.fromkeys(_members(found)))
+            rows.update(dict.fromkeys(_whole(found)))
     if cascade:
         _add_prerequisites(store, rows)
     references = [
-        (row.item.id, waiter.item.id)
-        for row in rows
-        for waiter in store.waiters.get(row.ref, ())
+        (name.removeprefix(GROUP_MARK), waiter.item.id)
+        for tenant, name in _names(rows)
+        for waiter in store.waiters.get((tenant, name), ())
         if waiter not in rows
     ]
     if references:
@@ -143,8 +96,25 @@ def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *,
     return Changed(before)
 
 
-def _members(found: Row | MemoryGroup) -> Iterable[Row]:
-    return (found,) if isinstance(found, Row) else found.members
+def _whole(found: Row | MemoryGroup) -> Iterator[Row]:
+    """The members of a group, and of the groups in it."""
+    stack = [found]
+    while stack:
+        group = stack.pop()
+        yield from members(group)
+        if isinstance(group, MemoryGroup):
+            stack += group.nested
+
+
+def _names(rows: Iterable[Row]) -> dict[Ref, None]:
+    """The names by which other items wait for these rows, or for their groups."""
+    names: dict[Ref, None] = {}
+    for row in rows:
+        tenant = row.kind.tenant
+        names[row.ref] = names[tenant, GROUP_MARK + row.group_id] = None
+        if row.item.closes_group:
+            names[tenant, GROUP_MARK + row.item.id] = None
+    return names
 
 
 def _add_prerequisites(store: MemoryTables, rows: dict[Row, None]) -> None:
@@ -152,12 +122,20 @@ def _add_prerequisites(store: MemoryTables, rows: dict[Row, None]) -> None:
     stack = list(rows)
     while stack:
         row = stack.pop()
-        for id in row.item.after:
-            other = store.find(row.kind.tenant, id)
-            if other is not None and other not in rows:
-                members = _members(other if other.group is None else other.group)
-                rows.update(dict.fromkeys(members))
-                stack += members
+        for name in row.item.after:
+            found = [other for other in _group_named(store, row.kind.tenant, name) if other not in rows]
+            rows.update(dict.fromkeys(found))
+            stack += found
+
+
+def _group_named(store: MemoryTables, tenant: str, name: str) -> Iterable[Row]:
+    """The rows of the group with this name, or of the group that the item with this name is in."""
+    if name.startswith(GROUP_MARK):
+        group = store.find_group(tenant, name[1:])
+    else:
+        row = store.find(tenant, name)
+        group = row if row is None or row.group is None else row.group
+    return () if group is None else _whole(group)
 
 
 def _remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:
@@ -170,7 +148,12 @@ def _remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:
                 stop_waiting(store, row)
     for row in rows:
         leave_container(row)
-        store.delete(row)
+        _delete(store, row)
+
+
+def _delete(store: MemoryTables, row: Row) -> None:
+    forget_waiting(store, row)
+    store.delete(row)
 
 
 def pause(store: MemoryTables, queue: str, tenant: str | None, *, paused: bool) -> None:
@@ -188,7 +171,7 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
     removed = 0
     while removed < limit and (row := store.retention.pop_until(now)) is not None:
         if may_prune(store, row, now):
-            store.delete(row)
+            _delete(store, row)
             removed += 1
     store.limits.prune(now, limit)
     _forget_types(store)
@@ -200,16 +183,17 @@ def may_prune(store: MemoryTables, row: Row, now: float) -> bool:
     for it any more."""
     if row.group is not None and not kept_long_enough(row, row.group, now):
         return False
-    if row.ref in store.waiters:
+    if is_needed(store, row):
         row.prune_pending = True
         return False
     return True
 
 
 def kept_long_enough(row: Row, group: MemoryGroup, now: float) -> bool:
-    """Whether its group has ended long enough ago. The group may have opened again since the row was added to
-    the retention."""
-    return group.ended_at is not None and row.keep is not None and group.ended_at + row.keep <= now
+    """Whether its group, and all around it, ended long enough ago. The group may have opened again since the
+    row was added to the retention."""
+    since = group.kept_since
+    return since is not None and row.keep is not None and since + row.keep <= now
 
 
 def _forget_types(store: MemoryTables) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
 from .rows import MemoryGroup, Row
@@ -25,7 +26,7 @@ _CURSOR = re.compile(r"m([1-9][0-9]{0,18})", re.ASCII)
 def item_state(row: Row) -> ItemState:
     """An item without its history."""
     item, kind = row.item, row.kind
-    last = row.history[-1] if row.history else None
+    last = row.history[-1] if row.history and row.status != "success" else None
     return ItemState(
         id=item.id,
         type=kind.type,
@@ -43,7 +44,8 @@ def item_state(row: Row) -> ItemState:
         error_type=None if last is None else last.error_type,
         queued_at=row.queued_at,
         due_at=row.due_at,
-        started_at=row.started_at,
+        claimed_at=row.claimed_at,
+        started_at=row.claimed_at if row.status == "running" else row.started_at,
         ended_at=row.ended_at,
         deadline=row.deadline,
         priority=item.priority,
@@ -66,9 +68,8 @@ def full_state(store: MemoryTables, row: Row) -> ItemState:
     state = item_state(row)
     state.history = tuple(row.history or ())
     tenant, after = row.kind.tenant, row.item.after
-    state.waiting_for = (
-        tuple(id for id in after if store.find(tenant, id) is None) if row.dependencies else ()
-    )
+    pending = row.dependencies.pending if row.dependencies else ()
+    state.waiting_for = tuple(id for id in after if id in pending and not store.exists((tenant, id)))
     return state
 
 
@@ -85,11 +86,15 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
             int(found.ended_at is None),
         )
         version, value, final = value_of(found)
-        failed = found if found.status in ("dead", "cancelled") else None
+        failed, outer = int(found.failed_group), None
+        deaths = (found,) if failed else ()
+        cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
         version, value, final = found.version, found.value, found.final
-        failed = None if open else next(iter(found.dead or found.cancelled), None)
+        failed, deaths = found.failed, islice(found.deaths, SHOWN_DEATHS)
+        outer = None if found.outer is None else found.outer.id
+        cancelled = None if open else next(iter(found.cancelled), None)
     return GroupState(
         id=id,
         tenant=tenant,
@@ -100,9 +105,10 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         final=final,
         version=version,
         ended_at=found.ended_at,
-        failed=int(failed is not None and failed.status == "dead"),
-        deaths=(item_state(failed),) if failed is not None and failed.status == "dead" else (),
-        cancelled=item_state(failed) if failed is not None and failed.status == "cancelled" else None,
+        failed=failed,
+        deaths=tuple(item_state(row) for row in deaths),
+        cancelled=None if cancelled is None else item_state(cancelled),
+        outer=outer,
     )
 
 

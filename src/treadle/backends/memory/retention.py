@@ -60,8 +60,21 @@ class Retention:
         if keep is not None:
             self.add(row, group_ended_at + keep)
 
-    def add_group(self, group: MemoryGroup, at: float) -> None:
-        self.groups.push(at, next(self._ties), group)
+    def add_group(self, group: MemoryGroup) -> None:
+        """Add a group that has just ended, and the groups in it, unless a group around it is open."""
+        if group.kept_since is None:
+            return
+        stack = [group]
+        while stack:
+            group = stack.pop()
+            since = group.kept_since
+            if since is None:
+                continue
+            stack += group.nested
+            if group.keep is not None and group.members:
+                if group.position is not None:
+                    self.groups.remove(group)
+                self.groups.push(since + group.keep, next(self._ties), group)
 
     def new_bundle(self, ended_at: float, keep: float) -> RetentionBundle:
         """A bundle that the caller adds rows to, at least one."""
@@ -84,9 +97,11 @@ class Retention:
     def _unfold_groups(self, now: float) -> None:
         """Put the members of groups among the rows, each with its own time."""
         while (group := self.groups.pop_until(now)) is not None:
-            assert group.ended_at is not None
+            since = group.kept_since
+            if since is None:
+                continue  # a group around it has opened again, and adds it when it ends
             for row in group.members:
                 if row.container is not None:
                     row.container.remove(row)
                     row.container = None
-                self.add_member(row, group.ended_at)
+                self.add_member(row, since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,10 @@ from .priority_queue import Position
 
 if TYPE_CHECKING:
     from .fairness import ReadyLine
+
+
+StrictLane: TypeAlias = tuple[str, str, str]
+"""A type, tenant and lane: see `Demand.strict`."""
 
 
 class RowContainer(Protocol):
@@ -52,6 +56,8 @@ class MemoryWorker(Struct, eq=False):
     held: dict[int, Lease] = {}
     permits: dict[str, int] = {}
     """Of `slots` limits: the permits that it holds, by the limit's name."""
+    leases_with_permits: dict[str, set[int]] = {}
+    """By the limit's name: the tokens of its leases that have permits of their own."""
     position: Position | None = None
 
 
@@ -88,6 +94,8 @@ class Row(Struct, eq=False, gc=False):
     """Given: it is doomed."""
     token: int = 0
     """The token of the lease that owns it. 0: none."""
+    held_lane: StrictLane | None = None
+    """The strict lane that it holds until it has ended."""
     worker: MemoryWorker | None = None
     dependencies: Dependencies | None = None
     """Given as long as it is open and has prerequisites, met or not."""
@@ -100,6 +108,10 @@ class Row(Struct, eq=False, gc=False):
     children: dict[Row, None] | None = None
     contributed: bool = False
     """It is alone, and its result is its group's value."""
+    unreleased: bool = False
+    """It has ended, and its condition was not met."""
+    failed_group: bool = False
+    """It is dead, and its death was not tolerated."""
 
     deadline: float | None = None
     started_at: float | None = None
@@ -111,6 +123,10 @@ class Row(Struct, eq=False, gc=False):
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""
+    claimed_at: float | None = None
+    """When it was leased last, to be run. `started_at`: when the handler of its last attempt began."""
+    changed_by: tuple[str, ...] = ()
+    """See `KeyHolder`."""
     redrives: int = 0
     prune_pending: bool = False
     """Its time to be pruned has come, but an open item waits for it."""
@@ -123,6 +139,11 @@ class Row(Struct, eq=False, gc=False):
     @property
     def counters(self) -> Counters:
         return Counters(self.attempt, self.failures, self.losses, self.begun)
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether it may still be changed: see `Backend.submit`."""
+        return self.ended_at is None and not self.token and not self.attempt and self.verdict is None
 
     @property
     def group_id(self) -> str:
@@ -153,8 +174,29 @@ class MemoryGroup:
     version: int = 0
     ended_at: float | None = None
     members: dict[Row, None] = field(default_factory=dict[Row, None])
-    dead: dict[Row, None] = field(default_factory=dict[Row, None])
+    failed: int = 0
+    """How many deaths were not tolerated. Members that were pruned count too."""
+    deaths: dict[Row, None] = field(default_factory=dict[Row, None])
+    """The members that died these deaths, in this order."""
     cancelled: dict[Row, None] = field(default_factory=dict[Row, None])
+    outer: MemoryGroup | None = None
+    """For a nested group: the group that contains it."""
+    nested: dict[MemoryGroup, None] = field(default_factory=dict["MemoryGroup", None])
+    """The groups in it."""
+    closer: Row | None = None
+    """The item that closes a nested group, as long as it is stored. It is no member."""
     keep: float | None = None
     """The shortest time that a member is kept after the group's end. None: no member has joined yet."""
     position: Position | None = None
+
+    @property
+    def kept_since(self) -> float | None:
+        """When this group and all around it had ended: `keep` counts from then. None: one of them is open."""
+        latest = 0.0
+        group: MemoryGroup | None = self
+        while group is not None:
+            if group.ended_at is None:
+                return None
+            latest = max(latest, group.ended_at)
+            group = group.outer
+        return latest

@@ -7,9 +7,21 @@ from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from treadle.item import Contribution, EndedGroup, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import (
+    GROUP_MARK,
+    Contribution,
+    EndedGroup,
+    Lease,
+    Loss,
+    Outcome,
+    Ref,
+    Rejected,
+    Settled,
+    Settlement,
+)
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
+    applied_contribution,
     contribution_state,
     death_reason,
     failed_attempt,
@@ -19,13 +31,15 @@ from treadle.rules.settlement import (
     recorded_failure,
 )
 from treadle.rules.submission import SubmitPlan, as_child
+from treadle.rules.times import began_at
 
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .rows import Row
-from .submit import make_plan, store_item
+from .submit import make_plan, store_children
 from .tables import MemoryTables
 from .transitions import add_to_history, unlease, wait_again
+from .update import take_over
 
 EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 
@@ -74,9 +88,10 @@ def succeed_plain(
         or row.verdict is not None
         or row.dependencies is not None
         or row.deadline is not None
+        or row.held_lane is not None
         or row.settled_by
-        or (contribution is not None and contribution != OWN_RESULT)
-        or (store.waiters and row.ref in store.waiters)
+        or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
+        or (store.waiters and _is_awaited(store, row))
         or not store.shortcuts
     ):
         return None
@@ -91,6 +106,8 @@ def succeed_plain(
     row.status = "success"
     row.result = result
     row.ended_at = now
+    if settlement.ran is not None:
+        row.started_at = began_at(settlement.ran, row.claimed_at, now)
     bundle = effects.bundle
     if bundle is None or bundle.keep != row.item.keep:
         bundle = effects.bundle = store.retention.new_bundle(now, row.item.keep)
@@ -101,6 +118,11 @@ def succeed_plain(
     row.contributed = True
     effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type))
     return Outcome(verb="applied", version=1, value=result)
+
+
+def _is_awaited(store: MemoryTables, row: Row) -> bool:
+    tenant, id = row.ref
+    return (tenant, id) in store.waiters or (tenant, GROUP_MARK + id) in store.waiters
 
 
 def settle_one(call: MemorySettleCall, settlement: Settlement) -> Outcome:
@@ -129,6 +151,13 @@ def why_lost(row: Row | None, lease: Lease) -> Loss | None:
 
 
 def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
+    outcome = _settled(call, row, settlement)
+    if outcome.verb == "applied" and settlement.ran is not None:
+        row.started_at = began_at(settlement.ran, row.claimed_at, call.now)
+    return outcome
+
+
+def _settled(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     match settlement.kind:
         case "success":
             return _succeed(call, row, settlement)
@@ -136,6 +165,7 @@ def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
             return _die(call, row, settlement)
         case "cancelled":
             _record_token(row)
+            _record_failure(call, row, settlement)
             _end(call, row, "cancelled")
             return APPLIED
         case "retry" | "defer" | "release":
@@ -154,7 +184,7 @@ def _record_token(row: Row) -> None:
 
 
 def _succeed(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
-    contribution = settlement.contribution
+    contribution = applied_contribution(settlement, contributes=row.item.contributes)
     plan = _plan_children(call, row, settlement)
     if isinstance(plan, Rejected):
         return Outcome(verb="rejected", rejected=plan)
@@ -198,16 +228,19 @@ def _plan_children(call: MemorySettleCall, row: Row, settlement: Settlement) -> 
     if not settlement.children:
         return NOTHING_NEW
     tenant, parent = row.kind.tenant, row.item.id
-    return make_plan(call.store, [as_child(item, tenant, parent) for item in settlement.children], call.now)
+    children = [as_child(item, tenant, parent) for item in settlement.children]
+    return make_plan(call.store, children, call.now, row.group_id)
 
 
 def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan = NOTHING_NEW) -> None:
     store, now = call.store, call.now
     group = group_of(store, row) if plan.new else None
     end(store, row, status, now)
-    for item in plan.new.values():
-        store_item(store, item, now, group)
+    if group is not None:
+        store_children(store, plan.new.values(), now, group)
     count_end(store, row, now, call.effects)
+    if plan.changes:
+        take_over(store, plan.changes.items(), now)
 
 
 # ------------------------------------------------------------------------------------------------- put back

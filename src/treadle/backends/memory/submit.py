@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
 from treadle.rules.submission import SubmitPlan, dependency_cycle, plan_submission
 from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import start_waiting, status_if_ended, waits_for
-from .groups import join
+from .groups import join, nest
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
 from .transitions import doom, lease, leave_container, wait, watch_deadline
+from .update import take_over
 
 
 def submit(
@@ -67,14 +68,18 @@ def submit_together(
     if isinstance(plan, Rejected):
         return plan
     rows = {ref: store_item(store, item, now) for ref, item in plan.new.items()}
+    if plan.changes:
+        take_over(store, plan.changes.items(), now)
     return tuple(
         _existing(store, ref) if existing else _stored(store, rows[ref], now)
         for ref, existing in plan.answers
     )
 
 
-def make_plan(store: MemoryTables, items: Iterable[Item], now: float) -> SubmitPlan | Rejected:
-    """Plan a submission. Changes nothing."""
+def make_plan(
+    store: MemoryTables, items: Iterable[Item], now: float, group_id: str | None = None
+) -> SubmitPlan | Rejected:
+    """Plan a submission, or the children that join a group. Changes nothing."""
     plan = plan_submission(items, now, store.key_holder, store.exists)
     if isinstance(plan, Rejected):
         return plan
@@ -83,29 +88,66 @@ def make_plan(store: MemoryTables, items: Iterable[Item], now: float) -> SubmitP
         lambda ref: status_if_ended(store, ref),
         store.waiters.__contains__,
         lambda ref: waits_for(store, ref),
+        group_id,
     )
     return plan if cycle is None else Rejected("cycle", cycle)
 
 
+def store_children(store: MemoryTables, items: Collection[Item], now: float, group: MemoryGroup) -> None:
+    """Store the children of a settled item: in its group, or in groups that are nested in it."""
+    if not any(item.closes_group for item in items):
+        for item in items:
+            store_item(store, item, now, group)
+        return
+    rows = {item.id: _insert(store, item, now) for item in items}
+    nested = {id: nest(store, group, row) for id, row in rows.items() if row.item.closes_group}
+    for row in rows.values():
+        join(nested.get(row.item.group_id or "", group), row)
+    for id, inner in nested.items():
+        _place_nested(group, nested.get(rows[id].item.group_id or "", group), inner, now)
+    # Only now are all members of the groups known that some of these wait for.
+    for row in rows.values():
+        _start(store, row, now)
+
+
+def _place_nested(parent: MemoryGroup, outer: MemoryGroup, inner: MemoryGroup, now: float) -> None:
+    if outer is not parent:
+        del parent.nested[inner]
+        inner.outer = outer
+        outer.nested[inner] = None
+    if not inner.open:
+        inner.ended_at = now
+
+
 def store_item(store: MemoryTables, item: Item, now: float, group: MemoryGroup | None = None) -> Row:
     """Store a new item of a plan: blocked, scheduled, ready or doomed."""
+    row = _insert(store, item, now)
+    if group is not None:
+        join(group, row)
+    _start(store, row, now)
+    return row
+
+
+def _insert(store: MemoryTables, item: Item, now: float) -> Row:
     store.number += 1
     due = due_at(item, now) if item.delay or item.run_at is not None else now
     row = Row(item, store.kind(item), store.number, "blocked", now, due)
     store.insert(row)
-    if group is not None:
-        join(group, row)
     deadline = deadline_at(item, now)
     if deadline is not None:
         watch_deadline(store, row, deadline)
-    match start_waiting(store, row).state if item.after else "released":
+    return row
+
+
+def _start(store: MemoryTables, row: Row, now: float) -> None:
+    """A new row begins to wait: for its prerequisites, for its time or for a worker."""
+    match start_waiting(store, row).state if row.item.after else "released":
         case "released":
             wait(store, row, now)
         case "doomed":
             doom(store, row, "unsatisfiable")
         case "waiting":
             pass
-    return row
 
 
 def _existing(store: MemoryTables, ref: Ref) -> Submitted:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TypeVar
 
 from treadle.clock import Clock
-from treadle.item import Item, Ref, Schedule
+from treadle.item import GROUP_MARK, Item, Ref, Schedule
 from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
@@ -23,6 +23,7 @@ from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
 from .retention import Retention
 from .rows import DeadlineWatch, ItemKind, MemoryGroup, MemoryWorker, Row
+from .strict_lanes import StrictLanes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,8 +63,14 @@ class MemoryTables:
         self.scheduled = DueItems()
         self.doomed = DoomedItems()
         self.deadlines: PriorityQueue[DeadlineWatch] = PriorityQueue()
+        self.strict_lanes = StrictLanes()
         self.waiters: dict[Ref, dict[Row, None]] = {}
         """The open rows that name an item in `after`. The item need not exist."""
+
+        self.tolerant: dict[Ref, dict[Row, None]] = {}
+        """The ended rows that name an item in `after` and tolerate its death."""
+        self.unmet: dict[Ref, dict[Row, None]] = {}
+        """The rows that died `unsatisfiable` and name an item, or a group, in `after`."""
 
         self.token = 0
         self.workers: dict[str, MemoryWorker] = {}
@@ -93,11 +100,19 @@ class MemoryTables:
         return next(iter(row.values())) if tenant is None else row.get(tenant)
 
     def exists(self, ref: Ref) -> bool:
-        return self.find(*ref) is not None
+        """Whether an item, or with `GROUP_MARK` a group, is stored."""
+        tenant, name = ref
+        if name.startswith(GROUP_MARK):
+            return self.find_group(tenant, name[1:]) is not None
+        return self.find(tenant, name) is not None
 
     def key_holder(self, key: KeyRef) -> KeyHolder | None:
         row = self.keys.get(key)
-        return None if row is None else KeyHolder(row.item.id, row.group_open, row.queued_at)
+        if row is None:
+            return None
+        return KeyHolder(
+            row.item.id, row.group_open, row.queued_at, row.unstarted, row.changed_by, row.group_id
+        )
 
     def find_group(self, tenant: str | None, id: str) -> Row | MemoryGroup | None:
         """The group, or the row of a root that is alone."""
@@ -159,7 +174,7 @@ class MemoryTables:
         row.gone = True
         kind.counts[row.status] -= 1
         if not any(kind.counts.values()):
-            self._drop_kind(kind)
+            self.drop_kind(kind)
         self._drop_from_log()
         self._drop_id(row)
         if item.key is not None and self.keys.get(key := (kind.tenant, kind.type, item.key)) is row:
@@ -167,9 +182,12 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
+        self.strict_lanes.free(row)
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
+        if item.closes_group:
+            self._leave_closed_group(row)
         _cut(row)
 
     def cut_all(self) -> None:
@@ -187,7 +205,8 @@ class MemoryTables:
         self.types.setdefault(type, {})[kind] = None
         return kind
 
-    def _drop_kind(self, kind: ItemKind) -> None:
+    def drop_kind(self, kind: ItemKind) -> None:
+        """Forget a kind that no item has."""
         del self.kinds[kind.tenant, kind.queue, kind.lane, kind.type]
         discard(self.types, kind.type, kind)
         kind.line.kinds -= 1
@@ -222,14 +241,25 @@ class MemoryTables:
 
     def _leave_group(self, row: Row, group: MemoryGroup) -> None:
         del group.members[row]
-        group.dead.pop(row, None)
+        group.deaths.pop(row, None)
         group.cancelled.pop(row, None)
         if not group.members:
             if group.position is not None:
                 self.retention.groups.remove(group)
-            self._drop_group(group)
+            if group.closer is None:
+                self._drop_group(group)
+
+    def _leave_closed_group(self, closer: Row) -> None:
+        """The item that closes a nested group is removed. The group stays as long as it has members."""
+        group = self.groups.get(closer.item.id, {}).get(closer.kind.tenant)
+        if group is not None and group.closer is closer:
+            group.closer = None
+            if not group.members:
+                self._drop_group(group)
 
     def _drop_group(self, group: MemoryGroup) -> None:
+        if group.outer is not None:
+            group.outer.nested.pop(group, None)
         # Once its root is gone, another item may have taken that id, and have children of its own.
         groups = self.groups.get(group.id, {})
         if groups.get(group.tenant) is group:

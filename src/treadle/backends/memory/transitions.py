@@ -40,6 +40,8 @@ def make_ready(store: MemoryTables, row: Row, now: float) -> None:
     if not row.place:
         store.place += 1
         row.place = store.place
+    if row.held_lane is not None:
+        store.strict_lanes.ready[row] = None
     row.kind.line.add(row)
 
 
@@ -100,6 +102,14 @@ def doom(store: MemoryTables, row: Row, verdict: Verdict) -> None:
     store.doomed.add(row)
 
 
+def undoom(store: MemoryTables, row: Row) -> None:
+    """Its condition can be met again. A lease with its verdict is lost."""
+    withdraw(store, row)
+    row.verdict = row.claimed_by = None
+    if row.deadline is not None:
+        watch_deadline(store, row, row.deadline)
+
+
 # ----------------------------------------------------------------------------------------------------- leases
 
 
@@ -120,7 +130,7 @@ def lease(
         row.begun = begun = not row.losses and kind.type not in buffered
         if begun:
             row.attempt += 1
-        row.started_at = now
+        row.claimed_at = now
         row.status = "running"
         counts = kind.counts
         counts["ready"] -= 1
@@ -152,6 +162,7 @@ def lease(
         row.failures,
         row.losses,
         begun,
+        row.ready_at,
     )
     worker.held[token] = lease
     return lease
@@ -183,6 +194,7 @@ def free(store: MemoryTables, row: Row, now: float) -> None:
         store.doomed.add(row)
         return
     if row.begun:
+        row.started_at = row.claimed_at
         add_to_history(row, lost_attempt(row.attempt, now, worker))
     wait_again(store, row, after_loss(now, row.counters, row.number, due=row.due_at, deadline=None), now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from .fairness import PostgresFairness
 from .statements import statement
 from .workers import lease_of
 
+_NO_LANES: Final[frozenset[AvoidedLane]] = frozenset()
 CLAIM: Final = statement("claim", "claim")
 
 
@@ -42,9 +43,10 @@ def _demanded(demand: Demand) -> tuple[object, ...]:
         None if types is None else numbers(tuple(types.values()), whole=True),
         _listed(demand.queues),
         _listed(demand.tenants),
-        _avoided(demand.avoid) if demand.avoid else None,
+        _avoided(demand) if demand.avoid or demand.strict else None,
         _listed(tuple(demand.buffered) or None),
         *_shared(demand),
+        _listed(tuple(demand.strict) or None),
         demand.unknown_grace,
     )
 
@@ -58,11 +60,15 @@ def _shared(demand: Demand) -> tuple[str | None, str | None]:
     return numbers([places.get(type) for type in demand.types], whole=True), numbers(rooms, whole=True)
 
 
-def _avoided(avoid: Mapping[str, frozenset[AvoidedLane]]) -> str:
-    """The lanes to avoid as the type `treadle.demand` has them. Types that avoid the same share a set."""
-    sets = {id(lanes): (str(number), lanes) for number, lanes in enumerate(avoid.values())}
-    keys = {type: sets[id(lanes)][0] for type, lanes in avoid.items()}
-    for number, lanes in sets.values():
+def _avoided(demand: Demand) -> str:
+    """The lanes to avoid as the type `treadle.demand` has them. Types that avoid the same share a set, except
+    strict ones: the store adds the lanes that are held."""
+    strict = {type: demand.avoid.get(type, _NO_LANES) for type in demand.strict}
+    shared = {type: lanes for type, lanes in demand.avoid.items() if type not in strict}
+    sets = {id(lanes): (str(number), lanes) for number, lanes in enumerate(shared.values())}
+    keys = {type: sets[id(lanes)][0] for type, lanes in shared.items()}
+    keys.update((type, f"strict{number}") for number, type in enumerate(strict))
+    for number, lanes in (*sets.values(), *((keys[type], lanes) for type, lanes in strict.items())):
         for tenant, lane in lanes:
             keys[INNER_SEPARATOR.join((number, tenant) if lane is None else (number, tenant, lane))] = ""
     return msgspec.json.encode(keys).decode()

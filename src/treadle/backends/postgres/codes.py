@@ -69,6 +69,8 @@ LOSSES: Final[tuple[Loss, ...]] = ("taken", "taken", "completed", "cancelled", "
 OPEN_SCOPE: Final = -1.0
 ANY_SCOPE: Final = -2.0
 
+KEY_POLICY_CODES: Final[dict[str, int]] = {"existing": 0, "replace": 1, "debounce": 2, "error": 3}
+
 ALGORITHM_CODES: Final[dict[Algorithm, int]] = {
     "token_bucket": 0,
     "fixed_window": 1,

@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.errors import BackendError
-from treadle.item import Item, Ref
+from treadle.item import GROUP_MARK, Item, Ref
 from treadle.rules.submission import find_cycle
 
-from .codes import ANY_SCOPE, OPEN_SCOPE
+from .codes import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE
 from .columns import data, joined, names, numbers
 from .statements import numbered, text
 
@@ -21,6 +21,8 @@ LARGEST: Final = 900 << 20
 """So many can be: the server takes less than a gigabyte in one message, and in one array."""
 
 NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
+
+NO_POLICIES: Final = (None, None)
 
 STORE_ONE, _parameters = numbered(text("submit", "store_alike", rows=text("submit", "one_row")))
 """Takes the shape of an item, its nonce, id and input."""
@@ -33,15 +35,27 @@ _shape: Final[Callable[[Item], tuple[object, ...]]] = attrgetter(*SHAPE)
 
 
 def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
-    """What these items have in common besides their ids and inputs. None if they differ, or if one has a
-    key or dependencies, or is to be leased at once."""
+    """What these items have in common besides their ids and inputs. None if they differ, or if one is not
+    plain."""
     first = _shape(items[0]) if items else None
     for item in items:
-        if item.key is not None or item.after or item.need > 0 or item.lease_to is not None:
+        if not is_plain(item):
             return None
         if item is not items[0] and _shape(item) != first:
             return None
     return first
+
+
+def is_plain(item: Item) -> bool:
+    """It has no key or dependencies, is not to be leased at once, contributes, and joins no nested group."""
+    return (
+        item.key is None
+        and not item.after
+        and item.need <= 0
+        and item.lease_to is None
+        and item.contributes
+        and item.group_id is None
+    )
 
 
 def alike_columns(items: Sequence[Item], nonces: Sequence[int]) -> tuple[object, ...]:
@@ -69,16 +83,18 @@ class ItemRows(NamedTuple):
     """For each row the number of the request that its item belongs to; -1 for placeholders."""
     columns: tuple[object, ...]
     plain: bool
-    """No item has a key or dependencies, or is to be leased at once."""
+    """Every item is plain: see `is_plain`."""
+    policies: tuple[object, object] = NO_POLICIES
+    """The columns of the key policies."""
+    contributes: str | None = None
+    """A column of its own; None if all contribute."""
 
 
 def rows_of(items: Sequence[Item], owners: Sequence[int]) -> ItemRows:
     """The rows of these items; `owners[n]` is the request of item n."""
     if not items:
         return ItemRows((), (), NO_COLUMNS, True)
-    plain = all(
-        item.key is None and not item.after and item.need <= 0 and item.lease_to is None for item in items
-    )
+    plain = all(map(is_plain, items))
     missing = [] if plain else _placeholders(items, owners)
     keys = [(item.id, item.tenant, 0) for item in items]
     keys += [(item.id, item.tenant, 1) for item in missing]
@@ -92,7 +108,12 @@ def rows_of(items: Sequence[Item], owners: Sequence[int]) -> ItemRows:
         everything = [together[n] for n in order]
         owner = [owners[n] if n < len(items) else -1 for n in order]
         rank = numbers([n + 1 for n in order], whole=True)
-    return ItemRows(order, owner, (rank, numbers(owner), *_columns(everything, plain)), plain)
+    policies = NO_POLICIES if plain else _policies(everything)
+    contributes = None
+    if not all(item.contributes for item in items):
+        contributes = numbers([row.contributes for row in everything])
+    columns = (rank, numbers(owner), *_columns(everything, plain))
+    return ItemRows(order, owner, columns, plain, policies, contributes)
 
 
 class Placeholder:
@@ -106,6 +127,9 @@ class Placeholder:
     after: tuple[str, ...] = ()
     counting = "success"
     key_scope = "open"
+    contributes = True
+    key_policy = "existing"
+    debounce_max = None
 
     __slots__ = ("id", "tenant")
 
@@ -124,11 +148,11 @@ def _placeholders(items: Sequence[Item], owners: Sequence[int]) -> list[Placehol
     for item, owner in zip(items, owners, strict=True):
         sure[item.tenant, item.id] = None if item.key is None else owner
     # Without a placeholder, the store refuses what waits for an id that does not exist.
-    must_exist = {(item.tenant, id) for item in items for id in item.must_exist}
+    must_exist = {(item.tenant, id_of(name)) for item in items for name in item.must_exist}
     named: dict[Ref, None] = {}
     for item, owner in zip(items, owners, strict=True):
-        for id in item.after:
-            ref = item.tenant, id
+        for name in item.after:
+            ref = item.tenant, id_of(name)
             if ref not in must_exist and (ref not in sure or sure[ref] not in (None, owner)):
                 named[ref] = None
     return [Placeholder(*ref) for ref in named]
@@ -169,21 +193,43 @@ def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:
     )
 
 
+def _policies(rows: Sequence[Row]) -> tuple[object, object]:
+    codes = [KEY_POLICY_CODES[row.key_policy] for row in rows]
+    if not any(codes):
+        return NO_POLICIES
+    return numbers(codes), numbers([row.debounce_max for row in rows])
+
+
 def _scope(scope: str | float) -> float:
     if scope == "open":
         return OPEN_SCOPE
     return ANY_SCOPE if scope == "any" else max(0.0, float(scope))
 
 
-def circular(items: Sequence[Item]) -> bool:
+def id_of(name: str) -> str:
+    """The id in a name of `after`, which may mean an item or a group."""
+    return name.removeprefix(GROUP_MARK)
+
+
+def circular(items: Sequence[Item], group: str | None = None) -> bool:
     """Whether these items seem to wait for each other. The store decides: some prerequisites may have
-    ended."""
-    blocked = {(item.tenant, item.id): item for item in items if item.after}
-    if not any((item.tenant, id) in blocked for item in blocked.values() for id in item.after):
+    ended. A group waits for its members. `group`: the group that they join, if they name no other; None: each
+    is the root of its own."""
+    blocked: dict[Ref, Item] = {}
+    named: dict[Ref, list[Ref]] = {}
+    """What a name stands for, as far as it is blocked: an item, or the members of a group."""
+    for item in items:
+        if item.after:
+            ref = item.tenant, item.id
+            blocked[ref] = item
+            named.setdefault(ref, []).append(ref)
+            joined = item.group_id or group or item.id
+            named.setdefault((item.tenant, GROUP_MARK + joined), []).append(ref)
+    if not any((item.tenant, name) in named for item in blocked.values() for name in item.after):
         return False
 
     def waits_for(ref: Ref) -> list[Ref]:
-        return [(ref[0], id) for id in blocked[ref].after if (ref[0], id) in blocked]
+        return [found for name in blocked[ref].after for found in named.get((ref[0], name), ())]
 
     return find_cycle(blocked, waits_for) is not None
 
@@ -198,10 +244,10 @@ def marks(items: Sequence[Item]) -> tuple[set[object], set[object]]:
         return refs, refs
     refs = {(item.tenant, item.id) for item in items}
     refs |= {(item.tenant, item.type, item.key) for item in items if item.key is not None}
-    named: set[object] = {(item.tenant, id, "waited for") for item in items for id in item.after}
+    named: set[object] = {(item.tenant, id_of(name), "waited for") for item in items for name in item.after}
     blocked: set[object] = {(item.tenant, item.id, "waited for") for item in items if item.after}
-    old = {(item.tenant, id) for item in items for id in item.must_exist}
-    new = {(item.tenant, id) for item in items for id in item.after} - old
+    old = {(item.tenant, id_of(name)) for item in items for name in item.must_exist}
+    new = {(item.tenant, id_of(name)) for item in items for name in item.after} - old
     must_exist: set[object] = {(*ref, "must exist") for ref in old}
     may_come: set[object] = {(*ref, "may come") for ref in new}
     return refs | blocked | {(*ref, "may come") for ref in old} | {(*ref, "must exist") for ref in new}, (

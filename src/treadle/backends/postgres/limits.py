@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.item import PermitReply, PermitRequest
+from treadle.item import PermitHolder, PermitReply, PermitRequest
 from treadle.retry import Retry
 
 from .codes import ALGORITHM_CODES
-from .connection import PostgresVerbs
+from .connection import PostgresVerbs, Record
 from .statements import statements
 
 _sql = statements("limits")
@@ -39,21 +39,43 @@ class PostgresLimits(PostgresVerbs):
             [ALGORITHM_CODES[limit.algorithm] for _, limit in limits],
             [limit.limit for _, limit in limits],
             [limit.window for _, limit in limits],
+            *_leases(requests),
             repeatable=False,
         )
-        counts, waits = record["counts"], record["waits"]
+        counts, waits, holders = record["counts"], record["waits"], _holders(record)
         return [
-            PermitReply(counts[n], waits[n]) if request.limits else PermitReply(request.count)
+            PermitReply(counts[n], waits[n], tuple(holders.get(n + 1, ())))
+            if request.limits
+            else PermitReply(request.count)
             for n, request in enumerate(requests)
         ]
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         returned = [
-            (limit.name, request.count)
+            (limit.name, request.count, None if request.lease is None else request.lease.token)
             for request in requests
             for limit in request.limits
             if limit.algorithm == "slots"
         ]
         if returned:
-            names, counts = [name for name, _ in returned], [count for _, count in returned]
-            await self._calls.rows(_sql("return_permits"), worker, names, counts, repeatable=False)
+            names, counts, tokens = map(list, zip(*returned, strict=True))
+            of_leases = tokens if any(tokens) else None
+            await self._calls.rows(_sql("return_permits"), worker, names, counts, of_leases, repeatable=False)
+
+
+def _leases(requests: Sequence[PermitRequest]) -> tuple[list[int | None] | None, list[int | None] | None]:
+    """The tokens and items of the leases that permits are for. None: none is for a lease."""
+    leases = [request.lease for request in requests]
+    if not any(leases):
+        return None, None
+    return [lease and lease.token for lease in leases], [lease and lease.ref for lease in leases]
+
+
+def _holders(record: Record) -> dict[int, list[PermitHolder]]:
+    """By the number of the request, from 1: the holders in the answer of `take_permits`."""
+    holders: dict[int, list[PermitHolder]] = {}
+    if record["holder_request"] is not None:
+        columns = (record[f"holder_{name}"] for name in ("request", "id", "tenant", "due", "no"))
+        for request, *holder in zip(*columns, strict=True):
+            holders.setdefault(request, []).append(PermitHolder(*holder))
+    return holders

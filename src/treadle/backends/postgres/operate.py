@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import asyncpg
+import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Effects, Filter, ItemUpdate
+from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.item import Changed, Effects, Filter, ItemUpdate, Status
 
 from .codes import status_of
 from .connection import PostgresVerbs, Record
@@ -41,15 +43,26 @@ class PostgresOperate(PostgresVerbs):
         cancelled: bool = False,
     ) -> Changed:
         if not isinstance(where, Filter):
-            return await self._change(REQUEUE, list(where), tenant, redrives, backoff)
-        query = _dead(where, tenant, limit, redrives)
+            return await self._change(REQUEUE, list(where), tenant, redrives, backoff, alone, cancelled)
+        query = _requeued(where, tenant, limit, redrives, cancelled=cancelled)
         numbers = text("operate", "numbers_of_list", list=query.text)
         requeue = text("operate", "requeue", numbers=numbers)
-        sql, arguments = query.bind(requeue, redrives=redrives, backoff=backoff)
+        sql, arguments = query.bind(
+            requeue, redrives=redrives, backoff=backoff, alone=alone, cancelled=cancelled
+        )
         return await self._change(sql, *arguments)
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        raise NotImplementedError
+        given = {
+            name: None if value is UNSET else value for name, value in msgspec.structs.asdict(changes).items()
+        }
+        return await self._change(
+            _sql("update"),
+            list(ids),
+            tenant,
+            *(given[name] for name in ("run_at", "priority", "lane", "queue", "deadline")),
+            changes.deadline is not UNSET,
+        )
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._change(_sql("trigger"), list(ids), tenant)
@@ -77,12 +90,15 @@ class PostgresOperate(PostgresVerbs):
         return _changed(rows)
 
 
-def _dead(where: Filter, tenant: str | None, limit: int, redrives: int | None) -> ListQuery:
-    """The oldest dead items that a filter matches."""
-    is_other_tenant = tenant is not None and where.tenant not in (None, tenant)
-    if is_other_tenant or "dead" not in (where.status or ("dead",)):
+def _requeued(
+    where: Filter, tenant: str | None, limit: int, redrives: int | None, *, cancelled: bool
+) -> ListQuery:
+    """The oldest dead items, or cancelled ones too, that a filter matches."""
+    able: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+    asked = tuple(status for status in able if not where.status or status in where.status)
+    if not asked or (tenant is not None and where.tenant not in (None, tenant)):
         limit = 0
-    narrowed = replace(where, tenant=where.tenant if tenant is None else tenant, status=("dead",))
+    narrowed = replace(where, tenant=where.tenant if tenant is None else tenant, status=asked or able)
     return ListQuery(narrowed, limit=limit, oldest_first=True, redrives=redrives)
 
 
@@ -105,6 +121,8 @@ def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
             raise AlreadyEnded(found["id"], status_of(found["state"])) from None
         case "TR005":
             raise NotTriggerable(found["id"], status_of(found["state"])) from None
+        case "TR012":
+            raise NotUpdatable(found["id"], status_of(found["state"])) from None
         case "TR006":
             raise ReferencedError([(on, waiting) for on, waiting in found["references"]]) from None
         case _:

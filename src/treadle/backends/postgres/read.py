@@ -23,7 +23,7 @@ from typing import Any, Final
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
 
-from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, decoded, status_of
+from .codes import DEAD, PARKED, READY, REASON_CODES, REASONS, STATUS_CODES, SUCCESS, decoded, status_of
 from .columns import names
 from .connection import PostgresVerbs, Record
 from .statements import numbered, statement, statements, text
@@ -50,7 +50,7 @@ class PostgresRead(PostgresVerbs):
         if not ids:
             return []
         rows = await self._calls.rows(_sql("group"), list(ids), tenant)
-        found = {group.id: group for group in map(_group_of, rows)}
+        found = {group.id: group for group in _groups_of(rows)}
         return [found.get(id) for id in ids]
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
@@ -64,7 +64,7 @@ class PostgresRead(PostgresVerbs):
         if found["items"]:
             states = [state_of(row) for row in await self._calls.rows(_sql("items"), found["items"])]
         if found["groups"]:
-            ended = [_group_of(row) for row in await self._calls.rows(_sql("groups"), found["groups"])]
+            ended = _groups_of(await self._calls.rows(_sql("groups"), found["groups"]))
         # What was requeued after the first statement has not ended.
         return Ended(
             {(state.tenant, state.id): state for state in states if state.status in TERMINAL},
@@ -105,7 +105,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
     """The item in a row with the columns of `treadle.item_state`. By position: by name, the driver would take
     twice as long."""
     (
-        _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, started, ended, state,
+        _, id, tenant, type, queue, lane, priority, attempts, queued, due, deadline, claimed, ended, state,
         reason, attempt, group_id, parent, workflow, workflow_type, after, key, worker, result, input,
         options, error_type, error, waiting_for, failures, losses, *rest,
     ) = row  # fmt: skip
@@ -121,11 +121,12 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         failures=failures,
         losses=losses,
         result=result,
-        error_type=kind,
-        error=f"{kind}: {message}" if message else kind,
+        error_type=None if state == SUCCESS else kind,
+        error=None if state == SUCCESS else f"{kind}: {message}" if message else kind,
         queued_at=queued,
         due_at=due,
-        started_at=started,
+        claimed_at=claimed,
+        started_at=rest[6],
         ended_at=ended,
         deadline=deadline,
         priority=priority,
@@ -154,24 +155,37 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
     )
 
 
-def _group_of(row: Record) -> GroupState:
-    """The group in a row with the columns of `treadle.group_state`, and then those of a failed member."""
-    _, id, tenant, type, open, value, contributed, final, version, ended, found, *member = row
-    failed = None if found is None else state_of(member)
-    return GroupState(
-        id=id,
-        tenant=tenant,
-        type=type,
-        open=open,
-        value=value,
-        contributed=contributed,
-        final=final,
-        version=version,
-        ended_at=ended,
-        failed=int(failed is not None and failed.status == "dead"),
-        deaths=(failed,) if failed is not None and failed.status == "dead" else (),
-        cancelled=failed if failed is not None and failed.status == "cancelled" else None,
-    )
+def _groups_of(rows: Sequence[Record]) -> list[GroupState]:
+    """The groups in rows with the columns of `treadle.group_state`, and then those of a member that failed
+    the group or was cancelled, if there is one."""
+    found: dict[int, GroupState] = {}
+    for row in rows:
+        (
+            no, id, tenant, type, open, value, contributed, final, version, ended, failed, _, _, outer,
+            *member,
+        ) = row  # fmt: skip
+        group = found.get(no)
+        if group is None:
+            group = found[no] = GroupState(
+                id=id,
+                tenant=tenant,
+                type=type,
+                open=open,
+                value=value,
+                contributed=contributed,
+                final=final,
+                version=version,
+                ended_at=ended,
+                failed=failed,
+                outer=outer,
+            )
+        if member[0] is not None:
+            state = state_of(member)
+            if state.status == "cancelled":
+                group.cancelled = state
+            else:
+                group.deaths += (state,)
+    return list(found.values())
 
 
 # -- lists -------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _QUALIFIED = re.compile(r"\btreadle\.")
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+_COMMENT = re.compile(r"--[^\n]*")
 _FUNCTION = re.compile(r'create or replace function "\w+"\.(\w+)\(')
 _CALL = re.compile(r"\btreadle\.(\w+)\(")
 _HEAD = re.compile(
@@ -105,7 +106,8 @@ class PostgresSchema:
         found = _version(await self._meta(connection)) or 0
         for number, script in migrations():
             if number > found:
-                await connection.execute(self.sql(script))
+                if _COMMENT.sub("", script).strip():  # the driver cannot execute nothing
+                    await connection.execute(self.sql(script))
                 await connection.execute(self.sql(_sql("set_meta")), "version", str(number))
 
     async def _define_functions(self, connection: Connection) -> None:

@@ -27,13 +27,18 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
-from .item_columns import NO_COLUMNS, bytes_of, circular, marks, portions, rows_of, waves
+from .item_columns import NO_COLUMNS, NO_POLICIES, bytes_of, circular, marks, portions, rows_of, waves
 from .statements import statement, text
 from .submit import refused
 
-SETTLE: Final = statement("settle", "settle", item_columns=text("submit", "item_columns"))
+SETTLE: Final = statement(
+    "settle",
+    "settle",
+    item_columns=text("submit", "item_columns"),
+    policy_columns=text("submit", "policy_columns"),
+)
 UNLOCKED_ITEMS: Final = statement("settle", "unlocked_items")
-NO_CHILDREN: Final = (*NO_COLUMNS, None), (True, False)
+NO_CHILDREN: Final = (*NO_COLUMNS, None, None, None, *NO_POLICIES), (True, False)
 
 CONTRIBUTES: Final = 1
 FINAL: Final = 2
@@ -197,6 +202,7 @@ class SettleCall:
             numbers(self._group_indexes()) if folds else None,
             data([None if one is None else one.value for one in contributions]) if has_values else None,
             *self._failures(),
+            numbers([one.ran for one in settlements]),
             *columns,
             folds,
             returns,
@@ -214,7 +220,7 @@ class SettleCall:
         failed = [
             (row, one.failure)
             for row, one in enumerate(self._settlements, 1)
-            if one.failure is not None and one.kind in ("retry", "dead")
+            if one.failure is not None and one.kind in ("retry", "dead", "cancelled")
         ]
         if not failed:
             return (None, None, None, None)
@@ -229,15 +235,27 @@ class SettleCall:
         """The columns of the children; whether they are plain, and whether to look for cycles."""
         rows = rows_of([item for _, item in self._children], [row for row, _ in self._children])
         self._order = rows.order
-        groups = [self._settlements[row - 1].lease.group_id if row > 0 else None for row in rows.owners]
-        cycles = any(circular(family) for family in self._blocked_families())
-        return (*rows.columns, names(groups)), (rows.plain, cycles)
+        groups = [self._group_of(n) for n in rows.order]
+        cycles = any(circular(family, group) for family, group in self._blocked_families())
+        closes = None
+        if any(item.closes_group for _, item in self._children):
+            count = len(self._children)
+            closes = numbers([n < count and self._children[n][1].closes_group for n in rows.order])
+        columns = (*rows.columns, names(groups), rows.contributes, closes, *rows.policies)
+        return columns, (rows.plain, cycles)
 
-    def _blocked_families(self) -> Iterator[Sequence[Item]]:
-        """The children of each settlement that has blocked ones."""
+    def _group_of(self, n: int) -> str | None:
+        """The group that a child joins; None for a placeholder."""
+        if n >= len(self._children):
+            return None
+        row, item = self._children[n]
+        return self._settlements[row - 1].lease.group_id if item.group_id is None else item.group_id
+
+    def _blocked_families(self) -> Iterator[tuple[Sequence[Item], str]]:
+        """The children of each settlement that has blocked ones, and the group that they join."""
         for row, one in enumerate(self._settlements, 1):
             if any(item.after for item in one.children):
-                yield [item for owner, item in self._children if owner == row]
+                yield [item for owner, item in self._children if owner == row], one.lease.group_id
 
     def read(self, record: Record, effects: EffectsReader) -> list[Outcome]:
         """The outcomes in an answer. Its effects are added to `effects`."""
@@ -252,9 +270,10 @@ class SettleCall:
         """The items that ended. The group of an item without a group row ended with it, and is not in the
         store's answer."""
         versions = dict(zip(record["version_row"] or (), record["version_no"] or (), strict=True))
+        silent = record["silent_row"] or ()
         for row, group in zip(record["ended_row"] or (), record["ended_group"] or (), strict=True):
             settlement = self._settlements[row - 1]
-            contribution = _contribution(settlement)
+            contribution = None if row in silent else _contribution(settlement)
             value = None
             if contribution is not None:
                 value = settlement.result if contribution.value is None else contribution.value

@@ -43,6 +43,7 @@ REFUSALS: Final[dict[str, RejectedWhy]] = {
     "TR001": "duplicate_id",
     "TR002": "cycle",
     "TR007": "not_found",
+    "TR011": "duplicate_key",
 }
 LOCKED: Final = Rejected("locked", ())
 EXISTING: Final = tuple(f"existing_{name}" for name in ("row", "id", "state", "group", "own"))
@@ -267,11 +268,25 @@ class SubmitCall:
         rows = rows_of(self.items, owners)
         self._order = rows.order
         nonce = numbers([nonces.get(owner) for owner in rows.owners]) if self.items else None
-        self.arguments = (*rows.columns, nonce, self._leases_to(rows.plain), rows.plain, cycles)
+        leases_to = self._leases_to(rows.plain)
+        self.arguments = (
+            *rows.columns, nonce, leases_to, rows.contributes, *rows.policies, rows.plain, cycles,
+        )  # fmt: skip
 
     def _leases_to(self, plain: bool) -> str | None:
-        count = len(self.items)
-        return None if plain else names([self.items[n].lease_to if n < count else None for n in self._order])
+        if plain:
+            return None
+        workers = [item.lease_to for item in self.items]
+        # An item that takes over what a later one has is not leased at once.
+        later: set[object] = set()
+        for n in range(len(workers) - 1, -1, -1):
+            item = self.items[n]
+            key = (item.tenant, item.type, item.key)
+            if item.key is not None and key in later:
+                workers[n] = None
+            if item.key_policy in ("replace", "debounce"):
+                later.add(key)
+        return names([workers[n] if n < len(workers) else None for n in self._order])
 
     def answers(self, record: AnswerRow) -> dict[int, Submitted]:
         """What became of each item, by its index among the items of this call."""
@@ -326,10 +341,14 @@ def _refusals(state: str, detail: str) -> dict[int, Rejected]:
     why, found = REFUSALS[state], json.loads(detail)
     if why == "cycle":
         return {found["owners"][0]: Rejected(why, tuple(found["ids"]))}
-    by_owner: dict[int, dict[str, None]] = {}
-    for owner, id in zip(found["owners"], found["ids"], strict=True):
-        by_owner.setdefault(owner, {})[id] = None
-    return {owner: Rejected(why, tuple(ids)) for owner, ids in by_owner.items()}
+    by_owner: dict[int, dict[str, str]] = {}
+    keys: list[str] = found.get("keys") or [""] * len(found["ids"])
+    for owner, id, key in zip(found["owners"], found["ids"], keys, strict=True):
+        by_owner.setdefault(owner, {})[id] = key
+    return {
+        owner: Rejected(why, tuple(ids), tuple(ids.values()) if why == "duplicate_key" else ())
+        for owner, ids in by_owner.items()
+    }
 
 
 def _lease(item: Item, token: int, no: int, now: float) -> Lease:
@@ -340,5 +359,5 @@ def _lease(item: Item, token: int, no: int, now: float) -> Lease:
     return Lease(
         item.id, item.tenant, token, item.type, item.input, 1, item.id, item.queue, item.lane, item.priority,
         item.attempts, item.parent, item.workflow, item.workflow_type, item.after, item.options, now, due,
-        now, deadline, ref=no,
+        now, deadline, ref=no, ready_at=now,
     )  # fmt: skip

@@ -69,10 +69,11 @@ def lease_of(row: Record) -> Lease:
     (
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
-        failures, losses, begun,
+        failures, losses, begun, ready_at,
     ) = row[:LEASE_FIELDS]  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
         deadline, None if verdict is None else VERDICTS[verdict], ref, failures, losses, begun,
+        ready_at,
     )  # fmt: skip

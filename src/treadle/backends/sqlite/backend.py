@@ -36,7 +36,20 @@ from treadle.item import (
     WorkerState,
 )
 
-from . import claim, limits, operate, read, retention, schedules, settle, submit, transactions, workers
+from . import (
+    claim,
+    limits,
+    operate,
+    read,
+    requeue,
+    retention,
+    schedules,
+    settle,
+    submit,
+    transactions,
+    update,
+    workers,
+)
 from .database import SqliteDatabase
 
 
@@ -131,10 +144,12 @@ class SqliteBackend(SqliteDatabase):
         alone: bool = False,
         cancelled: bool = False,
     ) -> Changed:
-        return await self._write(operate.requeue, where, tenant, limit, redrives, backoff)
+        return await self._write(
+            requeue.requeue, where, tenant, limit, redrives, backoff, alone=alone, cancelled=cancelled
+        )
 
     async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        raise NotImplementedError
+        return await self._write(update.update, ids, changes, tenant)
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         return await self._write(operate.trigger, ids, tenant)

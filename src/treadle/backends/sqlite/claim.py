@@ -33,6 +33,8 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
         _lease(tx, picked.nos, doomed, worker)
         if demand.buffered:
             tx.run(_SQL["lease_buffered"], array(picked.nos), array(demand.buffered))
+        if demand.strict:
+            tx.run(_SQL["hold_lanes"], array(picked.nos), array(demand.strict))
     next_due = 0.0 if more or picked.exhausted else _next_due(tx, demand)
     return Claim(tuple(leases(tx, nos)) if nos else (), last, next_due)
 
@@ -44,7 +46,7 @@ def _make_due_ready(tx: Tx) -> None:
     due = tx.rows(_SQL["due"], tx.now, PORTION)
     if due:
         first = tx.numbers(seq=len(due)).seq
-        tx.run(_SQL["make_ready"], tx.now, first, array([no for (no,) in due]))
+        tx.run(_SQL["make_ready"], first, array([no for (no,) in due]))
 
 
 def _doom(tx: Tx, verdict: str, rows: Sequence[Row]) -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from treadle.item import Item, Ref, ReleasedItem, Status
-from treadle.rules.submission import Dependencies, count_dependencies, dependency_cycle, dependency_state
+from treadle.item import GROUP_MARK, Item, Ref, ReleasedItem, Status
+from treadle.rules.submission import (
+    Dependencies,
+    count_dependencies,
+    dependency_cycle,
+    dependency_state,
+    joined_group,
+)
 
 from .rows import decode_ids
 from .statements import NULL, Row, Tx, array, statements
@@ -16,7 +23,7 @@ from .status_codes import BLOCKED, READY, SCHEDULED, STATUS, SUCCESS, doomed
 _SQL = statements("dependencies")
 
 KnownItems: TypeAlias = "Mapping[Ref, tuple[int, int | None]]"
-"""The number of an item, and its outcome if it has ended."""
+"""The number of an item, and its outcome if it has ended. The number of a whole group is negated."""
 
 # -- when items are stored -----------------------------------------------------------------------------
 
@@ -32,51 +39,98 @@ def _ended(known: KnownItems, ref: Ref) -> Status | None:
 
 
 def find_prerequisites(tx: Tx, waiting: Iterable[tuple[str, Item]]) -> dict[Ref, tuple[int, int | None]]:
-    """Those of the ids that these items (each with its tenant) wait for which exist."""
-    wanted = {(tenant, id) for tenant, item in waiting for id in item.after}
+    """Those of the items and groups that these items (each with its tenant) wait for which exist."""
+    return find_known(tx, {(tenant, name) for tenant, item in waiting for name in item.after})
+
+
+def find_known(tx: Tx, wanted: Collection[Ref]) -> dict[Ref, tuple[int, int | None]]:
+    """Those of these items and groups which exist."""
     found = tx.rows_of(_SQL["prerequisites"], wanted)
-    return {(tenant, id): (no, outcome) for tenant, (id, no, outcome) in found}
+    known = {(tenant, id): (no, outcome) for tenant, (id, no, outcome) in found}
+    groups = [(tenant, name[1:]) for tenant, name in wanted if name.startswith(GROUP_MARK)]
+    for tenant, (id, no, outcome) in tx.rows_of(_SQL["prerequisite_groups"], groups):
+        # The root of an earlier group of this id was removed. The new root has a higher number.
+        if no < known.get((tenant, GROUP_MARK + id), (0, None))[0]:
+            known[tenant, GROUP_MARK + id] = no, outcome
+    return known
 
 
-def find_cycle(tx: Tx, new: Mapping[Ref, Item]) -> tuple[str, ...] | None:
-    """The ids of items that would wait for each other if these were stored."""
+def find_cycle(tx: Tx, new: Mapping[Ref, Item], group_id: str | None = None) -> tuple[str, ...] | None:
+    """The ids of items that would wait for each other if these were stored. `group_id`: the group that they
+    join; None for roots."""
     blocked = {ref: item for ref, item in new.items() if item.after}
     if not blocked:
         return None
     known = find_prerequisites(tx, ((tenant, item) for (tenant, _), item in blocked.items()))
-    rows = tx.rows(_SQL["waiting_for_missing"], array(id for _, id in blocked))
-    awaited = {(tenant, id) for id, tenant, _ in rows}
 
     def waits_for(ref: Ref) -> list[Ref]:
-        tenant, id = ref
-        return [(tenant, other) for (other,) in tx.rows(_SQL["waits_for"], id, tenant, id, tenant)]
+        tenant, name = ref
+        if name.startswith(GROUP_MARK):
+            no = find_known(tx, [ref]).get(ref, (0, None))[0]
+            rows = tx.rows(_SQL["blocked_members"], -no)
+        else:
+            rows = tx.rows(_SQL["waits_for"], name, tenant)
+        return [(tenant, other) for (other,) in rows]
 
-    return dependency_cycle(new, lambda ref: _ended(known, ref), awaited.__contains__, waits_for)
+    @cache
+    def awaited() -> set[Ref]:
+        joined = {
+            (tenant, GROUP_MARK + joined_group(item, group_id)) for (tenant, _), item in blocked.items()
+        }
+        return _awaited(tx, (*blocked, *joined), find_known(tx, joined))
+
+    return dependency_cycle(
+        new, lambda ref: _ended(known, ref), lambda ref: ref in awaited(), waits_for, group_id
+    )
 
 
-def store_dependencies(
-    tx: Tx, waiting: Iterable[tuple[int, str, Item, Dependencies]], known: KnownItems
-) -> None:
-    """Write what these items (number, tenant, item) wait for: items that exist, and ids that do not."""
-    existing: list[tuple[int, int, int, int]] = []
-    missing: list[tuple[str, str, int]] = []
-    for no, tenant, item, counted in waiting:
+def _awaited(tx: Tx, refs: Sequence[Ref], stored: KnownItems) -> set[Ref]:
+    """Those of these items and groups that another item waits for. `stored`: those of them that exist."""
+    rows = tx.rows(_SQL["waiting_for_missing"], array(name for _, name in refs))
+    awaited = {no for (no,) in tx.rows(_SQL["awaited"], array(no for no, _ in stored.values()))}
+    waited_for = {ref for ref, (no, _) in stored.items() if no in awaited}
+    return waited_for | {(tenant, name) for name, tenant, _, _ in rows}
+
+
+class Waiting(NamedTuple):
+    """What an item waits for."""
+
+    no: int
+    tenant: str
+    after: Sequence[str]
+    tolerant: bool
+    counted: Dependencies
+
+
+def store_dependencies(tx: Tx, waiting: Iterable[Waiting], known: KnownItems) -> None:
+    """Write what these items wait for: items and groups that exist, and names that do not."""
+    existing: list[tuple[int, int, int, int, int]] = []
+    missing: list[tuple[str, str, int, int]] = []
+    for no, tenant, after, tolerant, counted in waiting:
         # Keys can make two names mean one item, which then counts twice.
-        for id, weight in Counter(item.after).items():
+        for id, weight in Counter(after).items():
             if (tenant, id) in known:
-                existing.append((known[tenant, id][0], no, id not in counted.pending, weight))
-            else:
-                missing.append((id, tenant, no))
+                existing.append((known[tenant, id][0], no, id not in counted.pending, weight, tolerant))
+            elif id in counted.pending:
+                missing.append((id, tenant, no, tolerant))
     tx.run_rows(_SQL["insert_dependency"], existing)
     tx.run_rows(_SQL["insert_missing"], missing)
+
+
+def replace_dependencies(tx: Tx, waiting: Sequence[Waiting], known: KnownItems) -> None:
+    """Write what these items wait for now, instead of what they waited for before."""
+    nos = array(one.no for one in waiting)
+    tx.run(_SQL["delete_dependencies"], nos)
+    tx.run(_SQL["delete_missing_of"], nos)
+    store_dependencies(tx, waiting, known)
 
 
 def connect_waiting(tx: Tx, stored: Mapping[Ref, int]) -> None:
     """Items that waited for missing ids now wait for these new items, which have those ids."""
     ids = dict.fromkeys(id for _, id in stored)  # several tenants may use one id
-    for id, tenant, dependent in tx.rows(_SQL["waiting_for_missing"], array(ids)):
+    for id, tenant, dependent, tolerant in tx.rows(_SQL["waiting_for_missing"], array(ids)):
         if (tenant, id) in stored:
-            tx.run(_SQL["insert_dependency"], stored[tenant, id], dependent, 0, 1)
+            tx.run(_SQL["insert_dependency"], stored[tenant, id], dependent, 0, 1, tolerant)
             tx.run(_SQL["delete_missing"], id, tenant)
 
 
@@ -94,10 +148,17 @@ class CountedEnds(NamedTuple):
     doomed: int
 
 
+def any_blocked(tx: Tx) -> bool:
+    return tx.value(_SQL["any_blocked"]) is not None
+
+
+def tolerated(tx: Tx, nos: Iterable[int]) -> set[int]:
+    """Those of these items whose death would be tolerated."""
+    return {no for (no,) in tx.rows(_SQL["tolerated"], array(nos))}
+
+
 def count_ends(tx: Tx, outcomes: Mapping[int, int]) -> CountedEnds:
     """Count these ends (numbers and outcomes) for the items that wait for them."""
-    if tx.value(_SQL["any_dependency"]) is None:
-        return CountedEnds([], 0)
     nos = array(outcomes)
     dependents = _count(tx.rows(_SQL["dependents"], nos), outcomes)
     tx.run(_SQL["mark_counted"], nos)
@@ -108,12 +169,6 @@ def count_ends(tx: Tx, outcomes: Mapping[int, int]) -> CountedEnds:
     places = {no: first + place for place, no in enumerate(released)}
     tx.run_rows(_SQL["update_dependents"], [one.row(tx.now, places.get(one.no, 0)) for one in dependents])
     return CountedEnds(_released(tx, released), sum(one.state == "doomed" for one in dependents))
-
-
-def delete_dependencies(tx: Tx, nos: str) -> None:
-    """Delete what these items (a JSON array of numbers) wait for."""
-    tx.run(_SQL["delete_dependencies"], nos)
-    tx.run(_SQL["delete_missing_of"], nos)
 
 
 def _count(rows: Sequence[Row], outcomes: Mapping[int, int]) -> list[_Dependent]:

@@ -6,18 +6,18 @@ counts the ends for the items that wait for them, and closes groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
 from treadle.rules.settlement import KEPT_ATTEMPTS, Counters
 
-from .dependencies import count_ends, delete_dependencies
+from .dependencies import any_blocked, count_ends, tolerated
 from .groups import SqliteGroups
 from .retention import let_prerequisites_expire
 from .rows import encode_text
 from .statements import NULL, Tx, array, blob, statements
-from .status_codes import DEAD, SUCCESS
+from .status_codes import CANCELLED, DEAD, RUNNING, SUCCESS
 
 _SQL = statements("endings")
 
@@ -44,6 +44,7 @@ class OpenItem(NamedTuple):
     seq: int
     keep: float
     keep_dead: float | None
+    contributes: int
     verdict: Verdict | None
 
     @property
@@ -63,7 +64,9 @@ class EndingBatch:
         self._tx = tx
         self.groups = SqliteGroups(tx)
         self._done: list[tuple[Any, ...]] = []
+        self._alone: list[int] = []
         self._with_dependencies: list[int] = []
+        self._dead: list[tuple[int, int]] = []
         self._closed: list[EndedGroup] = []
         self._released: list[ReleasedItem] = []
         self._doomed = 0
@@ -78,24 +81,35 @@ class EndingBatch:
         token: int | None = None,
         worker: str | None = None,
         contributed: int = 0,
+        began: float | None = None,
+        tolerated: bool = False,
     ) -> None:
         """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
-        result is the group's value (1), and final (3)."""
+        result is the group's value (1), and final (3). `began`: when the handler began. The store knows only
+        that it was not before the claim. `tolerated`: an item that is stored together with this end tolerates
+        it."""
+        if token is None and item.status == RUNNING and item.begun:
+            began = 0.0
         expires: float | str = NULL
         if item.group is None and self.groups.touched(item.no) is None:
             keep = item.keep_dead if outcome == DEAD else item.keep
             if keep is not None:
                 expires = self._tx.now + keep
+            self._alone.append(item.no)
             self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
         else:
             group = self.groups.get(item.no if item.group is None else item.group)
-            group.end_member(self._tx.now, failed=outcome != SUCCESS)
+            group.end_member(self._tx.now, cancelled=outcome == CANCELLED)
+        if outcome == DEAD and not tolerated:
+            self._dead.append((item.no, item.no if item.group is None else item.group))
         if item.has_dependencies:
             self._with_dependencies.append(item.no)
         stored = NULL if result is None else blob(result)
         ending = (item.no, outcome, reason or NULL, token or NULL, self._tx.now, expires, contributed)
         failed = outcome == DEAD and item.verdict is None and item.begun
-        self._done.append((*ending, worker or NULL, stored, 1 if failed else 0))
+        self._done.append(
+            (*ending, worker or NULL, stored, 1 if failed else 0, NULL if began is None else began)
+        )
 
     def effects(self) -> Effects:
         """Write what is left to write. Return what the endings caused."""
@@ -108,20 +122,39 @@ class EndingBatch:
         """Write the endings so far, and count them for the items that wait for them."""
         if not self._done:
             return
-        tx, outcomes = self._tx, {row[0]: row[1] for row in self._done}
+        tx = self._tx
         tx.run_rows(_SQL["insert_done"], self._done)
-        tx.run(_SQL["delete_open"], array(outcomes))
+        tx.run(_SQL["delete_open"], array(row[0] for row in self._done))
+        failing = self._fail_groups() if self._dead else set[int]()
         if self._with_dependencies:
-            nos = array(self._with_dependencies)
             # Which prerequisites are alone is read from the stored groups.
             self.groups.write()
-            let_prerequisites_expire(tx, nos)
-            delete_dependencies(tx, nos)
-        counted = count_ends(tx, outcomes)
-        self._released += counted.released
-        self._doomed += counted.doomed
+            let_prerequisites_expire(tx, array(self._with_dependencies))
+        if any_blocked(tx):
+            counted = count_ends(tx, self._outcomes(failing))
+            self._released += counted.released
+            self._doomed += counted.doomed
         self._done = []
+        self._alone = []
         self._with_dependencies = []
+
+    def _fail_groups(self) -> set[int]:
+        """Decide which deaths fail their groups. Return the items that died so."""
+        excused = tolerated(self._tx, (no for no, _ in self._dead))
+        failing = [(no, group) for no, group in self._dead if no not in excused]
+        rows: list[tuple[int, int, int]] = []
+        for no, number in failing:
+            group = self.groups.touched(number)
+            rows.append((no, number, 1 if group is None else group.fail()))
+        self._tx.run_rows(_SQL["fail_groups"], rows)
+        self._dead = []
+        return {no for no, _ in failing}
+
+    def _outcomes(self, failing: Container[int]) -> dict[int, int]:
+        """How items and groups ended since the last flush."""
+        ended = {row[0]: row[1] for row in self._done}
+        alone = {-no: DEAD if no in failing else SUCCESS for no in self._alone}
+        return ended | alone | self.groups.outcomes()
 
 
 def record_attempts(tx: Tx, attempts: Iterable[tuple[int, Attempt]]) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from treadle.item import AvoidedLane, Demand
-from treadle.rules import PORTION
-from treadle.rules.rooms import SharedRooms
 
+from .claim_room import ClaimRoom
 from .statements import NEXT, Row, Tx, array, statements
+from .strict_lanes import StrictLanes
 
 _SQL = statements("fairness")
 
@@ -53,53 +53,14 @@ class PickedItems(NamedTuple):
 
 def pick_items(tx: Tx, demand: Demand, last: LastServed) -> PickedItems:
     """Choose the items that a claim hands out. Park ready ones that its worker cannot run. Updates `last`."""
-    room = ClaimRoom(demand, tx.now)
-    nos = _FairPick(tx, demand, room, last).serve(room.left) if room.left > 0 else []
+    strict = StrictLanes(tx, demand) if demand.strict and demand.limit else None
+    room = ClaimRoom(demand, tx.now, strict)
+    nos = [] if strict is None else room.admitted_holders(strict)
+    if room.left > len(nos):
+        nos += _FairPick(tx, demand, room, last).serve(room.left - len(nos))
     if room.parked:
         tx.run(_SQL["park"], array(room.parked))
     return PickedItems(nos, room.overdue, room.exhausted)
-
-
-class ClaimRoom:
-    """How many items of each type a claim may still hand out, and the rows that it sets aside."""
-
-    def __init__(self, demand: Demand, now: float) -> None:
-        self._now = now
-        self._demand = demand
-        self._types = None if demand.types is None else dict(demand.types)
-        self._shared = SharedRooms(demand) if demand.shared else None
-        self.left = demand.limit if self._types is None else min(demand.limit, sum(self._types.values()))
-        self.parked: list[int] = []
-        self.overdue: list[int] = []
-        self.exhausted = False
-        self.blocked_lanes = 0
-        """Lanes that were left although items wait in them: no more rows in front can be set aside."""
-
-    def admits(self, type: str | None) -> bool:
-        """Whether there is room for a type. None: for rows that are not parked, which are of any type."""
-        return type is None or self._types is None or self._types.get(type, 0) > 0
-
-    def admitted(self, rows: Sequence[Row], tenant: str, lane: str) -> list[int]:
-        """The numbers of the rows that are handed out. The others are set aside."""
-        return [row[0] for row in rows if self._admit(row, tenant, lane)]
-
-    def _admit(self, row: Row, tenant: str, lane: str) -> bool:
-        no, _, _, type, deadline = row
-        if deadline is not None and deadline <= self._now:
-            self.overdue.append(no)
-        elif self._demand.avoid and self._demand.avoids(type, tenant, lane):
-            self.parked.append(no)
-        elif self._types is None:
-            return True
-        elif self._types.get(type, 0) > 0:
-            self._types[type] -= 1
-            if self._shared is not None:
-                self._shared.use(type, self._types)
-            return True
-        else:
-            self.parked.append(no)
-        self.exhausted = len(self.parked) + len(self.overdue) >= PORTION
-        return False
 
 
 RoundRobinMember: TypeAlias = "RoundRobin | LaneRows"
@@ -230,8 +191,11 @@ class LaneRows:
 
     def _next(self, wanted: int) -> list[Row]:
         """The next rows of the lane, at most `wanted`. One at a time if a part of them is parked."""
-        admits = self._room.admits
-        streams = self._streams = [s for s in self._streams if admits(s.type) and s.fill(wanted)]
+        streams = self._streams = [
+            stream
+            for stream in self._streams
+            if self._room.admits_in(stream.type, self._tenant, self._lane) and stream.fill(wanted)
+        ]
         if len(streams) == 1 and streams[0].type is None:
             return streams[0].pop(wanted)
         return min(streams, key=lambda stream: stream.place).pop(1) if streams else []
@@ -280,7 +244,10 @@ class _FairPick:
         self._paused: set[Row] = set(tx.rows(_SQL["paused"]))
         self._parts = [
             ClaimIndex(tx),
-            *(ClaimIndex(tx, type, demand.avoid.get(type, ())) for type in _parked_types(tx, demand, room)),
+            *(
+                ClaimIndex(tx, type, room.left_out.get(type, demand.avoid.get(type, ())))
+                for type in _parked_types(tx, demand, room)
+            ),
         ]
         self._queues = None if demand.queues is None else sorted(set(demand.queues))
         self._tenants = None if demand.tenants is None else sorted(set(demand.tenants))

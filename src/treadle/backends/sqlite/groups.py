@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from treadle.item import EndedGroup
 from treadle.rules.settlement import GroupValue
 
 from .statements import NULL, Tx, array, blob, statements
+from .status_codes import DEAD, SUCCESS
 
 _SQL = statements("groups")
 
@@ -24,15 +25,21 @@ class SqliteGroup(msgspec.Struct):
     type: str
     open: int
     failed: int
+    deaths: int
+    cancelled: int
     version: int
     final: bool
     keep: float
     ended: float | None
+    nested: int
+    outermost: int | None
     value: bytes | None
     stored: bool = True
     changed: bool = False
     closed: bool = False
     """It ended within this verb."""
+    counted: bool = False
+    """Its end was counted for the items that wait for it."""
 
     def set_value(self, new: GroupValue) -> None:
         self.version, self.value, self.final = new
@@ -44,11 +51,19 @@ class SqliteGroup(msgspec.Struct):
         self.keep = min(self.keep, keep)
         self.ended = None
         self.closed = False
+        self.counted = False
         self.changed = True
 
-    def end_member(self, now: float, *, failed: bool) -> None:
+    def fail(self) -> int:
+        """A death fails the group. Return its place among all deaths that did."""
+        self.failed += 1
+        self.deaths += 1
+        self.changed = True
+        return self.deaths
+
+    def end_member(self, now: float, *, cancelled: bool) -> None:
         self.open -= 1
-        self.failed += failed
+        self.cancelled += cancelled
         self.changed = True
         if self.open == 0:
             self.ended = now
@@ -58,8 +73,14 @@ class SqliteGroup(msgspec.Struct):
         ended: float | str = NULL if self.ended is None else self.ended
         prune_at: float | str = NULL if self.ended is None else self.ended + self.keep
         value = NULL if self.value is None else blob(self.value)
-        counts = self.no, self.open, self.failed, self.version, int(self.final)
-        return *counts, self.keep, ended, prune_at, value
+        counts = self.no, self.open, self.failed, self.deaths, self.cancelled
+        return *counts, self.version, int(self.final), self.keep, ended, prune_at, value
+
+
+def insert_nested(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write new nested groups: (no, id, tenant, type, open, keep, ended, outer_no, outermost)."""
+    tx.run_rows(_SQL["insert_nested"], rows)
+    tx.run(_SQL["set_nested"], array({no for row in rows for no in row[-2:]}))
 
 
 class SqliteGroups:
@@ -90,7 +111,7 @@ class SqliteGroups:
     def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
         """Make an item that is alone a group with one member."""
         found = SqliteGroup(
-            no, id, tenant, type, 1, 0, 0, False, keep, None, None, stored=False, changed=True
+            no, id, tenant, type, 1, 0, 0, 0, 0, False, keep, None, 0, None, None, stored=False, changed=True
         )
         self._touched[no] = found
         return found
@@ -102,9 +123,19 @@ class SqliteGroups:
         self._tx.run_rows(_SQL["update_groups"], [group.row() for group in changed if group.stored])
         new = [(*group.row(), group.id, group.tenant, group.type) for group in changed if not group.stored]
         self._tx.run_rows(_SQL["insert_groups"], new)
+        ended = {group.outermost or group.no for group in changed if group.closed and group.nested}
+        if ended:
+            self._tx.run(_SQL["let_nested_expire"], array(ended))
         for group in changed:
             group.stored = True
             group.changed = False
+
+    def outcomes(self) -> dict[int, int]:
+        """How groups ended since the last call. Each group is named by its negated number."""
+        ended = [group for group in self._touched.values() if group.closed and not group.counted]
+        for group in ended:
+            group.counted = True
+        return {-group.no: DEAD if group.failed else SUCCESS for group in ended}
 
     def closed(self) -> list[EndedGroup]:
         """The groups that ended within this verb."""

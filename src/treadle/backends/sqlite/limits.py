@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.item import Limit, PermitReply, PermitRequest
+from treadle.item import Lease, Limit, PermitHolder, PermitReply, PermitRequest
 from treadle.rules.limits import LimitState, idle_at, permit
 
 from .statements import Tx, statements
@@ -18,6 +18,8 @@ def take_permits(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> list
 
 
 def _take(tx: Tx, request: PermitRequest, worker: int | None) -> PermitReply:
+    if request.lease is not None and _has_permit(tx, request, request.lease.token):
+        return PermitReply(1)
     stored = {limit: state for limit in request.limits if (state := _state(tx, limit)) is not None}
     reply, states = permit(request, stored, tx.now, alive=worker is not None)
     for limit, state in states.items():
@@ -25,7 +27,21 @@ def _take(tx: Tx, request: PermitRequest, worker: int | None) -> PermitReply:
             tx.run(_SQL["set_limit_state"], limit.name, limit.algorithm, *state, idle_at(limit, state))
         elif worker is not None and reply.count:
             _add_permits(tx, limit.name, worker, reply.count)
+            if request.lease is not None:
+                tx.run(_SQL["add_lease_permit"], limit.name, request.lease.token, worker, request.lease.ref)
+    if request.lease is not None and not reply.count:
+        return PermitReply(0, reply.retry_after, _holders(tx, request))
     return reply
+
+
+def _has_permit(tx: Tx, request: PermitRequest, token: int) -> bool:
+    return any(tx.value(_SQL["lease_permit"], limit.name, token) is not None for limit in request.limits)
+
+
+def _holders(tx: Tx, request: PermitRequest) -> tuple[PermitHolder, ...]:
+    return tuple(
+        PermitHolder(*row) for limit in request.limits for row in tx.rows(_SQL["permit_holders"], limit.name)
+    )
 
 
 def _state(tx: Tx, limit: Limit) -> LimitState | None:
@@ -41,8 +57,18 @@ def return_permits(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> No
         return
     for request in requests:
         for limit in request.limits:
-            if limit.algorithm == "slots":
+            if limit.algorithm == "slots" and _drop_lease_permit(tx, limit.name, number, request.lease):
                 _add_permits(tx, limit.name, number, -request.count)
+
+
+def _drop_lease_permit(tx: Tx, name: str, worker: int, lease: Lease | None) -> bool:
+    """False: the lease has no permit to return."""
+    if lease is None:
+        return True
+    if tx.value(_SQL["lease_permit"], name, lease.token) != worker:
+        return False
+    tx.run(_SQL["delete_lease_permit"], name, lease.token)
+    return True
 
 
 def _add_permits(tx: Tx, name: str, worker: int, count: int) -> None:

@@ -1,23 +1,20 @@
-"""Operator verbs: cancel, complete, requeue, trigger, delete, pause."""
+"""Operator verbs: cancel, complete, trigger, delete, pause."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import Changed, Contribution, Filter, ItemState
-from treadle.rules.settlement import contributed, redrive, shortest_keep
+from treadle.item import Changed, Contribution, ItemState
+from treadle.rules.settlement import contributed
 
+from .dependencies import find_known
 from .endings import EndingBatch, OpenItem, open_items
-from .groups import SqliteGroups
-from .read import numbers_where, root
+from .read import root
 from .retention import remove
 from .rows import numbers, states
-from .statements import NULL, Row, Tx, array, statements
-from .status_codes import CANCELLED, READY, SCHEDULED, STATUS, SUCCESS
+from .statements import Tx, array, statements
+from .status_codes import CANCELLED, STATUS, SUCCESS
 
 _SQL = statements("operate")
 
@@ -43,9 +40,19 @@ def _with_descendants(tx: Tx, nos: Iterable[int]) -> list[int]:
     found = dict.fromkeys(nos)
     new = list(found)
     while new:
-        new = [no for (no,) in tx.rows(_SQL["children"], array(new)) if no not in found]
+        new = [no for no in _children(tx, new) if no not in found]
         found.update(dict.fromkeys(new))
     return list(found)
+
+
+def _children(tx: Tx, nos: Iterable[int]) -> list[int]:
+    """The items that settlements of these queued: in their groups, and in groups that are nested in them."""
+    new = [no for (no,) in tx.rows(_SQL["children"], array(nos))]
+    found = new
+    while new:
+        new = [no for (no,) in tx.rows(_SQL["nested_children"], array(new))]
+        found += new
+    return found
 
 
 def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Changed:
@@ -63,68 +70,15 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
 
 def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
     if item.group is None:
-        endings.end(item, SUCCESS, result=result, contributed=1)
+        endings.end(item, SUCCESS, result=result, contributed=item.contributes)
         return
     group = endings.groups.get(item.group)
-    if not group.final:
+    if item.contributes and not group.final:
         group.set_value(contributed(Contribution(), result, group.version))
     endings.end(item, SUCCESS, result=result)
 
 
-# -- running again -------------------------------------------------------------------------------------
-
-
-def requeue(
-    tx: Tx,
-    where: Sequence[str] | Filter,
-    tenant: str | None,
-    limit: int,
-    redrives: int | None,
-    backoff: float,
-) -> Changed:
-    if isinstance(where, Filter):
-        nos = _dead_where(tx, where, tenant, limit, redrives)
-    else:
-        nos = list(numbers(tx, where, tenant).values())
-    rows = tx.rows(_SQL["dead"], array(nos))
-    if redrives is not None:
-        rows = [row for row in rows if row[1] < redrives]
-    if not rows:
-        return Changed(())
-    before = _shown(tx, [row[0] for row in rows])
-    first = tx.numbers(seq=len(rows)).seq
-    open_rows = [_requeued(row, tx.now, first + place, redrives, backoff) for place, row in enumerate(rows)]
-    tx.run_rows(_SQL["requeue"], open_rows)
-    tx.run(_SQL["delete_done"], array(row[0] for row in rows))
-    _reopen(tx, rows)
-    return Changed(before)
-
-
-def _dead_where(tx: Tx, where: Filter, tenant: str | None, limit: int, redrives: int | None) -> list[int]:
-    if where.status and "dead" not in where.status:
-        return []
-    if tenant is not None and where.tenant not in (None, tenant):
-        return []
-    narrowed = replace(where, status=("dead",), tenant=where.tenant if tenant is None else tenant)
-    return numbers_where(tx, narrowed, limit, redrives=redrives)
-
-
-def _requeued(row: Row, now: float, seq: int, most: int | None, backoff: float) -> tuple[Any, ...]:
-    """(no, status, seq, due, ready_since, redrives)"""
-    redrives, delay = redrive(row[1], most, backoff)
-    if delay > 0:
-        return row[0], SCHEDULED, 0, now + delay, NULL, redrives
-    return row[0], READY, seq, now, now, redrives
-
-
-def _reopen(tx: Tx, rows: Sequence[Row]) -> None:
-    groups = SqliteGroups(tx)
-    for _, _, keep, keep_dead, no in rows:
-        if no is not None:
-            group = groups.get(no)
-            group.failed -= 1
-            group.add(1, shortest_keep(keep, keep_dead))
-    groups.write()
+# -- running earlier ------------------------------------------------------------------------------------
 
 
 def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
@@ -146,18 +100,36 @@ def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
 
 
 def delete(tx: Tx, group_ids: Sequence[str], tenant: str | None, *, cascade: bool) -> Changed:
-    groups = {no for no in (root(tx, id, tenant) for id in group_ids) if no is not None}
+    groups = _with_nested(tx, {no for no in (root(tx, id, tenant) for id in group_ids) if no is not None})
     members = _members(tx, groups)
     new = members
     while cascade and new:
-        more = {no for (no,) in tx.rows(_SQL["prerequisite_groups"], array(new))} - groups
+        more = _with_nested(tx, _prerequisite_groups(tx, new)) - groups
         groups |= more
         new = _members(tx, more)
         members += new
-    _check_references(tx, members)
+    _check_references(tx, members, groups)
     before = _shown(tx, sorted(members))
     remove(tx, members)
     return Changed(before)
+
+
+def _prerequisite_groups(tx: Tx, nos: Iterable[int]) -> set[int]:
+    """The groups that these items wait or waited for, and those of the items that they wait or waited for."""
+    named = {(tenant, name) for tenant, name in tx.rows(_SQL["names_waited_for"], array(nos))}
+    known = [no for no, _ in find_known(tx, named).values()]
+    groups = {-no for no in known if no < 0}
+    return groups | {no for (no,) in tx.rows(_SQL["groups_of"], array(no for no in known if no > 0))}
+
+
+def _with_nested(tx: Tx, groups: Iterable[int]) -> set[int]:
+    """These groups, and all groups inside them."""
+    found = set(groups)
+    new = found
+    while new:
+        new = {no for (no,) in tx.rows(_SQL["nested_groups"], array(new))} - found
+        found |= new
+    return found
 
 
 def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
@@ -165,10 +137,10 @@ def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
     return [no for name in ("roots", "members") for (no,) in tx.rows(_SQL[name], wanted)]
 
 
-def _check_references(tx: Tx, members: Sequence[int]) -> None:
-    """Refuse to delete items that open items outside depend on. Ended items have no dependencies."""
+def _check_references(tx: Tx, members: Sequence[int], groups: Iterable[int]) -> None:
+    """Refuse to delete items and groups that open items outside depend on."""
     deleted = set(members)
-    rows = tx.rows(_SQL["references"], array(members))
+    rows = tx.rows(_SQL["references"], array((*members, *(-no for no in groups))))
     references = [(id, dependent_id) for id, dependent_id, dependent in rows if dependent not in deleted]
     if references:
         raise ReferencedError(references)

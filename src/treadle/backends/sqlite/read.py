@@ -9,10 +9,11 @@ from typing import Any
 
 from treadle.errors import InputError
 from treadle.item import OPEN, Count, Ended, Filter, GroupState, ItemState, Page, Ref
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .rows import full_states, numbers, states
 from .statements import Tx, array, statements
-from .status_codes import CANCELLED, DEAD, STATUS, SUCCESS, codes
+from .status_codes import STATUS, codes
 
 _SQL = statements("read")
 _LIST = statements("list")
@@ -78,14 +79,15 @@ def root(tx: Tx, id: str, tenant: str | None) -> int | None:
 def _group(tx: Tx, no: int) -> GroupState:
     row = tx.row(_SQL["group"], no)
     if row is not None:
-        id, tenant, type, open, failed_count, version, final, ended_at, value = row
-        failed = _failed_member(tx, no) if failed_count and not open else None
+        id, tenant, type, open, failed, cancelled, version, final, ended_at, value, outer = row
     else:
         # The item is alone in its group.
-        id, tenant, type, open, outcome, contributed, ended_at, result = tx.rows(_SQL["lone_item"], no)[0]
+        id, tenant, type, open, failed, cancelled, contributed, ended_at, result = tx.rows(
+            _SQL["lone_item"], no
+        )[0]
         value = result if contributed else None
         version, final = 1 if contributed else 0, contributed == 3
-        failed = None if open or outcome == SUCCESS else states(tx, [no])[no]
+        outer = None
     return GroupState(
         id=id,
         tenant=tenant,
@@ -96,18 +98,21 @@ def _group(tx: Tx, no: int) -> GroupState:
         final=bool(final),
         version=version,
         ended_at=ended_at,
-        failed=int(failed is not None and failed.status == "dead"),
-        deaths=(failed,) if failed is not None and failed.status == "dead" else (),
-        cancelled=failed if failed is not None and failed.status == "cancelled" else None,
+        failed=failed,
+        deaths=_deaths(tx, no) if failed else (),
+        cancelled=_cancelled_member(tx, no) if cancelled and not open else None,
+        outer=outer,
     )
 
 
-def _failed_member(tx: Tx, no: int) -> ItemState | None:
-    for outcome in (DEAD, CANCELLED):
-        found = tx.value(_SQL["failed_member"], no, outcome, outcome, no)
-        if found is not None:
-            return states(tx, [found])[found]
-    return None
+def _deaths(tx: Tx, group: int) -> tuple[ItemState, ...]:
+    found = states(tx, (no for (no,) in tx.rows(_SQL["deaths"], group, SHOWN_DEATHS)))
+    return tuple(found.values())
+
+
+def _cancelled_member(tx: Tx, group: int) -> ItemState | None:
+    no = tx.value(_SQL["cancelled_member"], group, group)
+    return None if no is None else states(tx, [no])[no]
 
 
 # -- lists ---------------------------------------------------------------------------------------------

@@ -45,8 +45,12 @@ def prune(tx: Tx, limit: int) -> int:
     found = _expired(tx, limit)
     while len(found) < limit:
         groups = tx.rows(_SQL["groups_to_prune"], tx.now, _MOST_GROUPS)
-        for no, ended in groups:
-            found += _expired_members(tx, no, ended, limit - len(found))
+        for no, ended, outer, is_needed in groups:
+            since = ended if outer is None else _kept_since(tx, outer, ended)
+            if since is None or is_needed:
+                tx.run(_SQL["set_prune_at"], None, no)
+            else:
+                found += _expired_members(tx, no, since, limit - len(found))
         if len(groups) < _MOST_GROUPS:
             break
     if found:
@@ -55,8 +59,8 @@ def prune(tx: Tx, limit: int) -> int:
 
 
 def _expired(tx: Tx, most: int) -> list[int]:
-    """Items that are alone and may be removed. One that an open item depends on is not looked at again before
-    that item has ended."""
+    """Items that are alone and may be removed. One that is needed is not looked at again before the item that
+    needs it has ended, or is removed."""
     found: list[int] = []
     while len(found) < most:
         rows = tx.rows(_SQL["expired"], tx.now, most)
@@ -68,12 +72,19 @@ def _expired(tx: Tx, most: int) -> list[int]:
     return found
 
 
+def _kept_since(tx: Tx, outer: int, ended: float) -> float | None:
+    """When a nested group and all groups around it had ended. None: one of them is open, and its end sets a
+    new time."""
+    latest, open = tx.rows(_SQL["groups_around"], outer)[0]
+    return None if open else max(ended, latest or ended)
+
+
 def _expired_members(tx: Tx, group: int, ended: float, most: int) -> list[int]:
-    """Members that may be removed now. Stores when to look at the group again. Members that an open item
-    depends on do not count for that: the end of that item sets a new time."""
+    """Members that may be removed now. Stores when to look at the group again. Members that are needed do not
+    count for that: the end or the removal of the item that needs them sets a new time."""
     found: list[int] = []
     later: list[float] = []
-    for no, keep, is_needed in tx.rows(_SQL["members"], group, group):
+    for no, keep, is_needed in tx.rows(_SQL["members"], group):
         if keep is None or is_needed:
             continue
         if ended + keep <= tx.now and len(found) < most:

@@ -10,7 +10,7 @@ import msgspec
 from treadle.item import Attempt, ErrorInfo, ItemState, Lease
 
 from .statements import Row, Tx, array, statements
-from .status_codes import STATUS
+from .status_codes import STATUS, SUCCESS
 
 _SQL = statements("rows")
 
@@ -66,7 +66,7 @@ def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
 
 
 def _state(row: Row) -> ItemState:
-    failed = row[26] is not None
+    failed = row[26] is not None and row[17] != SUCCESS
     error_type = decode_text(row[26]) if failed else None
     return ItemState(
         id=row[1],
@@ -89,7 +89,8 @@ def _state(row: Row) -> ItemState:
         attempt=row[18],
         due_at=row[19],
         deadline=row[20],
-        started_at=row[21],
+        claimed_at=row[21],
+        started_at=row[30],
         worker=row[22],
         ended_at=row[23],
         reason=row[24],
@@ -119,10 +120,10 @@ def _lease(row: Row) -> Lease:
     (
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
-        failures, losses, begun,
+        failures, losses, begun, ready_at,
     ) = row  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, id if group_id is None else group_id, queue, lane, priority,
         attempts, parent, workflow, workflow_type, () if after is None else decode_ids(after), options,
-        queued_at, due_at, claimed_at, deadline, verdict, ref, failures, losses, begun == 1,
+        queued_at, due_at, claimed_at, deadline, verdict, ref, failures, losses, begun == 1, ready_at,
     )  # fmt: skip

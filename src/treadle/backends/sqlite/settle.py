@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import Contribution, Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
     GroupValue,
@@ -23,12 +23,14 @@ from treadle.rules.settlement import (
     recorded_failure,
     shortest_keep,
 )
+from treadle.rules.submission import is_tolerant
 
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store
+from .submit import Home, PlacedItem, TakenIds, is_closed, is_plain, plan, refuse_cycle, store
+from .update import take_over
 
 _SQL = statements("settle")
 
@@ -47,6 +49,8 @@ class _PlannedChildren(NamedTuple):
     new: Sequence[Item]
     existing: Mapping[str, str]
     """The ids that are not stored, and the ids that answer for them."""
+    changes: Mapping[Ref, Item] = {}
+    """What items that hold keys take over."""
 
 
 _NO_CHILDREN = _PlannedChildren((), {})
@@ -124,7 +128,7 @@ class _SettleCall:
         if item.verdict is not None:
             counters = (item.attempt, item.failures, item.losses)
             unchanged = (leased(item.status), *counters, item.due, None, 0, item.verdict)
-            self._tx.run(_SQL["put_back"], *unchanged, tokens, item.no)
+            self._tx.run(_SQL["put_back"], *unchanged, None, tokens, item.no)
             return
         again = put_back(settlement, self._tx.now, item.counters, due=item.due, deadline=item.deadline)
         seq = item.seq if again.keeps_place else 0
@@ -132,14 +136,15 @@ class _SettleCall:
             seq = self._tx.numbers(seq=1).seq
         status, since = waiting_columns(again, self._tx.now)
         counters = (again.attempt, again.failures, again.losses)
-        columns = (status, *counters, again.due, since, seq, again.verdict)
+        began = None if settlement.ran is None else self._tx.now - settlement.ran
+        columns = (status, *counters, again.due, since, seq, again.verdict, began)
         self._tx.run(_SQL["put_back"], *columns, tokens, item.no)
 
     # -- the end ---------------------------------------------------------------------------------------
 
     def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
-        given = settlement.contribution
-        code = 0 if given is None or outcome != SUCCESS else 3 if given.final else 1
+        given = _contribution(settlement, item)
+        code = 0 if given is None else 3 if given.final else 1
         self._add_ending(settlement, item, outcome, code)
         return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
 
@@ -151,14 +156,25 @@ class _SettleCall:
         if moved is not None:
             return moved
         group = self._group(item)
-        answer = self._contribute(settlement, group)
-        if planned.new:
-            group.add(len(planned.new), min(shortest_keep(one.keep, one.keep_dead) for one in planned.new))
-        self._add_ending(settlement, item, outcome)
-        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id))
+        answer = self._contribute(settlement, item, group)
+        self._add_members(group, planned.new)
+        self._add_ending(settlement, item, outcome, tolerated=_tolerates(planned.new, item.id))
+        outermost = group.outermost or group.no
+        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id, outermost))
+        if planned.changes:
+            self._flush()
+            take_over(self._tx, planned.changes)
         return replace(answer, existing=planned.existing) if planned.existing else answer
 
-    def _add_ending(self, settlement: Settlement, item: OpenItem, outcome: int, contributed: int = 0) -> None:
+    def _add_ending(
+        self,
+        settlement: Settlement,
+        item: OpenItem,
+        outcome: int,
+        contributed: int = 0,
+        *,
+        tolerated: bool = False,
+    ) -> None:
         self._endings.end(
             item,
             outcome,
@@ -167,21 +183,32 @@ class _SettleCall:
             token=settlement.lease.token,
             worker=self._workers.get(item.worker),
             contributed=contributed,
+            began=None if settlement.ran is None else self._tx.now - settlement.ran,
+            tolerated=tolerated,
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
         children = settlement.children
         if not children:
             return _NO_CHILDREN
-        if is_plain(children):
+        group_id = item.id if item.group is None else self._endings.groups.get(item.group).id
+        if is_plain(children) or is_closed(children):
             refused = self._ids.clash([(item.tenant, child.id) for child in children])
+            refused = refused or refuse_cycle(children, item.tenant, group_id)
             return _PlannedChildren(children, {}) if refused is None else refused
         # Keys depend on open groups, and dependencies on ended items.
         self._flush()
-        planned = plan(self._tx, children, item.tenant)
+        planned = plan(self._tx, children, item.tenant, group_id)
         if isinstance(planned, Rejected):
             return planned
-        return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing)
+        return _PlannedChildren(list(planned.plan.new.values()), planned.plan.existing, planned.plan.changes)
+
+    def _add_members(self, group: SqliteGroup, children: Sequence[Item]) -> None:
+        """Count the children that join this group. Others join the groups that are nested in it."""
+        nested = {child.id for child in children if child.closes_group}
+        joining = [child for child in children if child.group_id not in nested]
+        if joining:
+            group.add(len(joining), min(shortest_keep(one.keep, one.keep_dead) for one in joining))
 
     def _group(self, item: OpenItem) -> SqliteGroup:
         groups = self._endings.groups
@@ -192,8 +219,8 @@ class _SettleCall:
 
     def _moved(self, settlement: Settlement, item: OpenItem) -> Outcome | None:
         """The refusal of a fold that was not computed from the group's current value."""
-        given = settlement.contribution
-        if given is None or settlement.kind != "success":
+        given = _contribution(settlement, item)
+        if given is None:
             return None
         group = _NO_GROUP if item.group is None else self._endings.groups.get(item.group)
         refused = (item.tenant, settlement.lease.group_id) in self._refused
@@ -201,20 +228,20 @@ class _SettleCall:
             return None
         return Outcome(verb="moved", version=group.version, value=group.value, final=group.final)
 
-    def _contribute(self, settlement: Settlement, group: SqliteGroup) -> Outcome:
-        given = settlement.contribution
-        if given is None or settlement.kind != "success" or group.final:
+    def _contribute(self, settlement: Settlement, item: OpenItem, group: SqliteGroup) -> Outcome:
+        given = _contribution(settlement, item)
+        if given is None or group.final:
             return _APPLIED
         group.set_value(contributed(given, settlement.result, group.version))
         return Outcome(verb="applied", version=group.version, value=group.value)
 
     def _add_children(self, children: Sequence[Item], home: Home) -> None:
-        """Children are stored after their item has ended, since they may wait for it. Plain ones wait for
-        nothing, and are stored together with those of other settlements."""
+        """Children are stored after their item has ended, since they may wait for it. Those that wait for
+        nothing, or only for each other, are stored together with those of other settlements."""
         if children:
             self._children += [(child, home) for child in children]
             self._ids.add([(home.tenant, child.id) for child in children])
-            if not is_plain(children):
+            if not is_plain(children) and not is_closed(children):
                 self._flush()
 
 
@@ -226,6 +253,16 @@ def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]
 
 def _tokens(stored: str | None) -> list[int]:
     return [] if stored is None else _decoder.decode(stored)
+
+
+def _contribution(settlement: Settlement, item: OpenItem) -> Contribution | None:
+    """What a settlement adds to the value of the item's group."""
+    return settlement.contribution if settlement.kind == "success" and item.contributes else None
+
+
+def _tolerates(children: Sequence[Item], id: str) -> bool:
+    """Whether one of these items waits for an item and would run although that is dead."""
+    return any(id in one.after and is_tolerant(one.counting, one.need, one.after) for one in children)
 
 
 def _stays_alone(settlement: Settlement) -> bool:

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules.submission import Dependencies, KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.item import GROUP_MARK, Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.rules.settlement import shortest_keep
+from treadle.rules.submission import (
+    Dependencies,
+    KeyHolder,
+    KeyRef,
+    SubmitPlan,
+    dependency_cycle,
+    is_tolerant,
+    plan_submission,
+)
 from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import (
+    Waiting,
     any_missing,
     connect_waiting,
     dependencies,
     find_cycle,
+    find_known,
     find_prerequisites,
     store_dependencies,
 )
+from .groups import insert_nested
+from .rows import decode_ids
 from .statements import NULL, Row, Tx, array, blob, statements
-from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
+from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, SUCCESS, doomed
+from .update import take_over
 
 _SQL = statements("submit")
 
@@ -44,6 +60,24 @@ def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, .
 def is_plain(items: Iterable[Item]) -> bool:
     """Whether only the ids have to be checked: the items have no keys and wait for nothing."""
     return not any(item.key is not None or item.after for item in items)
+
+
+def is_closed(items: Sequence[Item]) -> bool:
+    """Whether children of one settlement have no keys, and wait only for each other and for groups that they
+    form: nothing that is stored matters to them."""
+    names = {name for item in items for name in _names(item)}
+    return all(item.key is None and names.issuperset((*item.after, *item.must_exist)) for item in items)
+
+
+def _names(item: Item) -> tuple[str, ...]:
+    return (item.id, GROUP_MARK + item.id) if item.closes_group else (item.id,)
+
+
+def refuse_cycle(items: Sequence[Item], tenant: str, group_id: str) -> Rejected | None:
+    """Refuse items that wait for each other. They wait for nothing else."""
+    new = {(tenant, item.id): item for item in items}
+    found = dependency_cycle(new, lambda _: None, lambda _: False, lambda _: (), group_id)
+    return None if found is None else Rejected("cycle", found)
 
 
 def _submit_plain(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
@@ -72,6 +106,8 @@ def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Reject
         return planned
     stored = store(tx, [(item, None) for item in planned.plan.new.values()])
     new = dict(zip(planned.plan.new, stored, strict=True))
+    if planned.plan.changes:
+        planned.change(tx, new)
     return tuple(planned.answer(ref, new) if existing else new[ref] for ref, existing in planned.plan.answers)
 
 
@@ -79,11 +115,14 @@ def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Reject
 
 
 class TakenIds:
-    """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for."""
+    """Which ids are taken: stored already, or about to be stored. Knows only the ids it was created for. A
+    name with `GROUP_MARK` is taken if that group exists."""
 
-    def __init__(self, tx: Tx, refs: Iterable[Ref]) -> None:
+    def __init__(self, tx: Tx, refs: Iterable[Ref], groups: Collection[Ref] = ()) -> None:
         found = tx.rows_of(_SQL["existing_ids"], refs)
         self._taken: set[Ref] = {(tenant, id) for tenant, (id,) in found}
+        if groups:
+            self._taken.update(find_known(tx, groups))
 
     def __contains__(self, ref: Ref) -> bool:
         return ref in self._taken
@@ -111,26 +150,37 @@ class PlannedItems(NamedTuple):
         """The answer of an earlier item: a stored one, or one of the new ones."""
         return self.holders[ref] if ref not in new else replace(new[ref], existing=True, lease=None)
 
+    def change(self, tx: Tx, new: dict[Ref, Submitted]) -> None:
+        """Let items take over what others with the same key have. Their answers have the new status."""
+        take_over(tx, self.plan.changes)
+        for ref in self.plan.changes:
+            status: int = tx.value(_SQL["status_of"], ref[1], ref[0])
+            for answers in (new, self.holders):
+                if ref in answers:
+                    answers[ref] = replace(answers[ref], status=STATUS[status])
 
-def plan(tx: Tx, items: Sequence[Item], tenant: str | None = None) -> PlannedItems | Rejected:
-    """Plan a batch of items. Everything that was planned before must be stored. `tenant`: their true tenant,
-    if it is not the one they name."""
+
+def plan(
+    tx: Tx, items: Sequence[Item], tenant: str | None = None, group_id: str | None = None
+) -> PlannedItems | Rejected:
+    """Plan a batch of items. Everything that was planned before must be stored. For children: the tenant and
+    the group of the settled item."""
     holders: dict[Ref, Submitted] = {}
 
     def find_holder(key: KeyRef) -> KeyHolder | None:
         row = tx.row(_SQL["key_holder"], key[2], key[0], key[1])
         if row is None:
             return None
-        id, group_id, queued_at, status, group_open = row
+        id, group_id, queued_at, status, group_open, unstarted, changed_by = row
         holders[key[0], id] = Submitted(id, existing=True, status=STATUS[status], group_id=group_id)
-        return KeyHolder(id, bool(group_open), queued_at)
+        return KeyHolder(id, bool(group_open), queued_at, bool(unstarted), decode_ids(changed_by), group_id)
 
     named = [(tenant or item.tenant, id) for item in items for id in (item.id, *item.must_exist)]
-    taken = TakenIds(tx, named)
+    taken = TakenIds(tx, named, [ref for ref in named if ref[1].startswith(GROUP_MARK)])
     planned = plan_submission(items, tx.now, find_holder, taken.__contains__, tenant)
     if isinstance(planned, Rejected):
         return planned
-    cycle = find_cycle(tx, planned.new)
+    cycle = find_cycle(tx, planned.new, group_id)
     return PlannedItems(planned, holders) if cycle is None else Rejected("cycle", cycle)
 
 
@@ -145,6 +195,8 @@ class Home(NamedTuple):
     group_id: str
     queued_by: int
     parent: str
+    outermost: int
+    """The outermost group around that group, or itself."""
 
 
 PlacedItem: TypeAlias = "tuple[Item, Home | None]"
@@ -160,12 +212,24 @@ def _tenant(item: Item, home: Home | None) -> str:
     return item.tenant if home is None else home.tenant
 
 
+class _NestedGroup(Struct):
+    """A nested group that is stored together with the item that closes it."""
+
+    no: int
+    closer: Item
+    home: Home
+    """Where the closing item belongs: in the outer group."""
+    members: int = 0
+    keep: float = inf
+
+
 class _ItemStorage:
     """Writes a batch of items, table by table."""
 
     def __init__(self, tx: Tx, placed: Sequence[PlacedItem]) -> None:
         self._tx = tx
         self._placed = placed
+        self._nested: dict[Ref, _NestedGroup] = {}
         leased = any(item.lease_to is not None for item, _ in placed)
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
@@ -174,6 +238,25 @@ class _ItemStorage:
         self._token = self._next.token
         self._dependencies: dict[int, Dependencies] = {}
         self._open_rows: list[tuple[Any, ...]] = []
+        if any(item.closes_group for item, _ in placed):
+            self._place_nested()
+
+    def _place_nested(self) -> None:
+        """Give the members of nested groups their homes there."""
+        for place, (item, home) in enumerate(self._placed):
+            if home is not None and item.closes_group:
+                self._nested[home.tenant, item.id] = _NestedGroup(self._next.no + place, item, home)
+        self._placed = [(item, home and self._join(item, home)) for item, home in self._placed]
+        for group in self._nested.values():
+            group.home = self._placed[group.no - self._next.no][1] or group.home
+
+    def _join(self, item: Item, home: Home) -> Home:
+        group = self._nested.get((home.tenant, item.group_id or ""))
+        if group is None:
+            return home
+        group.members += 1
+        group.keep = min(group.keep, shortest_keep(item.keep, item.keep_dead))
+        return home._replace(group=group.no, group_id=group.closer.id)
 
     def run(self) -> list[Submitted]:
         tx, placed = self._tx, self._placed
@@ -182,10 +265,12 @@ class _ItemStorage:
             self._store_dependencies()
         answers = [self._open(place, *one) for place, one in enumerate(placed)]
         tx.run_rows(_SQL["insert_open"], self._open_rows)
+        if self._nested:
+            self._store_nested()
         if any(item.key is not None for item, _ in placed):
             self._set_key_holders()
         if any_missing(tx):
-            connect_waiting(tx, self._numbers())
+            connect_waiting(tx, {**self._numbers(), **{ref: no for ref, (no, _) in self._groups().items()}})
         return answers
 
     def _item_row(self, place: int, item: Item, home: Home | None) -> tuple[Any, ...]:
@@ -221,11 +306,18 @@ class _ItemStorage:
         ]
         known = find_prerequisites(self._tx, [(tenant, item) for _, tenant, item in blocked])
         known.update({ref: (no, None) for ref, no in self._numbers().items()})
+        known.update(self._groups())
         self._dependencies = {place: dependencies(item, tenant, known) for place, tenant, item in blocked}
         store_dependencies(
             self._tx,
             [
-                (self._next.no + place, tenant, item, self._dependencies[place])
+                Waiting(
+                    self._next.no + place,
+                    tenant,
+                    item.after,
+                    is_tolerant(item.counting, item.need, item.after),
+                    self._dependencies[place],
+                )
                 for place, tenant, item in blocked
             ],
             known,
@@ -267,6 +359,7 @@ class _ItemStorage:
                 waits.met if waits else 0,
                 waits.open if waits else 0,
                 1 if item.counting == "done" else 0,
+                1 if item.contributes else 0,
                 verdict,
                 lease.token if lease else NULL,
                 worker if lease else NULL,
@@ -282,7 +375,7 @@ class _ItemStorage:
             item.id, _tenant(item, home), self._token, item.type, item.input, 1,
             home.group_id if home else item.id, item.queue, item.lane, item.priority, item.attempts, parent,
             item.workflow, item.workflow_type, item.after, item.options, self._tx.now, due, self._tx.now,
-            deadline, ref=no,
+            deadline, ref=no, ready_at=self._tx.now,
         )  # fmt: skip
 
     def _set_key_holders(self) -> None:
@@ -292,6 +385,28 @@ class _ItemStorage:
             if item.key is not None
         ]
         self._tx.run_rows(_SQL["set_key_holder"], keyed)
+
+    def _store_nested(self) -> None:
+        rows: list[tuple[Any, ...]] = []
+        for group in self._nested.values():
+            home, closer, members = group.home, group.closer, group.members
+            keep = group.keep if members else closer.keep
+            ended = NULL if members else self._tx.now
+            group_row = group.no, closer.id, home.tenant, closer.type, members, keep, ended
+            rows.append((*group_row, home.group, home.outermost))
+        insert_nested(self._tx, rows)
+
+    def _groups(self) -> dict[Ref, tuple[int, int | None]]:
+        """The groups that begin with these items, by their names: their numbers, negated, and their outcomes.
+        A nested group without members has ended."""
+        found: dict[Ref, tuple[int, int | None]] = {
+            (item.tenant, GROUP_MARK + item.id): (-self._next.no - place, None)
+            for place, (item, home) in enumerate(self._placed)
+            if home is None
+        }
+        for (tenant, id), group in self._nested.items():
+            found[tenant, GROUP_MARK + id] = -group.no, None if group.members else SUCCESS
+        return found
 
     def _numbers(self) -> dict[Ref, int]:
         return {

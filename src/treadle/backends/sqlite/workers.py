@@ -139,6 +139,7 @@ def remove_worker(tx: Tx, worker: str) -> int:
 def _mark_removed(tx: Tx, no: int, types: str | None) -> None:
     tx.run(_SQL["mark_removed"], no)
     tx.run(_SQL["delete_permits"], no)
+    tx.run(_SQL["delete_lease_permits"], no)
     _record_unknown_types(tx, types)
 
 

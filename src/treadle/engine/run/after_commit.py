@@ -51,13 +51,15 @@ class AfterCommit:
         core = self._core
         ended: list[Ref] = []
         claimable: set[Line] = {(item.type, item.queue) for item in effects.released}
-        now = (self._clock.monotonic(), self._clock.now())
+        now, strict = (self._clock.monotonic(), self._clock.now()), core.strict_types
         for pending in batch:
             try:
                 self._conclude_one(pending, ended, now)
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
             claimable.update(_claimable(pending))
+            if strict and pending.lease.type in strict:
+                claimable.add((pending.lease.type, ""))  # its lane may be free, in any queue
         core.announcer.effects(effects)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.waiters.groups.futures:
@@ -98,7 +100,8 @@ class AfterCommit:
     def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
         """`now`: monotonic and wall-clock time, read once for the whole batch."""
         lease, ran_here = pending.lease, held is not None
-        metrics = self._core.metrics.of(lease.type) if held is None else held.bound.metrics
+        core = self._core
+        metrics = core.metrics.of(core.registry.name_of(lease.type)) if held is None else held.bound.metrics
         ran = now[0] - pending.started if pending.started else None
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match pending.decision:
@@ -121,12 +124,12 @@ class AfterCommit:
                 emit(from_lease(Failed, lease, at, error=error or _unknown_error(), will_retry=True))
             case RunAgain(delay=delay, run_at=run_at):
                 emit(from_lease(Deferred, lease, at, run_at=at + delay if run_at is None else run_at))
-            case Die(reason=reason, error=error):
+            case Die(reason=reason, error=error, failure=failure):
                 if reason == "expired":
                     emit(from_lease(Expired, lease, at, deadline=lease.deadline or at))
                 elif error is not None:
                     emit(from_lease(Failed, lease, at, error=error, will_retry=False))
-                emit(from_lease(Dead, lease, at, reason=reason, error=error))
+                emit(from_lease(Dead, lease, at, reason=reason, error=error, text=str(failure)))
             case GiveBack():
                 pass
 
@@ -144,10 +147,10 @@ class AfterCommit:
         self._core.waiters.answer_item(ref, state)
 
     def _answer_group(self, group: EndedGroup, ref: Ref) -> None:
-        """The same for a group with a value. A group without one may have failed: the store is asked."""
+        """The same for a group with a value. If deaths failed it, or it has no value, the store is asked."""
         if ref not in self._core.waiters.groups.futures:
             return
-        if group.value is None:
+        if group.value is None or group.failed != 0:
             self._core.waiters.receive(Wake(groups=(ref,)))
             return
         state = GroupState(id=group.id, tenant=group.tenant, type=group.type, open=0)
@@ -210,7 +213,11 @@ def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[Ende
             together.add(_group(pending))
     return tuple(
         EndedGroup(
-            group.id, group.tenant, group.value if isinstance(group.value, bytes) else None, group.type
+            group.id,
+            group.tenant,
+            group.value if isinstance(group.value, bytes) else None,
+            group.type,
+            group.failed,
         )
         for ref, group in ended.groups.items()
         if ref in together

@@ -3,10 +3,10 @@
     accept -> middleware -> handler -> decide -> hand the decision to the settler
 
 Everything that stops an attempt from outside (a timeout, a deadline, a lost lease, a shutdown) goes through
-`interrupt`. It notes the reason and cancels the handler's task; a shutdown does that only when its time is
-over. The handler's context shows every reason but a timeout. A handler that does not end within a grace
-period is settled without waiting for it, and its transaction is rolled back. It keeps its place in the doer
-until it ends.
+`interrupt`. It notes the reason, shows it in the handler's context, and cancels the handler's task: at once,
+after a grace period, or, for a shutdown, when its time is over. A cancelled handler that does not end soon is
+settled without waiting for it, and its transaction is rolled back. It keeps its place in the doer until it
+ends.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
-from treadle.codec import Codec
 from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
-from treadle.errors import AttemptTimeout, DeadlineExceeded
+from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
 
@@ -39,13 +38,13 @@ from .decide import (
     overrides,
     returned,
     undecidable,
-    undecodable,
 )
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
+from .undecodable import UndecodableItems
 
 CANCEL_GRACE = 1.0
 """Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
@@ -66,6 +65,7 @@ class AttemptRunner:
         settler: Settler,
         after_commit: AfterCommit,
         failures: FailureDecider,
+        undecodable_items: UndecodableItems,
         forget: Callable[[HeldLease], None],
         on_free: Callable[[], None],
     ) -> None:
@@ -75,6 +75,7 @@ class AttemptRunner:
         self._settler = settler
         self._after_commit = after_commit
         self._failures = failures
+        self._undecodable = undecodable_items
         self._beginner = Beginner(core)
         self._forget = forget
         self.on_free = on_free
@@ -159,9 +160,18 @@ class AttemptRunner:
     async def prepare(self, held: HeldLease) -> None:
         """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""
         if held.input is UNREAD:
-            self._settle_unbegun(held, await _read_input(held, self._codec))
+            self._settle_unbegun(held, await self._read_input(held))
         if self._accept is not None and not held.over:
             self._settle_unbegun(held, await self._ask_accept(held, self._accept))
+
+    async def _read_input(self, held: HeldLease) -> Decision | None:
+        """Decode the input in a thread."""
+        read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
+        value, error = await asyncio.to_thread(caught, read)
+        if error is not None:
+            return await self._undecodable.decide(held.lease, error)
+        held.input = value
+        return None
 
     async def _ask_accept(self, held: HeldLease, accept: Accept) -> Decision | None:
         lease = held.lease
@@ -214,7 +224,7 @@ class AttemptRunner:
         if held.over:
             return None
         try:
-            if held.stop is not None and overrides(held.stop, error):
+            if held.stop is not None and overrides(held.stop, error, cancelled=_is_cancelled(held)):
                 return self._decide_stopped(held)
             if error is not None:
                 return self._failures.decide(held, error)
@@ -235,7 +245,26 @@ class AttemptRunner:
         """Interrupt the attempt at its timeout."""
         timeout = timeout_of(held.stored, held.bound.timeout)
         if timeout is not None:
+            held.ends = held.started + timeout
             self._interrupt_after(timeout, held, "timeout")
+
+    def extend(self, held: HeldLease, seconds: float) -> float | None:
+        """Move the end of the timeout to so many seconds from now; for a batch, of all its items. Returns
+        when the attempt ends at the latest, by the store's clock. `LeaseLost` if it is being stopped."""
+        if held.over or held.stop not in (None, "stopping", "error"):
+            raise LeaseLost(held.lease.id, held.stop or "completed")
+        now = self._clock.monotonic()
+        for each in (held,) if held.batch is None else held.batch.items:
+            if each.ends and not each.over:
+                each.timers[-1].cancel()
+                each.timers = each.timers[:-1]
+                each.ends = now + seconds
+                self._interrupt_after(seconds, each, "timeout")
+        deadline = held.lease.deadline
+        if not held.ends:
+            return deadline
+        end = held.store_time(held.ends)
+        return end if deadline is None else min(end, deadline)
 
     def _interrupt_after(self, seconds: float, held: HeldLease, reason: Stop) -> None:
         timer = self.timers.after(seconds, functools.partial(self.interrupt, held, reason))
@@ -243,19 +272,20 @@ class AttemptRunner:
 
     def interrupt(self, held: HeldLease, reason: Stop) -> None:
         """Stop an attempt. The first reason stays, except that any other reason replaces `stopping` and
-        `error`.
+        `error`, and all but `stopping` replace a timeout that has not cancelled the handler yet.
 
         `error` means that the lease may have lapsed. A thread cannot be stopped, and its item must not be
         given to others while it runs: it goes on, and its outcome is refused if the lease is lost."""
-        if held.over or held.stop not in (None, "stopping", "error") or held.stop == reason:
+        if held.over or held.stop == reason or not _may_replace(held, reason):
             return
         held.stop = reason
-        if held.ctx is not None and reason != "timeout":
+        if held.ctx is not None:
             set_interrupt(held.ctx.interrupt, reason)
         if reason == "stopping" or (reason == "error" and held.runs_in_thread):
             return
-        if self._grace and held.started and reason != "timeout":
-            self.timers.after(self._grace, functools.partial(self.cancel, held))
+        grace = held.bound.timeout_grace if reason == "timeout" else self._grace
+        if grace and held.started:
+            self.timers.after(grace, functools.partial(self.cancel, held))
         else:
             self.cancel(held)
 
@@ -264,6 +294,7 @@ class AttemptRunner:
         replaces it."""
         if held.over:
             return
+        held.cancelled = True
         batch = held.batch
         if not held.started:
             # It waits for its turn, for a thread, or for `accept`.
@@ -304,8 +335,8 @@ class AttemptRunner:
         lease = held.lease
         match held.stop:
             case "timeout":
-                timeout = timeout_of(held.stored, held.bound.timeout) or 0.0
-                return self._failures.decide(held, AttemptTimeout(lease.id, timeout))
+                ended = AttemptTimeout(lease.id, max(0.0, held.ends - held.started))
+                return self._failures.decide(held, ended)
             case "deadline":
                 late = DeadlineExceeded(lease.id, lease.deadline or 0.0)
                 return Die("expired", failure_of(late), late)
@@ -316,12 +347,13 @@ class AttemptRunner:
                 return None
 
 
-async def _read_input(held: HeldLease, codec: Codec) -> Decision | None:
-    """Decode the input in a thread, if that was left to the attempt."""
-    if held.input is UNREAD:
-        read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
-        value, error = await asyncio.to_thread(caught, read)
-        if error is not None:
-            return undecodable(error)
-        held.input = value
-    return None
+def _may_replace(held: HeldLease, reason: Stop) -> bool:
+    """Whether this reason to stop an attempt replaces the one that it has, if any."""
+    if held.stop == "timeout":
+        return not held.cancelled and reason != "stopping"
+    return held.stop in (None, "stopping", "error")
+
+
+def _is_cancelled(held: HeldLease) -> bool:
+    """Whether the handler was cancelled, alone or with its batch."""
+    return held.cancelled or (held.batch is not None and held.batch.stop is not None)

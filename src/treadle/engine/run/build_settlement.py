@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from treadle.codec import check_size
 from treadle.engine.core import Core
+from treadle.engine.submit.build_children import build_children, silenced
+from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Settlement
@@ -33,6 +35,7 @@ class SettlementBuilder:
         self.core = core
         self._held = held
         self._failures = failures
+        self._compensations = CompensationBuilder(core.registry, core.settings, core.item_builder)
         self._folds: Folds = {}
         """The store's last answer for groups that are folded here."""
 
@@ -54,14 +57,13 @@ class SettlementBuilder:
         if plan.value is not None or plan.contributions:
             pending.result = held.bound.type.encode_result(plan.value, settings.codec)
             check_size(pending.result, settings.max_payload, "the result of", lease.type)
-        if not held.stored.compensates:
+        compensates = held.stored.compensates
+        if not compensates:
             pending.contributions = plan.contributions
         if plan.children:
             builder = self.core.item_builder
-            pending.children = tuple(
-                builder.item(child.work, child.options, tenant=lease.tenant, parent=lease)
-                for child in plan.children
-            )
+            children = build_children(builder, settings, plan, lease)
+            pending.children = tuple(silenced(children) if compensates else children)
             builder.check_total(pending.children, f"what {lease.type!r} queued")
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
@@ -100,6 +102,8 @@ class SettlementBuilder:
             data = encode_group_value("", self._encode_value(value))
             drafts[group] = (version + 1, data)
             return Contribution(data, final, version)
+        if contributions[0].encoded is not None:
+            return self._contribute(contributions[0].encoded, False, group, known, drafts)
         value, final = fold(contributions, None)
         own = isinstance(pending.decision, Succeed) and value is pending.decision.plan.value
         if own and lease.id == lease.group_id and not pending.children:
@@ -109,6 +113,12 @@ class SettlementBuilder:
             if own
             else encode_group_value("", self._encode_value(value))
         )
+        return self._contribute(data, final, group, known, drafts)
+
+    def _contribute(
+        self, data: bytes, final: bool, group: Ref, known: tuple[int, bytes | None] | None, drafts: Folds
+    ) -> Contribution:
+        """A contribution that replaces the value. Later folds in the batch start from it."""
         if known is not None:
             drafts[group] = (known[0] + 1, data)
         return Contribution(data, final)
@@ -129,7 +139,7 @@ class SettlementBuilder:
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""
         lease = pending.lease
-        pending.children = self.compensation(lease, decision) if isinstance(decision, Die) else ()
+        pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
@@ -141,13 +151,18 @@ class SettlementBuilder:
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 
-    def compensation(self, lease: Lease, died: Die) -> tuple[Item, ...]:
-        """The items to submit because this one died."""
-        try:
-            return self.core.item_builder.compensation(lease, died.reason, str(died.failure))
-        except BaseException as error:  # noqa: BLE001  the item must still die
-            self.core.hooks.report(error, "settle", f"could not make the compensation of {lease.id}")
-            return ()
+    def compensation(self, pending: PendingSettlement, died: Die) -> tuple[Item, ...]:
+        """The items to submit because this one died. If the options of their type cannot be computed, they
+        are submitted without these."""
+        lease, error = pending.lease, str(died.failure)
+        for computed in (True, False):
+            try:
+                attempts = pending.attempts_begun
+                return self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+            except BaseException as own:  # noqa: BLE001  the item must still die
+                what = "compute the options of" if computed else "make"
+                self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
+        return ()
 
     def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
         """Change the settlement if the store's answer requires it. True: it must be settled once more."""

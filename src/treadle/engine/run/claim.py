@@ -190,7 +190,9 @@ class Claimer:
             self._found_nothing.set()
         idle = self._empty > IDLE_AFTER and not self._must_ask() and not _leaves_items(demand)
         wait = (self._interval * IDLE_FACTOR if idle else self._interval) * (1.0 - JITTER * self._draw())
-        return wait if claim.next_due is None else min(wait, max(claim.next_due, 0.001))
+        if claim.next_due is None:
+            return wait
+        return min(wait, max(claim.next_due, 0.001) + self._dispatcher.yields())
 
     async def _failed(self, error: Exception) -> float:
         self._failures += 1

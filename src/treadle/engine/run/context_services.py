@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.backend import Backend
 from treadle.context import Context
 from treadle.context_sync import blocking_connection
 from treadle.engine.core import Core
-from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.tasks import finish
-from treadle.engine.wait.wait_result import decode_states, item_value
-from treadle.errors import InputError, LeaseLost, Stopped, TreadleError
+from treadle.engine.wait.read_results import ResultReader
+from treadle.errors import InputError, LeaseLost, Stopped
 from treadle.ids import ids_of
 from treadle.item import ItemState, Lease
 
@@ -32,14 +31,22 @@ LOOP_CHECK: Final = 1.0
 _ONCE = "ctx.transaction() can be used once in an attempt, and not inside another one"
 
 
+ExtendTimeout: TypeAlias = Callable[[HeldLease, float], float | None]
+"""Moves the end of an attempt's timeout, on the event loop. Returns the end of the attempt."""
+
+
 class EngineServices:
     """One for all attempts of a worker. `resources` is what the worker's lifespan yields."""
 
-    def __init__(self, core: Core, worker_id: str, held: HeldLeases, settler: Settler) -> None:
+    def __init__(
+        self, core: Core, worker_id: str, held: HeldLeases, settler: Settler, extend: ExtendTimeout
+    ) -> None:
         self._core = core
         self._held = held
+        self._extend = extend
         self._settler = settler
         self._loop = asyncio.get_running_loop()
+        self._reader = ResultReader(core.backend, core.registry)
         self.worker_id = worker_id
         self.resources: Any = None
 
@@ -47,23 +54,15 @@ class EngineServices:
     def keep(self) -> float:
         return self._core.settings.keep
 
+    def check_nested(self, what: str) -> None:
+        self._core.item_builder.check_nested(what)
+
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
-        states = await self._within.get(ids_of(ids), tenant=tenant)
-        return await decode_states(self._core.registry, states)
+        return await self._reader.states(self._within, tenant, ids_of(ids))
 
     async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
         wanted = ids_of(ids)
-        states = await self._within.get(wanted, tenant=tenant)
-        values: list[Any] = []
-        for id, state in zip(wanted, states, strict=True):
-            try:
-                data = None if state is None else state.result
-                values.append(await read_value(data, item_value, self._core.registry, state, id))
-            except TreadleError as error:
-                if not return_exceptions:
-                    raise
-                values.append(error)
-        return values
+        return await self._reader.results(self._within, tenant, wanted, return_exceptions=return_exceptions)
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         return await self._within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
@@ -91,6 +90,12 @@ class EngineServices:
         if held.transaction is not None or current_transaction(self._core.backend) is not None:
             raise InputError(_ONCE)
         return self._open_transaction(held)
+
+    def extend(self, lease: Lease, seconds: float) -> float | None:
+        held = self._held.by_token.get(lease.token)
+        if held is None or self._core.loop is None:
+            raise InputError("ctx.extend() is for a handler that is running")
+        return run_on_loop(self._core.loop, partial(self._extend, held, seconds))
 
     @contextmanager
     def sync_transaction(self, ctx: Context) -> Generator[Any]:
@@ -151,6 +156,25 @@ class EngineServices:
             raise LeaseLost(held.lease.id, held.stop or "completed")
         if held.transaction is not None:
             raise InputError(_ONCE)
+
+
+def run_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    """Call a function on the event loop, from there or from another thread."""
+    try:
+        if asyncio.get_running_loop() is loop:
+            return call()
+    except RuntimeError:  # a thread without an event loop
+        pass
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  the caller gets it
+            answer.set_exception(error)
+
+    loop.call_soon_threadsafe(run)
+    return answer.result()
 
 
 class HandlerTransaction(OpenTransaction):

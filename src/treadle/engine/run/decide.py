@@ -31,6 +31,7 @@ from treadle.errors import (
     InputError,
     LeaseLost,
     StrictReturnError,
+    UnsupportedError,
     class_name,
     message_of,
     shown,
@@ -125,7 +126,7 @@ def raised(
             return _defer(lease, error, now)
         case DeadlineExceeded():
             return Die("expired", failure_of(error), error)
-        case HandlerError():
+        case HandlerError() | UnsupportedError():  # another attempt would not help
             return Die("bad_result", failure_of(error), error)
         case ThreadNotStarted():
             return GiveBack(NOT_STARTED_DELAY)
@@ -139,11 +140,12 @@ def raised(
     return _retry(lease, error, retry, now, draw)
 
 
-def overrides(stop: Stop, error: BaseException | None) -> bool:
+def overrides(stop: Stop, error: BaseException | None, *, cancelled: bool) -> bool:
     """Whether the reason to stop counts more than the handler's own outcome. A shutdown does so only if it
-    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`."""
+    ended the handler: by cancellation, or by `raise_if_set`, which raises `LeaseLost`. A timeout does so too
+    once the handler was cancelled: until then, it had time to end by itself."""
     ended_by_stop = isinstance(error, asyncio.CancelledError | LeaseLost)
-    return ended_by_stop or stop in LOST or stop in ("timeout", "deadline")
+    return ended_by_stop or stop in LOST or stop == "deadline" or (stop == "timeout" and cancelled)
 
 
 def undecodable(error: BaseException) -> Die:

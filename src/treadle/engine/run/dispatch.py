@@ -13,31 +13,36 @@ from typing import Final
 import msgspec
 
 from treadle.dependency import DEPENDENCY
-from treadle.doers import Task
+from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import LimitedDoer, is_over_inside, without_permits
+from treadle.doers.limited import LimitedDoer, has_strict_lanes, is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
-from treadle.errors import DecodeError, PayloadError, UnsupportedError
-from treadle.item import Demand, Item, Lease, SharedRoom
-from treadle.result_plan import NOTHING
+from treadle.errors import PayloadError, UnsupportedError
+from treadle.item import GROUP_TYPE, Demand, Lease
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .decide import Decision, GiveBack, Succeed, judged, lost_too_often, unbegun, undecodable
+from .built_in import BUILT_IN, closed_group, met_dependency, read_closed
+from .decide import Decision, GiveBack, judged, lost_too_often, unbegun, undecodable
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
+from .lane_limits import add_strict_type
 from .pending import PendingSettlement
+from .rooms import shared_rooms
 from .settle import Settler
+from .undecodable import UndecodableItems
 
 PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
+UNREAD_DELAY = 1.0
+"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),
     "doer": ("hook", "a doer failed"),
@@ -68,9 +73,13 @@ class BoundTypes:
         """The doer of the types that have none of their own."""
         self._opened: dict[BaseDoer, None] = {}
         """The doers that are bound, in the order of their binding."""
+        self.all: list[BoundType] = []
         self.by_name: dict[str, BoundType] = {}
+        """The same types by name. A type with aliases is there under each of them too."""
         self.buffered: frozenset[str] = frozenset()
         """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
+        self.strict: frozenset[str] = frozenset()
+        """The types whose lanes are strict: see `Demand.strict`."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -81,17 +90,24 @@ class BoundTypes:
     def add(self, type: AnyType) -> None:
         """Run this type too, if it is among the worker's types and has a handler."""
         core, worker = self._core, self._worker
-        wanted = worker.types is None or type.name in worker.types
+        names = (type.name, *type.aliases)
+        wanted = worker.types is None or not worker.types.isdisjoint(names)
         if not wanted or not type.has_handler or type.name in self.by_name:
             return
-        doer = self._doers.of(type.options["doer"]) if "doer" in type.options else self.doer
+        given: Doer = type.options.get("doer", worker.doer)
+        doer = self._doers.of(given)
+        if has_strict_lanes(given):
+            add_strict_type(core, type.name)
+            self.strict |= {type.name}
         self._bind(doer, type.name)
         metrics = core.metrics.of(type.name)
-        self.by_name[type.name] = BoundType(
+        bound = BoundType(
             type, core.item_builder, core.settings, metrics, doer, own_doer=doer is not self.doer
         )
+        self.all.append(bound)
+        self.by_name.update(dict.fromkeys(names, bound))
         if type.batch is not None or doer.buffers:
-            self.buffered |= {type.name}
+            self.buffered |= {*names}
         self._on_free()
 
     def _bind(self, doer: BaseDoer, name: str) -> None:
@@ -113,11 +129,11 @@ class BoundTypes:
 
     def has(self, name: str) -> bool:
         """Whether this worker settles items of this type."""
-        return name in self.by_name or name == DEPENDENCY.name
+        return name in self.by_name or name in BUILT_IN
 
     def names(self) -> tuple[str, ...]:
-        """All types that this worker settles: a dependency needs no handler."""
-        return (*self.by_name, DEPENDENCY.name)
+        """All types that this worker settles: those that are built in need no handler."""
+        return (*self.by_name, *BUILT_IN)
 
     def doers(self) -> list[BaseDoer]:
         """Each once, always in the same order."""
@@ -133,8 +149,10 @@ class Dispatcher:
         held: HeldLeases,
         settler: Settler,
         runner: AttemptRunner,
+        undecodable_items: UndecodableItems,
         on_room: Callable[[], None],
     ) -> None:
+        self._core = core
         self._hooks = core.hooks
         self._codec = core.settings.codec
         self._types = types
@@ -143,6 +161,8 @@ class Dispatcher:
         self._held = held
         self.settler = settler
         self._runner = runner
+        self._undecodable = undecodable_items
+        self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
         self._isolation = Isolation(
@@ -167,21 +187,22 @@ class Dispatcher:
         """
         if len(self.settler.waiting) >= UNSETTLED:
             return None
-        bound_types = self._bound
+        bound_types, all_types = self._bound, self._types.all
         shared = min(self._doer.available(), PORTION)
-        pools = self._batches.pool_rooms(bound_types.values())
+        pools = self._batches.pool_rooms(all_types)
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
-        own = sum(rooms[name] for name, bound in bound_types.items() if bound.own_doer)
+        own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
-        rooms[DEPENDENCY.name] = limit
+        rooms |= dict.fromkeys(BUILT_IN, limit)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         return msgspec.structs.replace(
             self._demand,
             limit=limit,
             types=rooms,
-            shared=_shared_rooms(bound_types, pools),
+            shared=shared_rooms(all_types, pools, rooms),
             avoid=avoid,
             buffered=self._types.buffered,
+            strict=self._types.strict,
             fairness=fairness,
         )
 
@@ -194,9 +215,9 @@ class Dispatcher:
     def could_start(self, type: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
-        if bound is None or bound.type.batch is not None or self.stopping:
+        if bound is None or bound.type.batch is not None or self.stopping or type in self._types.strict:
             return False
-        pools = self._batches.pool_rooms(self._bound.values()) if bound.pooled else {}
+        pools = self._batches.pool_rooms(self._types.all) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)
         return room > 0 and self._isolation.room() > 0
 
@@ -212,9 +233,9 @@ class Dispatcher:
         unknown = [lease for lease in leases if not knows(lease.token)]
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
-            for lease in unknown:
-                if lease.verdict is not None or lease.type not in bound_types:
-                    self._settle_without_handler(lease)
+            self._settle_without_handler(
+                [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
+            )
         for lease in self._admit(self._end_lost(to_run)):
             self._take(lease, bound_types[lease.type], sent)
 
@@ -237,17 +258,49 @@ class Dispatcher:
             self._settle_unrun(lease, GiveBack(self._isolation.delay(lease)))
         return taken
 
-    def _settle_without_handler(self, lease: Lease) -> None:
-        if lease.verdict is not None:
-            self._settle_unrun(lease, judged(lease, lease.verdict))
-        elif lease.type == DEPENDENCY.name:
+    def _settle_without_handler(self, leases: list[Lease]) -> None:
+        closing: list[Lease] = []
+        for lease in leases:
+            if lease.verdict is not None:
+                self._settle_unrun(lease, judged(lease, lease.verdict))
+            elif lease.type == GROUP_TYPE:
+                self._held.take_unrun(lease)
+                closing.append(lease)
+            elif lease.type == DEPENDENCY.name:
+                try:
+                    self.settler.settle_unrun(met_dependency(lease))
+                except PayloadError as error:
+                    self._leave(lease, error)
+            else:
+                # It was not asked for. A worker that has the type will claim it.
+                self._settle_unrun(lease, GiveBack())
+        if closing:
+            self.settler.start_apart(self._close_groups(closing))
+
+    async def _close_groups(self, leases: list[Lease]) -> None:
+        """Read the values of nested groups that have ended, and settle the items that close them."""
+        try:
+            groups = await read_closed(self._core.backend, leases)
+        except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
+            self._hooks.report(error, "claim", "could not read the values of groups; trying again")
+            for lease in leases:
+                self._settle_unrun(lease, GiveBack(UNREAD_DELAY))
+            return
+        announced = self._hooks.listening(GROUP_TYPE)
+        for lease in leases:
             try:
-                self.settler.settle_unrun(met_dependency(lease))
-            except PayloadError as error:
+                group = groups.get((lease.tenant, lease.id))
+                self.settler.add(closed_group(lease, group, self._core.registry, announced=announced))
+            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
                 self._settle_unrun(lease, undecodable(error))
-        else:
-            # It was not asked for. A worker that has the type will claim it.
-            self._settle_unrun(lease, GiveBack())
+
+    def _leave(self, lease: Lease, error: BaseException) -> None:
+        """Leave an item that cannot be decoded to other workers, or end it."""
+        self._held.take_unrun(lease)
+        self.settler.start_apart(self._leave_or_end(lease, error))
+
+    async def _leave_or_end(self, lease: Lease, error: BaseException) -> None:
+        self.settler.add(PendingSettlement(lease, await self._undecodable.decide(lease, error)))
 
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
@@ -258,7 +311,7 @@ class Dispatcher:
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
-            self._settle_unrun(lease, undecodable(error))
+            self._leave(lease, error)
             return
         held = HeldLease(lease, bound, input, stored, sent)
         self._held.take(held)
@@ -340,17 +393,6 @@ class Dispatcher:
             self.settler.decided(held, GiveBack(delay, limited))
 
 
-def _shared_rooms(bound_types: Mapping[str, BoundType], pools: Mapping[str, int]) -> tuple[SharedRoom, ...]:
-    """The rooms of the pools, for types that run there one by one. A batch waits here anyway."""
-    shared: list[SharedRoom] = []
-    for run_in, room in pools.items():
-        types = [bound.type for bound in bound_types.values() if bound.run_in == run_in]
-        plain = frozenset(type.name for type in types if type.batch is None)
-        if room > 0 and len(plain) > 1:
-            shared.append(SharedRoom(plain, room))
-    return tuple(shared)
-
-
 def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
     try:
         retry = retry_of(read_stored(lease.options), bound.retry)
@@ -368,25 +410,3 @@ def _attempts(task: Task) -> list[HeldLease]:
     assert isinstance(task, functools.partial)
     last: HeldLease | list[HeldLease] = task.args[-1]
     return last if isinstance(last, list) else [last]
-
-
-_decoder = msgspec.json.Decoder(tuple[Item, ...])
-
-
-def met_dependency(lease: Lease) -> PendingSettlement:
-    """The settlement of a dependency that was met: its works become its children. `DecodeError` if they
-    cannot be read."""
-    try:
-        items = _decoder.decode(lease.input)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DecodeError(str(error)) from error
-    children = tuple(_with_workflow_of(lease, item) for item in items)
-    return PendingSettlement(lease, Succeed(NOTHING), children=children)
-
-
-def _with_workflow_of(lease: Lease, item: Item) -> Item:
-    return msgspec.structs.replace(
-        item,
-        workflow=item.workflow or lease.workflow,
-        workflow_type=item.workflow_type or lease.workflow_type,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -39,6 +39,7 @@ class BoundType:
         base = builder.base(type)
         self.type = type
         self.name = type.name
+        self.names = (type.name, *type.aliases)
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = handler.is_async
         self.wants_context = handler.wants_context
@@ -46,6 +47,7 @@ class BoundType:
         self.run_in = type.run_in
         self.retry: Retry = base.retry
         self.timeout = base.timeout
+        self.timeout_grace: float = type.options.get("timeout_grace", settings.timeout_grace)
         self.strict: bool = type.options.get("strict_return", settings.strict_return)
         self.on_failure = type.options.get("on_failure") or settings.on_failure
         self.log_context = type.options.get("log_context")
@@ -58,7 +60,7 @@ class BoundType:
         """How many of its leases are on their way to a place in their pool."""
 
 
-Stop: TypeAlias = InterruptReason | Literal["timeout"]
+Stop: TypeAlias = InterruptReason
 """Why an attempt is being stopped."""
 
 LOST: frozenset[Stop] = frozenset(("taken", "completed", "cancelled", "not_found"))
@@ -84,7 +86,9 @@ class HeldLease(msgspec.Struct, eq=False):
     started: float = 0.0
     """When its handler began, by the same clock; 0 before."""
     timers: tuple[Timer, ...] = ()
-    """Its timeout and its deadline, cancelled when the lease is dropped."""
+    """Its deadline, and its timeout at the end, cancelled when the lease is dropped."""
+    ends: float = 0.0
+    """When its timeout passes, by the same clock. 0: it has none, or has not begun."""
     task: asyncio.Task[Any] | None = None
     thread: Future[Any] | None = None
     """The call of its handler in a thread."""
@@ -98,6 +102,8 @@ class HeldLease(msgspec.Struct, eq=False):
     """For an item of a batch: the call that it shares."""
     coming: bool = False
     """Whether it counts in `BoundType.coming`."""
+    cancelled: bool = False
+    """Its handler was cancelled, so that it ends: what it returns does not count for a timeout."""
 
     @property
     def runs_in_thread(self) -> bool:

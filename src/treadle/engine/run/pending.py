@@ -7,7 +7,7 @@ import msgspec
 from treadle.item import Item, Lease, Outcome
 from treadle.result_plan import PlannedContribution
 
-from .decide import Decision
+from .decide import Decision, Die
 
 
 class PendingSettlement(msgspec.Struct, eq=False, gc=False):
@@ -20,10 +20,20 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     children: tuple[Item, ...] = ()
     contributions: tuple[PlannedContribution, ...] = ()
     started: float = 0.0
-    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
+    """When the attempt began, by the worker's monotonic clock; 0 if it did not, or if that is not known."""
+    manual: bool = False
+    """The attempt of a manual lease: it has begun."""
     outcome: Outcome | None = None
     """The store's final answer."""
     locked: bool = False
     """It waits for another transaction: it is settled apart from the others."""
     maybe_applied: PendingSettlement | None = None
     """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
+
+    @property
+    def attempts_begun(self) -> int:
+        """How many attempts of the item began, for an item that dies."""
+        lease, decision = self.lease, self.decision
+        lost = isinstance(decision, Die) and decision.reason == "lease_lost"
+        began = self.started or self.manual or lost or lease.verdict is not None
+        return lease.attempt if began else lease.attempt - 1

@@ -15,6 +15,7 @@ import pickle
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
@@ -218,7 +219,7 @@ class ProcessContext(Context):
     __slots__ = ("_ask",)
 
     def __init__(self, sent: SentContext, ask: Ask, log: ContextLogger) -> None:
-        super().__init__(sent.lease, ChildServices(sent.worker_id))
+        super().__init__(sent.lease, ChildServices(sent.worker_id, ask))
         self._ask = ask
         self._log = log
         self._extra = _extra(sent)
@@ -248,8 +249,16 @@ class ChildServices:
 
     keep = 0.0
 
-    def __init__(self, worker_id: str) -> None:
+    def __init__(self, worker_id: str, ask: Ask) -> None:
         self.worker_id = worker_id
+        self._ask = ask
+
+    def check_nested(self, what: str) -> None:
+        """The worker checks it when it carries the Result out."""
+
+    def extend(self, lease: Lease, seconds: float) -> float | None:
+        until: datetime | None = self._ask("extend", (seconds,), {})
+        return None if until is None else until.timestamp()
 
     @property
     def resources(self) -> Any:

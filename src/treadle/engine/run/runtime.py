@@ -26,6 +26,7 @@ from .held import HeldLease, HeldLeases
 from .loops import WorkerLoops
 from .settle import Settler
 from .shutdown import Shutdown
+from .undecodable import UndecodableItems
 
 SETTLE_CHECK = 0.05
 """Seconds between two looks at whether all is settled. The first comes when the settler has nothing to do."""
@@ -44,7 +45,8 @@ class Runtime:
         self.held = held = HeldLeases()
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
-        self._services = EngineServices(core, worker.id, held, self.settler)
+        undecodable = UndecodableItems(core)
+        self._services = EngineServices(core, worker.id, held, self.settler, self._extend)
         self.runner = AttemptRunner(
             core,
             worker,
@@ -52,12 +54,13 @@ class Runtime:
             self.settler,
             after_commit,
             failures,
+            undecodable,
             self._forget,
             self._wake_claimer,
         )
         self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back)
         self._dispatcher = Dispatcher(
-            core, worker, self._types, held, self.settler, self.runner, self._wake_claimer
+            core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
         heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
@@ -79,6 +82,9 @@ class Runtime:
 
     def _forget(self, held: HeldLease) -> None:
         self._dispatcher.forget(held)
+
+    def _extend(self, held: HeldLease, seconds: float) -> float | None:
+        return self.runner.extend(held, seconds)
 
     # -- start and stop --------------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ class Timing(Protocol):
         """The first occurrence of a schedule that is stored at `now`."""
         ...
 
+    def first_from(self, start: float, now: float) -> float | None:
+        """As `first`, without occurrences before `start`. One at `start` counts."""
+        ...
+
     def after(self, at: float) -> float | None:
         """The occurrence that follows `at`. None: it was the last."""
         ...
@@ -98,6 +102,11 @@ class CronTiming:
     def first(self, now: float) -> float | None:
         return self.after(now)
 
+    def first_from(self, start: float, now: float) -> float | None:
+        # Occurrences are at whole seconds: at most one lies between this instant and `start`.
+        due = self.after(max(now, start - 0.001))
+        return due if due is None or due >= start else self.after(due)
+
     def after(self, at: float) -> float | None:
         due = self._schedule.next_after(at)
         return None if due is None else due.timestamp()
@@ -124,6 +133,10 @@ class EveryTiming:
     def first(self, now: float) -> float:
         return now + self._seconds
 
+    def first_from(self, start: float, now: float) -> float:
+        """It counts from `start`, also if it is stored later."""
+        return start if now <= start else self.first_after(start, now)
+
     def after(self, at: float) -> float:
         return at + self._seconds
 
@@ -149,6 +162,17 @@ class NextTiming:
     def first(self, now: float) -> float | None:
         due = self._call(now)
         return None if due is None else instant(due, field="next")
+
+    def first_from(self, start: float, now: float) -> float | None:
+        due = self.first(max(now, start))
+        for _ in range(MOST_STEPS):
+            if due is None or due >= start:
+                return due
+            due = self.after(due)
+        raise ScheduleError(
+            f"next={self.spec()['next']} answered {MOST_STEPS} instants before start: ask it from start on",
+            parameters=("next", "start"),
+        )
 
     def _call(self, now: float) -> Instant | None:
         try:
@@ -186,3 +210,41 @@ class NextTiming:
                 break
             left.append(due)
         return left[0]
+
+
+class BoundedTiming:
+    """Another timing, without its occurrences before `start` and after `end`."""
+
+    def __init__(self, inner: Timing, start: float | None, end: float | None) -> None:
+        self.inner = inner
+        self._start = start
+        self._end = math.inf if end is None else end
+
+    def spec(self) -> dict[str, Any]:
+        bounds = {"start": self._start, "end": None if self._end == math.inf else self._end}
+        return self.inner.spec() | {name: value for name, value in bounds.items() if value is not None}
+
+    def first(self, now: float) -> float | None:
+        inner, start = self.inner, self._start
+        return self._up_to_end(inner.first(now) if start is None else inner.first_from(start, now))
+
+    def first_from(self, start: float, now: float) -> float | None:
+        return self._up_to_end(self.inner.first_from(start, now))
+
+    def after(self, at: float) -> float | None:
+        return self._up_to_end(self.inner.after(at))
+
+    def first_after(self, at: float, until: float) -> float | None:
+        return self._up_to_end(self.inner.first_after(at, until))
+
+    def recent(self, at: float, until: float, count: int) -> float:
+        return self.inner.recent(at, min(until, self._end), count)
+
+    def _up_to_end(self, due: float | None) -> float | None:
+        return None if due is None or due > self._end else due
+
+
+def user_function(timing: Timing) -> NextFn | None:
+    """The user's function that says when a schedule is due, if there is one."""
+    inner = timing.inner if isinstance(timing, BoundedTiming) else timing
+    return inner.fn if isinstance(inner, NextTiming) else None

@@ -30,7 +30,7 @@ from treadle.retry import STORE_BACKOFF
 
 from .entry import Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer, OnFired
-from .occurrence import NextTiming
+from .occurrence import user_function
 from .store_clock import StoreClock
 
 SYNC_POLLS: Final = 10
@@ -136,7 +136,14 @@ class Scheduler:
 
     async def sync(self) -> None:
         """Synchronize with the store now."""
-        await self._sync.run_once()
+        try:
+            await self._sync.run_once()
+        except BaseException:
+            self._sync.request()  # the loop does it
+            raise
+        finally:
+            # The loop may sleep until the next synchronization: it does not know what was just stored.
+            self._wake.set()
 
     # -- the loop --------------------------------------------------------------------------------------
 
@@ -320,7 +327,7 @@ class ScheduleSync:
             paused=row is not None and row.paused,
             last_at=None if row is None else row.last_at,
         )
-        if entry.replaces_stored:
+        if entry.replaces_stored or (row is not None and not continues and schedule.next_at is None):
             await self._clear_stored(schedule)
         stored = await self._backend.put_schedule(schedule)
         if not entry.cancelled:
@@ -329,7 +336,8 @@ class ScheduleSync:
             await self._backend.drop_schedule(recurrence.name)
 
     async def _clear_stored(self, schedule: Schedule) -> None:
-        """Make the store accept a schedule with the spec that it has already: it would keep the old one."""
+        """Make the store accept a schedule with the spec that it has already, or one that has ended: it would
+        keep the old one."""
         if schedule.next_at is None:
             await self._backend.drop_schedule(schedule.name)
         else:
@@ -353,5 +361,4 @@ def is_unseen(schedule: Schedule, now: float) -> bool:
 
 def _differ(known: ScheduleEntry, new: Recurrence) -> bool:
     """Whether two schedules with the same spec differ: two functions may share a name, as lambdas do."""
-    old = known.recurrence.timing
-    return isinstance(old, NextTiming) and isinstance(new.timing, NextTiming) and old.fn is not new.timing.fn
+    return user_function(known.recurrence.timing) is not user_function(new.timing)

@@ -8,23 +8,41 @@ type in its code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.backend import Backend
 from treadle.codec import check_size
 from treadle.condition import AtLeast, need
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
-from treadle.errors import DecodeError, InputError, PayloadTooLarge
-from treadle.flow_control import Failure
-from treadle.item import Counting, Item, Lease, Reason
+from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
+from treadle.group_ref import GroupRef, SubmittedGroup, stored_name
+from treadle.item import DEFAULT_QUEUE, Counting, Item, Lease
 from treadle.options import Compensation, Resolved, SubmittedId, resolve
 from treadle.retry import Retry
 from treadle.timing import MAX_DURATION
 from treadle.work import Work, WorkTypeBase, failure_parameter
 from treadle.work_type import computed_options
+
+
+class LineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The options of a compensation that decide where and when it runs."""
+
+    queue: str = DEFAULT_QUEUE
+    lane: str = ""
+    priority: int = 0
+    attempts: int | None = 3
+    delay: float = 0.0
+    run_at: float | None = None
+    expires_in: float | None = None
+    deadline: float | None = None
+    key: str | None = None
+    key_scope: Literal["open", "any"] | float = "open"
+    workflow: str | None = None
+    workflow_type: str | None = None
 
 
 class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +52,10 @@ class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
     input: bytes | None = None
     """None: the handler gets the `Failure`, as its only argument, `parameter`."""
     parameter: str = ""
+    unstarted: bool = False
+    """Submit it also if no attempt of the item began."""
+    line: LineOptions | msgspec.UnsetType = msgspec.UNSET
+    """The options of the compensation itself, for a worker that does not know its type."""
 
 
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
@@ -54,7 +76,8 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
-    """It is the compensation of a dead item: it adds nothing to the group's value."""
+    """It adds nothing to the group's value, nor does what it queues: it is the compensation of a dead item,
+    was queued by one, or closes a group that other works follow."""
 
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
@@ -76,9 +99,10 @@ def read_stored(data: bytes) -> ItemOptions:
 
 
 class ItemBuilder:
-    def __init__(self, registry: Registry, settings: Settings) -> None:
+    def __init__(self, registry: Registry, settings: Settings, backend: Backend) -> None:
         self._registry = registry
         self._settings = settings
+        self._backend = backend
         self._bases: dict[AnyType, Resolved] = {}
         self._usual: dict[AnyType, tuple[Any, ...]] = {}
         """The fields of an item after its tenant, by type, for a submission without options."""
@@ -87,7 +111,13 @@ class ItemBuilder:
         """The options of every Work of the type, unless it sets its own."""
         base = self._bases.get(type)
         if base is None:
-            base = self._bases[type] = resolve({"retry": self._settings.retry}, type.options)
+            base = self._bases[type] = resolve(
+                {
+                    "retry": self._settings.retry,
+                    "on_dead_unstarted": self._settings.on_dead_unstarted,
+                },
+                type.options,
+            )
         return base
 
     def item(
@@ -110,6 +140,12 @@ class ItemBuilder:
         if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
+
+    def check_nested(self, what: str) -> None:
+        """Raise UnsupportedError if the backend has no nested groups. `what` needs them."""
+        if "nested" not in self._backend.capabilities:
+            advice = f"{what} needs it; use ctx.queue and ids in after=, or another backend"
+            raise UnsupportedError("nested", type(self._backend).__name__, "groups in groups", advice=advice)
 
     def check_total(self, items: Sequence[Item], what: str) -> None:
         """Raise PayloadTooLarge if these items are too large to be stored in one step."""
@@ -135,7 +171,7 @@ class ItemBuilder:
         worker = None
         if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
             worker = lease_to(work.type, resolved.queue, tenant)
-        after, must_exist = _split_after(resolved.after) if resolved.after else ((), ())
+        after, must_exist = self._split_after(resolved.after) if resolved.after else ((), ())
         # Positional, in the order of the fields: keyword arguments take four times as long.
         return Item(
             work.id,
@@ -167,6 +203,13 @@ class ItemBuilder:
             must_exist,
         )
 
+    def _split_after(self, after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names to wait for, and those of them that were submitted before."""
+        if any(isinstance(id, GroupRef) for id in after):
+            self.check_nested("group() in after=")
+        submitted = (id for id in after if isinstance(id, SubmittedId | SubmittedGroup))
+        return tuple(map(stored_name, after)), tuple(map(stored_name, submitted))
+
     def _encode_input(self, type: AnyType, input: dict[str, Any]) -> bytes:
         data = type.encode_input(input, self._settings.codec)
         check_size(data, self._settings.max_payload, "the input of", type.name)
@@ -179,7 +222,9 @@ class ItemBuilder:
         on, when = dependency.input["on"], dependency.input["when"]
         if options.get("after", on) != on:
             raise InputError("a dependency waits for `on` alone: it takes no after=", parameters=("after",))
-        blocked = {"after": tuple(map(str, on)), "when": when} if on else {}
+        # Not those of a handle: the works are submitted much later, when `on` may be gone.
+        names = tuple(GroupRef(id) if isinstance(id, GroupRef) else str(id) for id in on)
+        blocked = {"after": names, "when": when} if on else {}
         items = tuple(self.item(work, blocked, tenant=tenant) for work in dependency.input["queue"])
         data = _encoder.encode(items)
         check_size(data, self._settings.max_payload, "a dependency, with its works,")
@@ -193,58 +238,49 @@ class ItemBuilder:
             else StoredRetry(retry.base, retry.factor, retry.max, retry.jitter, retry.max_losses),
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
             # Always stored if there is one: the worker that settles the item may not have its type.
-            on_dead=self._compensating(resolved.on_dead, base.on_dead),
+            on_dead=self.compensating(resolved, base.on_dead),
         )
         return b"" if stored == NO_OPTIONS else _encoder.encode(stored)
 
-    def _compensating(
-        self, wanted: Compensation | None, default: Compensation | None
+    def compensating(
+        self, resolved: Resolved, default: Compensation | None
     ) -> Compensating | msgspec.UnsetType | None:
+        """What is stored about the compensation of an item with these options."""
+        wanted = resolved.on_dead
         if wanted is None:
             return msgspec.UNSET if default is None else None
         if isinstance(wanted, WorkTypeBase):
-            return Compensating(wanted.name, None, failure_parameter(wanted))
-        return Compensating(wanted.type, self._encode_input(self._registry.type_of(wanted), wanted.input))
+            type, input, parameter = cast("AnyType", wanted), None, failure_parameter(wanted)
+            line = line_options(self.base(type))
+        else:
+            type, parameter = self._registry.type_of(wanted), ""
+            input = self._encode_input(type, wanted.input)
+            line = line_options(resolve(computed_options(type, wanted.input), base=self.base(type)))
+        return Compensating(type.name, input, parameter, resolved.on_dead_unstarted, line)
 
-    # -- compensation ----------------------------------------------------------------------------------
 
-    def compensation(self, lease: Lease, reason: Reason, error: str) -> tuple[Item, ...]:
-        """The items to submit because the item of this lease died."""
-        wanted = self._compensating_of(lease)
-        if wanted is None:
-            return ()
-        data = wanted.input
-        if data is None:
-            failure = Failure(lease.id, lease.type, _input_of(lease), error, reason)
-            data = self._settings.codec.encode({wanted.parameter: msgspec.structs.asdict(failure)})
-        return (self._compensation_item(lease, wanted.type, data),)
+def line_options(resolved: Resolved) -> LineOptions | msgspec.UnsetType:
+    line = LineOptions(
+        resolved.queue,
+        resolved.lane,
+        resolved.priority,
+        resolved.retry.attempts,
+        resolved.delay,
+        resolved.run_at,
+        resolved.expires_in,
+        resolved.deadline,
+        resolved.key,
+        resolved.key_scope,
+        resolved.workflow,
+        resolved.workflow_type,
+    )
+    return msgspec.UNSET if line == LineOptions() else line
 
-    def _compensating_of(self, lease: Lease) -> Compensating | None:
-        stored = read_stored(lease.options).on_dead
-        if stored is not msgspec.UNSET:
-            return stored
-        type = self._registry.get(lease.type)
-        found = None if type is None else self._compensating(self.base(type).on_dead, None)
-        return None if found is msgspec.UNSET else found
 
-    def _compensation_item(self, lease: Lease, name: str, data: bytes) -> Item:
-        type = self._registry.get(name)
-        base = Resolved(retry=self._settings.retry) if type is None else self.base(type)
-        return Item(
-            id=self._settings.generate_id(),
-            type=name,
-            input=data,
-            tenant=lease.tenant,
-            queue=base.queue,
-            lane=base.lane,
-            priority=base.priority,
-            attempts=base.retry.attempts,
-            workflow=lease.workflow,
-            workflow_type=lease.workflow_type,
-            options=_encoder.encode(ItemOptions(compensates=True)),
-            keep=self._settings.keep if type is None else type.options.get("keep", self._settings.keep),
-            keep_dead=self._settings.keep_dead,
-        )
+def not_contributing(item: Item) -> Item:
+    """The same item, which adds nothing to the value of its group. Nor does what it queues."""
+    stored = msgspec.structs.replace(read_stored(item.options), compensates=True)
+    return msgspec.structs.replace(item, contributes=False, options=_encoder.encode(stored))
 
 
 def retry_of(stored: ItemOptions, base: Retry) -> Retry:
@@ -257,19 +293,6 @@ def retry_of(stored: ItemOptions, base: Retry) -> Retry:
 
 def timeout_of(stored: ItemOptions, base: float | None) -> float | None:
     return base if stored.timeout is msgspec.UNSET else stored.timeout
-
-
-def _input_of(lease: Lease) -> dict[str, Any]:
-    try:
-        input = msgspec.json.decode(lease.input)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
-
-
-def _split_after(after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids to wait for, and those of them that were submitted before."""
-    return tuple(map(str, after)), tuple(str(id) for id in after if isinstance(id, SubmittedId))
 
 
 def _no_need(resolved: Resolved) -> tuple[int, Counting]:

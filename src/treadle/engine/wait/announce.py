@@ -9,6 +9,7 @@ from treadle.clock import Clock
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
+from treadle.group_ref import shown_names
 from treadle.item import Effects, EndedGroup, Item, ItemState, Lease
 from treadle.metrics import Metrics
 
@@ -34,20 +35,19 @@ class Announcer:
                 continue
             self._metrics.of(item.type).queued_one(now)
             if self._hooks.listening(item.type):
-                group_id = item.id if parent is None else parent.group_id
+                group_id = item.group_id or (item.id if parent is None else parent.group_id)
                 origin = item.parent or (None if parent is None else parent.id)
-                self._hooks.emit(
-                    Queued(item.id, item.type, group_id, item.tenant, 0, origin, item.after, now)
-                )
+                after = shown_names(item.after)
+                self._hooks.emit(Queued(item.id, item.type, group_id, item.tenant, 0, origin, after, now))
 
     def effects(self, effects: Effects) -> None:
         """What a commit caused elsewhere: released items, ended groups."""
         hooks = self._hooks
         for item in effects.released:
             if hooks.listening(item.type):
-                now = self._clock.now()
+                now, after = self._clock.now(), shown_names(item.after)
                 hooks.emit(
-                    Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, item.after, now)
+                    Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, after, now)
                 )
         if hooks.on_event is None or not effects.ended_groups:
             return
@@ -74,5 +74,6 @@ class Announcer:
     def _ended(self, cls: type[ItemEvent], item: ItemState, **extra: Any) -> None:
         if self._hooks.listening(item.type):
             now = self._clock.now()
-            origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, item.after)
+            after = shown_names(item.after)
+            origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, after)
             self._hooks.emit(cast("Event", cls(*origin, now, **extra)))

@@ -13,7 +13,7 @@ from treadle.engine.registry import Registry
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.flow_control import OnUnhandledGroup, UnhandledGroup
-from treadle.item import EndedGroup, Filter, Ref, Status
+from treadle.item import GROUP_TYPE, EndedGroup, Filter, Ref, Status
 
 from .wait_result import decode_group_value
 from .waiters import Waiters
@@ -44,9 +44,10 @@ class UnwatchedGroups:
         """Groups that the other processes were asked about, without an answer so far."""
 
     def ended(self, group: EndedGroup) -> None:
-        """A group has ended here: find out whether a process waits for it."""
+        """A group has ended here: find out whether a process waits for it. The value of a nested group goes
+        to the group around it."""
         ref = (group.tenant, group.id)
-        if group.value is not None and not self._waited((ref,)):
+        if group.value is not None and group.type != GROUP_TYPE and not self._waited((ref,)):
             self._tasks.start(self._check(ref, group), "unhandled group")
 
     def awaited(self, refs: tuple[Ref, ...]) -> None:

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
-from treadle.errors import GroupFailed, NotFound, WorkCancelled, WorkFailed
-from treadle.item import GroupState, ItemState
+from treadle.errors import NotFound, WorkCancelled, WorkFailed
+from treadle.group_ref import shown_names
+from treadle.item import GROUP_TYPE, GroupState, ItemState
 
 _MARK: Final = b"\x01"
 _END: Final = b"\x00"
@@ -44,37 +45,49 @@ def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:
     if state is None:
         raise NotFound(id)
     if state.status == "success":
-        result = state.result
-        return registry.read_result(state.type, result if isinstance(result, bytes) else None)
-    raise _error_of(WorkFailed, state)
+        return _own_value(registry, state.type, state.result)
+    raise item_error(state)
+
+
+def item_error(state: ItemState) -> WorkFailed:
+    """The error of an item that has not succeeded."""
+    if state.status == "cancelled":
+        return WorkCancelled(state.id, state.type, state.attempt, group_id=state.group_id or state.id)
+    return WorkFailed(*error_fields(state), group_id=state.group_id or state.id)
+
+
+def error_fields(state: ItemState) -> tuple[str, str, str, str, int, str]:
+    """The arguments of the error of an item: id, type, error, error_type, attempts and reason."""
+    if state.status != "dead":
+        return state.id, state.type, f"it is {state.status}, not ended", "", state.attempt, "open"
+    error_type = state.error_type or ""
+    message = (state.error or "").removeprefix(error_type).removeprefix(": ")
+    return state.id, state.type, message, error_type, state.attempt, state.reason or "exhausted"
 
 
 def group_value(registry: Registry, group: GroupState) -> Any:
-    """Return the value of a group that has ended. Without any value, raise the error of a failed member."""
-    if group.contributed:
-        value = group.value
-        return decode_group_value(registry, group.type, value if isinstance(value, bytes) else None)
-    if failed := group.deaths[0] if group.deaths else group.cancelled:
-        raise _error_of(GroupFailed, failed, group.id)
-    return None
+    """Return the value of a group. None if no member contributed one."""
+    value = group.value
+    if not group.contributed or not isinstance(value, bytes):
+        return None
+    return decode_group_value(registry, group.type, value)
 
 
-def _error_of(kind: type[WorkFailed], state: ItemState, group_id: str | None = None) -> WorkFailed:
-    group_id = group_id or state.group_id or state.id
-    if state.status == "cancelled":
-        return WorkCancelled(state.id, state.type, state.attempt, group_id=group_id)
-    if state.status != "dead":
-        message = f"it is {state.status}, not ended"
-        return kind(state.id, state.type, message, "", state.attempt, "open", group_id=group_id)
-    error_type, reason = state.error_type or "", state.reason or "exhausted"
-    message = (state.error or "").removeprefix(error_type).removeprefix(": ")
-    return kind(state.id, state.type, message, error_type, state.attempt, reason, group_id=group_id)
+def _own_value(registry: Registry, type: str, data: object) -> Any:
+    """Decode the result of an item. That of an item that closes a nested group is the group's value."""
+    if not isinstance(data, bytes):
+        return None
+    if type == GROUP_TYPE:
+        return decode_group_value(registry, type, data)
+    return registry.read_result(type, data)
 
 
 def decode_state(registry: Registry, state: ItemState) -> ItemState:
     """Decode the result of a state, in place. Users see it like this."""
+    if state.after:
+        state.after, state.waiting_for = shown_names(state.after), shown_names(state.waiting_for)
     if isinstance(state.result, bytes):
-        state.result = registry.read_result(state.type, state.result)
+        state.result = _own_value(registry, state.type, state.result)
     return state
 
 

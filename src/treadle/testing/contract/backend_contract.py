@@ -13,11 +13,13 @@ from .claim import ClaimCases, PauseCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
+from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
+from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
-from .limits import ClaimedKeyCases, ConcurrencyLimitCases, RateLimitCases
+from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
 from .must_exist import MustExistCases
@@ -28,13 +30,17 @@ from .races_dependencies import DependencyRaceCases, SubmitRaceCases
 from .races_operate import OperatorRaceCases
 from .races_settle import LostAnswerCases, SettleRaceCases
 from .read import CountCases, ListCases, ReadCases
+from .repair import RepairCases
 from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
+from .strict_lanes import StrictLaneCases
 from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
+from .times import TimeCases
+from .update import UpdateCases
 from .wakeups import WakeupCases
 from .workers import HeartbeatCases, LeaseAtSubmitCases, UnknownLeaseCases
 
@@ -45,6 +51,9 @@ class BackendContract(
     DueTimeCases,
     RefusedSubmitCases,
     KeyCases,
+    KeyErrorCases,
+    KeyReplaceCases,
+    KeyDebounceCases,
     SettleKindCases,
     FencingCases,
     SettleIsolationCases,
@@ -57,6 +66,8 @@ class BackendContract(
     GroupValueCases,
     GroupEndCases,
     FoldCases,
+    FailedGroupCases,
+    ContributesCases,
     ClaimCases,
     VerdictCases,
     PauseCases,
@@ -65,6 +76,7 @@ class BackendContract(
     NestedFairnessCases,
     ParkedCases,
     AvoidedLaneCases,
+    StrictLaneCases,
     HeartbeatCases,
     LostLeaseCases,
     BeginCases,
@@ -73,7 +85,10 @@ class BackendContract(
     CancelCases,
     CompleteCases,
     RequeueCases,
+    RepairCases,
     TriggerCases,
+    UpdateCases,
+    TimeCases,
     DeleteCases,
     RetentionCases,
     ReadCases,
@@ -82,6 +97,7 @@ class BackendContract(
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
+    LeasePermitCases,
     ScheduleCases,
     WakeupCases,
     LifecycleCases,

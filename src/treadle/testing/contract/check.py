@@ -93,10 +93,13 @@ def _assert_group_matches(answer: GroupState | None, tenant: str, id: str, membe
 
 
 def _assert_failure_matches(answer: GroupState, members: list[ItemState]) -> None:
-    by_status = {one.status for one in members}
-    worst = next((status for status in ("dead", "cancelled") if status in by_status), None)
-    shown = "dead" if answer.deaths else answer.cancelled and answer.cancelled.status
-    assert shown == (None if answer.open else worst), answer
+    dead = {one.id for one in members if one.status == "dead"}
+    assert dead >= {one.id for one in answer.deaths}, answer
+    assert len(answer.deaths) <= min(10, answer.failed), answer
+    ended = [one.ended_at or 0.0 for one in answer.deaths]
+    assert ended == sorted(ended), answer
+    cancelled = not answer.open and any(one.status == "cancelled" for one in members)
+    assert (answer.cancelled is not None) == cancelled, answer
 
 
 async def _assert_counts_match(backend: Backend, found: list[ItemState]) -> None:

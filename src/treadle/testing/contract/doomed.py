@@ -135,13 +135,14 @@ class DoomedCases:
         assert (lease.id, lease.verdict) == ("a", "expired")
 
     @needs("operating")
-    async def test_requeuing_a_prerequisite_does_not_undo_its_count(self, backend: Backend) -> None:
-        """Its first end stays counted, its second end is not counted, and a doomed dependent stays doomed."""
+    async def test_a_requeue_of_a_prerequisite_does_not_undo_what_counted(self, backend: Backend) -> None:
+        """Its first end stays counted if it counted, and its second end is not counted. A dependent that was
+        left alone stays doomed."""
         await end(backend, item("p"), how=die)
         await submit(
             backend, dependent("p", "q", id="done", counting="done"), dependent("p", "q", id="success")
         )
-        await backend.requeue(["p"])
+        await backend.requeue(["p"], alone=True)
         again = only(lease for lease in (await claim_answer(backend)).leases if lease.id == "p")
         assert (await apply(backend, succeed(again))).effects.released == ()
         assert await statuses(backend, "p", "done", "success") == ["success", "blocked", "blocked"]

@@ -184,7 +184,8 @@ class EngineItemCases:
         ]
 
     async def test_an_undecodable_input_ends_the_item(self, fleet: Fleet) -> None:
-        """`dead: undecodable`. No attempts are spent, and the item is kept."""
+        """`dead: undecodable`, at once without `undecodable_grace`. No attempts are spent, and the item is
+        kept."""
 
         @work(name="typed")
         async def older(n: str) -> None: ...
@@ -193,7 +194,7 @@ class EngineItemCases:
         async def newer(n: int) -> None: ...
 
         handle = await (await fleet.idle(older)).enqueue(older("one"))
-        await fleet.app(newer)
+        await fleet.app(newer, undecodable_grace=0)
         assert (await failure(handle.result(PATIENCE))).reason == "undecodable"
 
     async def test_a_worker_leaves_other_types_alone(self, fleet: Fleet) -> None:

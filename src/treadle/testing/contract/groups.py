@@ -51,7 +51,7 @@ class GroupValueCases:
         found = await group(backend, "root")
         assert (found.id, found.tenant, found.type, found.open) == ("root", "default", "flow", 1)
         assert (found.value, found.contributed, found.final, found.version) == (None, False, False, 0)
-        assert (found.ended_at, found.failed) == (None, None)
+        assert (found.ended_at, found.failed, found.cancelled) == (None, 0, None)
 
     async def test_a_single_item_is_a_group(self, backend: Backend) -> None:
         """Its end is the end of the group, and its contribution is the value."""
@@ -122,21 +122,24 @@ class GroupValueCases:
         assert only(settled.effects.ended_groups).value == b"b"
         assert (await group(backend, "root")).version == 2
 
-    async def test_an_ended_group_names_a_failed_member(self, backend: Backend) -> None:
-        """`failed` is a dead member, else a cancelled one, once the group has ended."""
+    async def test_an_ended_group_names_a_dead_and_a_cancelled_member(self, backend: Backend) -> None:
+        """The cancelled member is shown once the group has ended."""
         first, second, third = await start_members(backend, 3)
         await apply(backend, cancel(first), die(second))
         assert not (await group(backend, "root")).cancelled
         await apply(backend, succeed(third))
-        failed = (await group(backend, "root")).deaths[0]
+        found = await group(backend, "root")
+        failed = only(found.deaths)
         assert (failed.id, failed.status, failed.reason) == (second.id, "dead", "aborted")
+        assert found.cancelled is not None
+        assert found.cancelled.id == first.id
 
-    async def test_an_ended_group_names_a_cancelled_member(self, backend: Backend) -> None:
-        """No member is dead and one is cancelled."""
+    async def test_a_group_of_one_item_names_it_if_it_is_cancelled(self, backend: Backend) -> None:
+        """It is not counted as failed."""
         await end(backend, item("a"), how=cancel)
-        failed = (await group(backend, "a")).cancelled
-        assert failed is not None
-        assert (failed.id, failed.status) == ("a", "cancelled")
+        found = await group(backend, "a")
+        assert found.cancelled is not None
+        assert (found.cancelled.id, found.failed, found.deaths) == ("a", 0, ())
 
     async def test_the_id_of_a_member_is_not_a_group_id(self, backend: Backend) -> None:
         """A group has the id of its root. Unknown ids give None, in the order of the request."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Limit, PermitRequest
+from treadle.item import Lease, Limit, PermitReply, PermitRequest
 
-from .build import beat, claim, connections, near
+from .build import apply, beat, by_id, claim, connections, item, items, near, submit, succeed
 from .subject import Subject, needs
 
 ALGORITHMS = ("token_bucket", "fixed_window", "sliding_window")
@@ -270,3 +270,102 @@ class ConcurrencyLimitCases:
             *(take_permits(backends[n % 4], self.LIMIT, worker=f"w{n % 4}") for n in range(40))
         )
         assert sum(given) == 3
+
+
+class LeasePermitCases:
+    """Permits that belong to leases: the store knows which items hold them."""
+
+    PAIR = Limit("slots", 2, algorithm="slots")
+
+    async def _take_permit(self, backend: Backend, lease: Lease, worker: str = "w") -> PermitReply:
+        return (await backend.take_permits([PermitRequest((self.PAIR,), 1, lease)], worker=worker))[0]
+
+    async def _return_permit(self, backend: Backend, lease: Lease, worker: str = "w") -> None:
+        await backend.return_permits([PermitRequest((self.PAIR,), 1, lease)], worker=worker)
+
+    @needs("limits", "strict")
+    async def test_a_denied_lease_learns_which_items_hold_the_permits(self, backend: Backend) -> None:
+        """By the time at which they were due, then in the order of submission."""
+        now = await backend.now()
+        await submit(backend, item("late"), item("early", run_at=now - 50), item("new"))
+        leases = by_id(await claim(backend))
+        for id in ("late", "early"):
+            assert (await self._take_permit(backend, leases[id])).count == 1
+        reply = await self._take_permit(backend, leases["new"])
+        assert (reply.count, reply.retry_after) == (0, 0)
+        assert [(each.id, each.tenant) for each in reply.holders] == [
+            ("early", "default"),
+            ("late", "default"),
+        ]
+        assert [each.number for each in reply.holders] == [leases[id].ref for id in ("early", "late")]
+        assert [each.due_at for each in reply.holders] == [leases[id].due_at for id in ("early", "late")]
+
+    @needs("limits", "strict")
+    async def test_a_lease_has_one_permit_however_often_it_asks(self, backend: Backend) -> None:
+        """So a request whose answer was lost can be repeated."""
+        await submit(backend, item("a"), item("b"), item("c"))
+        leases = await claim(backend)
+        assert [(await self._take_permit(backend, leases[0])).count for _ in range(3)] == [1, 1, 1]
+        assert (await self._take_permit(backend, leases[1])).count == 1
+        assert (await self._take_permit(backend, leases[0])).count == 1
+        assert (await self._take_permit(backend, leases[2])).count == 0
+        for _ in range(3):
+            await self._return_permit(backend, leases[0])
+        assert (await self._take_permit(backend, leases[2])).count == 1
+        assert (await self._take_permit(backend, leases[0])).count == 0
+
+    @needs("limits", "strict")
+    async def test_an_item_that_has_ended_holds_its_permit_and_is_not_named(self, backend: Backend) -> None:
+        """Its handler may still run. It is returned like any other."""
+        await submit(backend, *items(5))
+        ended, cancelled, third, *_ = await claim(backend)
+        await self._take_permit(backend, ended)
+        await self._take_permit(backend, cancelled)
+        await apply(backend, succeed(ended))
+        await backend.cancel([cancelled.id])
+        assert await self._take_permit(backend, third) == PermitReply(0)
+        await self._return_permit(backend, ended)
+        assert (await self._take_permit(backend, third)).count == 1
+
+    @needs("limits", "strict")
+    async def test_permits_of_leases_and_others_count_together(self, backend: Backend) -> None:
+        """A worker returns the permit of a lease by naming the lease."""
+        await submit(backend, *items(2))
+        first, second = await claim(backend)
+        assert await take_permits(backend, self.PAIR, worker="w") == 1
+        assert (await self._take_permit(backend, first)).count == 1
+        assert await take_permits(backend, self.PAIR, worker="w") == 0
+        assert [each.id for each in (await self._take_permit(backend, second)).holders] == [first.id]
+        await self._return_permit(backend, second)
+        await self._return_permit(backend, first, "other")
+        assert (await self._take_permit(backend, second)).count == 0
+        await self._return_permit(backend, first)
+        assert (await self._take_permit(backend, second)).count == 1
+
+    @needs("limits", "strict")
+    async def test_the_permits_of_a_dead_workers_leases_are_returned(self, backend: Backend) -> None:
+        """With the other permits of that worker."""
+        await submit(backend, *items(4))
+        first, second, *others = [
+            *await claim(backend, 2, worker="mortal"),
+            *await claim(backend, 2, worker="w"),
+        ]
+        await self._take_permit(backend, first, "mortal")
+        await self._take_permit(backend, second, "mortal")
+        assert (await self._take_permit(backend, others[0])).count == 0
+        await backend.remove_worker("mortal")
+        assert [(await self._take_permit(backend, lease)).count for lease in others] == [1, 1]
+        assert (await self._take_permit(backend, first, "mortal")).count == 0  # it is not alive
+
+    @needs("limits", "strict")
+    async def test_the_fleet_shares_the_permits_of_leases(self, subject: Subject) -> None:
+        """40 leases ask at once, on several connections: two get a permit, and the others learn which."""
+        backends = await connections(subject, 4)
+        await submit(subject.backend, *items(40))
+        leases = await claim(subject.backend)
+        replies = await asyncio.gather(
+            *(self._take_permit(backends[n % 4], lease) for n, lease in enumerate(leases))
+        )
+        assert sum(reply.count for reply in replies) == 2
+        given = {lease.id for lease, reply in zip(leases, replies, strict=True) if reply.count}
+        assert all({each.id for each in reply.holders} == given for reply in replies if not reply.count)

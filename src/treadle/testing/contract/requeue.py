@@ -76,12 +76,12 @@ class RequeueCases:
         assert len((await apply(backend, die(leases["b"]))).effects.ended_groups) == 1
         await backend.requeue(["b"])
         found = await group(backend, "root")
-        assert (found.open, found.ended_at, found.failed) == (1, None, None)
+        assert (found.open, found.ended_at, found.failed) == (1, None, 0)
         assert (found.value, found.version, found.final) == (b"value", 1, True)
         settled = await apply(backend, contribute(await claim_one(backend), b"late"))
         assert only(settled.effects.ended_groups).value == b"value"
         found = await group(backend, "root")
-        assert (found.open, found.failed) == (0, None)
+        assert (found.open, found.failed) == (0, 0)
         await consistent(backend)
 
     @needs("operating")
@@ -106,18 +106,6 @@ class RequeueCases:
         assert (await apply(backend, succeed(leases["b"]))).effects.ended_groups == ()
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert [closed.id for closed in settled.effects.ended_groups] == ["root"]
-
-    @needs("operating")
-    async def test_a_requeued_item_no_longer_waits_for_its_dependencies(self, backend: Backend) -> None:
-        """It runs although they are not met."""
-        await submit(backend, dependent("x", "y", id="a", need=3))
-        await apply(backend, die(await doomed_lease(backend)))
-        await backend.requeue(["a"])
-        lease = await claim_one(backend)
-        assert (lease.id, lease.verdict) == ("a", None)
-        await end(backend, item("x"))
-        await apply(backend, succeed(lease))
-        await consistent(backend)
 
     @needs("operating")
     async def test_requeue_removes_the_deadline(self, subject: Subject) -> None:

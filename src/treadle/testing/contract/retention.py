@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from treadle.item import Limit, PermitRequest
 
 from .build import (
@@ -16,6 +14,7 @@ from .build import (
     claim_one,
     dependent,
     die,
+    doomed_lease,
     end,
     exists,
     group,
@@ -136,20 +135,47 @@ class RetentionCases:
         await consistent(backend)
 
     @needs("operating")
-    @pytest.mark.parametrize("need", [1, 2])
-    async def test_a_prerequisite_of_a_dead_item_is_pruned(self, subject: Subject, need: int) -> None:
-        """The dependent is not open, whether it ran or was doomed."""
+    async def test_a_prerequisite_of_a_dead_item_is_pruned(self, subject: Subject) -> None:
+        """The dependent is not open, whether it ran or has expired."""
         backend = subject.backend
         await end(backend, item("p", keep=10))
-        await submit(
-            backend, dependent("p", id="a", need=need), dependent("p", "never", id="b", expires_in=50)
-        )
+        await submit(backend, dependent("p", id="a"), dependent("p", "never", id="b", expires_in=50))
         await subject.advance(100)
         assert await backend.prune() == 0
         await apply(backend, *(die(lease) for lease in (await claim_answer(backend)).leases))
         assert await statuses(backend, "a", "b") == ["dead", "dead"]
         assert await backend.prune() == 1
         assert not await exists(backend, "p")
+
+    @needs("operating", "nested")
+    async def test_a_prerequisite_of_an_unsatisfiable_item_is_kept(self, subject: Subject) -> None:
+        """A repair may block that item again, which then needs all its prerequisites."""
+        backend = subject.backend
+        await end(backend, item("p", keep=10))
+        await submit(backend, item("q", keep=10), dependent("p", "q", id="a"))
+        await apply(backend, die(await claim_one(backend)))
+        await apply(backend, die(await doomed_lease(backend)))
+        await subject.advance(100)
+        assert await backend.prune() == 0
+        await backend.requeue(["q"])
+        await apply(backend, succeed(await claim_one(backend)))
+        await apply(backend, succeed(await claim_one(backend)))
+        await subject.advance(100)
+        assert await backend.prune() == 2
+        await consistent(backend)
+
+    @needs("operating", "nested")
+    async def test_a_removed_unsatisfiable_item_keeps_nothing(self, subject: Subject) -> None:
+        """Its prerequisites are pruned after it."""
+        backend = subject.backend
+        await end(backend, item("p", keep=10))
+        await submit(backend, dependent("p", id="a", need=2))
+        await apply(backend, die(await doomed_lease(backend)))
+        await subject.advance(100)
+        assert await backend.prune() == 0
+        await backend.delete(["a"])
+        assert await backend.prune() == 1
+        await consistent(backend)
 
     @needs("operating")
     async def test_ids_and_keys_of_pruned_items_are_free(self, subject: Subject) -> None:

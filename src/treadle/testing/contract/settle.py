@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.item import ErrorInfo, Lease, Settlement
@@ -52,7 +53,7 @@ class SettleKindCases:
         found = await state(backend, "a")
         assert (found.status, found.result, found.attempt, found.reason) == ("success", b"42", 1, None)
         now = await backend.now()
-        assert (found.worker, found.started_at, found.ended_at) == ("w", near(now), near(now))
+        assert (found.worker, found.claimed_at, found.ended_at) == ("w", near(now), near(now))
         assert await claim_ids(backend) == []
         await consistent(backend)
 
@@ -96,6 +97,21 @@ class SettleKindCases:
         await apply(backend, cancel(lease))
         found = await state(backend, "a")
         assert (found.status, found.reason, found.result, found.attempt) == ("cancelled", None, None, 1)
+        await consistent(backend)
+
+    async def test_cancelled_may_say_why(self, backend: Backend) -> None:
+        """The failure is in its history, and is no failed attempt."""
+        lease = await start_one(backend, item("a"))
+        await apply(backend, replace(cancel(lease), failure=ErrorInfo("Full", "no room", "")))
+        found = await state(backend, "a")
+        assert (found.status, found.reason, found.error, found.error_type) == (
+            "cancelled",
+            None,
+            "Full: no room",
+            "Full",
+        )
+        assert [(each.error_type, each.message) for each in found.history] == [("Full", "no room")]
+        assert (found.failures, found.attempt) == (0, 1)
         await consistent(backend)
 
     async def test_retry_with_a_delay_schedules_the_item(self, subject: Subject) -> None:

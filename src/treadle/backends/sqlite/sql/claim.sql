@@ -9,6 +9,10 @@ FROM json_each(?) AS e WHERE treadle_open.no = e.value
 UPDATE treadle_open SET begun = 0, attempt = attempt - 1
 WHERE no IN (SELECT value FROM json_each(?)) AND begun = 1 AND type IN (SELECT value FROM json_each(?))
 
+-- :name hold_lanes
+UPDATE treadle_open SET holds_lane = 1
+WHERE no IN (SELECT value FROM json_each(?)) AND type IN (SELECT value FROM json_each(?))
+
 -- While a doomed item is leased, its status is 4 minus what it was. The attempt is not counted, nor a start.
 -- :name lease_doomed
 UPDATE treadle_open SET status = 4 - status, begun = 1, token = ? + e.key, worker = ?
@@ -20,7 +24,7 @@ ORDER BY due LIMIT ?
 
 -- An item that becomes due goes to the end of its lane, unless it has kept its place.
 -- :name make_ready
-UPDATE treadle_open SET status = 2, ready_since = ?, seq = CASE seq WHEN 0 THEN ? + e.key ELSE seq END
+UPDATE treadle_open SET status = 2, ready_since = due, seq = CASE seq WHEN 0 THEN ? + e.key ELSE seq END
 FROM json_each(?) AS e WHERE treadle_open.no = e.value
 
 -- :name next_due

@@ -1,8 +1,8 @@
 -- :name insert_dependency
-INSERT INTO treadle_dependency (prerequisite, dependent, counted, weight) VALUES (?, ?, ?, ?)
+INSERT INTO treadle_dependency (prerequisite, dependent, counted, weight, tolerant) VALUES (?, ?, ?, ?, ?)
 
 -- :name insert_missing
-INSERT INTO treadle_missing (id, tenant, dependent) VALUES (?, ?, ?)
+INSERT INTO treadle_missing (id, tenant, dependent, tolerant) VALUES (?, ?, ?, ?)
 
 -- The prerequisites that exist, and the outcomes of those that have ended.
 -- :name prerequisites
@@ -11,32 +11,62 @@ FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
+-- The same for whole groups. A nested group, or one whose root was removed, has a row and no root. An outcome: 10 if no
+-- death failed the group, else 11.
+-- :name prerequisite_groups
+SELECT g.id, -g.no, CASE WHEN g.ended IS NULL THEN NULL WHEN g.failed THEN 11 ELSE 10 END
+FROM json_each(?1) AS e
+CROSS JOIN treadle_group AS g ON g.id = e.value AND g.tenant = ?2
+UNION ALL
+SELECT i.id, -i.no, CASE WHEN d.no IS NULL THEN NULL WHEN d.failed_group THEN 11 ELSE 10 END
+FROM json_each(?1) AS e
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?2 AND i.group_no = i.no
+LEFT JOIN treadle_done AS d ON d.no = i.no
+WHERE NOT EXISTS (SELECT 1 FROM treadle_group AS g WHERE g.no = i.no)
+
 -- :name any_missing
 SELECT 1 FROM treadle_missing LIMIT 1
 
 -- :name waiting_for_missing
-SELECT m.id, m.tenant, m.dependent FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.id = e.value
+SELECT m.id, m.tenant, m.dependent, m.tolerant
+FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.id = e.value
 
 -- :name delete_missing
 DELETE FROM treadle_missing WHERE id = ? AND tenant = ?
 
--- What a blocked item waits for: items that exist, and ids that do not.
+-- What a blocked item waits for: items and groups that exist, and names that do not.
 -- :name waits_for
-SELECT p.id
+SELECT CASE WHEN x.prerequisite < 0 THEN char(30) || coalesce(p.id, g.id) ELSE p.id END
 FROM treadle_item AS i
 CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
 CROSS JOIN treadle_dependency AS x ON x.dependent = i.no AND x.counted = 0
-CROSS JOIN treadle_item AS p ON p.no = x.prerequisite
-WHERE i.id = ? AND i.tenant = ?
+LEFT JOIN treadle_item AS p ON p.no = abs(x.prerequisite)
+LEFT JOIN treadle_group AS g ON g.no = -x.prerequisite
+WHERE i.id = ?1 AND i.tenant = ?2
 UNION ALL
 SELECT m.id
 FROM treadle_item AS i
 CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
 CROSS JOIN treadle_missing AS m ON m.dependent = i.no
-WHERE i.id = ? AND i.tenant = ?
+WHERE i.id = ?1 AND i.tenant = ?2
 
--- :name any_dependency
-SELECT 1 FROM treadle_dependency LIMIT 1
+-- The members of a group that wait for others.
+-- :name blocked_members
+SELECT i.id FROM treadle_item AS i CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+WHERE i.no = ?1 AND i.group_no = ?1
+UNION ALL
+SELECT i.id FROM treadle_item AS i INDEXED BY treadle_item_member
+CROSS JOIN treadle_open AS o ON o.no = i.no AND o.status = 0
+WHERE i.group_no = ?1 AND i.queued_by IS NOT NULL
+
+-- Those of these items and groups that an open item depends on.
+-- :name awaited
+SELECT e.value FROM json_each(?) AS e
+WHERE EXISTS (SELECT 1 FROM treadle_dependency AS x CROSS JOIN treadle_open AS o ON o.no = x.dependent
+    WHERE x.prerequisite = e.value)
+
+-- :name any_blocked
+SELECT 1 FROM treadle_open INDEXED BY treadle_open_blocked WHERE status = 0 LIMIT 1
 
 -- The dependents of items that end. The end is counted only for those that are still blocked.
 -- :name dependents
@@ -61,7 +91,11 @@ FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_group AS g ON g.no = i.group_no
 
--- An item that has ended no longer keeps its prerequisites from being pruned.
+-- Those of these items that an item depends on which can run although they are dead.
+-- :name tolerated
+SELECT e.value FROM json_each(?) AS e
+WHERE EXISTS (SELECT 1 FROM treadle_dependency AS x WHERE x.prerequisite = e.value AND x.tolerant = 1)
+
 -- :name delete_dependencies
 DELETE FROM treadle_dependency WHERE dependent IN (SELECT value FROM json_each(?))
 

@@ -58,6 +58,12 @@ WHERE status = 3 AND type >= ? ORDER BY type LIMIT 1
 SELECT e.value FROM json_each(?) AS e
 WHERE EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_parked WHERE status = 3 AND type = e.value)
 
+-- The items that hold their lanes, and whether they are ready.
+-- :name lane_holders
+SELECT no, status IN (2, 3), queue, tenant, lane, type, deadline
+FROM treadle_open INDEXED BY treadle_open_holder
+WHERE holds_lane = 1 AND type IN (SELECT value FROM json_each(?)) ORDER BY seq
+
 -- :name paused
 SELECT queue, tenant FROM treadle_pause
 

@@ -25,3 +25,19 @@ DELETE FROM treadle_permit WHERE name = ? AND worker = ?
 
 -- :name worker_number
 SELECT no FROM treadle_worker WHERE id = ? AND removed = 0
+
+-- :name lease_permit
+SELECT worker FROM treadle_lease_permit WHERE name = ? AND token = ?
+
+-- :name add_lease_permit
+INSERT INTO treadle_lease_permit (name, token, worker, no) VALUES (?, ?, ?, ?)
+
+-- :name delete_lease_permit
+DELETE FROM treadle_lease_permit WHERE name = ? AND token = ?
+
+-- The items whose leases have permits, if the leases are valid.
+-- :name permit_holders
+SELECT i.id, i.tenant, o.due, o.no FROM treadle_lease_permit AS p
+CROSS JOIN treadle_open AS o ON o.no = p.no AND o.token = p.token
+CROSS JOIN treadle_item AS i ON i.no = o.no
+WHERE p.name = ? ORDER BY o.due, o.no

@@ -41,7 +41,7 @@ AND i.queued_at < ?
 AND coalesce(o.status, d.outcome) IN (SELECT value FROM json_each(?))
 
 -- :name group
-AND i.no IN (SELECT ? UNION ALL SELECT no FROM treadle_item WHERE group_no = ? AND queued_by IS NOT NULL)
+AND i.no IN (SELECT no FROM treadle_item WHERE no = ? AND group_no = no UNION ALL SELECT no FROM treadle_item WHERE group_no = ? AND queued_by IS NOT NULL)
 
 -- :name redrives
 AND d.redrives < ?

@@ -3,32 +3,15 @@ SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_item AS p ON p.no = e.value
 CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = p.group_no AND i.queued_by = p.no
 
+-- The members of nested groups, if these items close such groups: those that were queued together with them.
+-- :name nested_children
+SELECT i.no FROM json_each(?) AS e
+CROSS JOIN treadle_group AS g ON g.no = e.value AND g.outer_no IS NOT NULL
+CROSS JOIN treadle_item AS c ON c.no = e.value
+CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = c.no AND i.queued_by = c.queued_by
+
 -- :name outcome
 SELECT outcome FROM treadle_done WHERE no = ?
-
--- :name dead
-SELECT d.no, d.redrives, i.keep, i.keep_dead, g.no
-FROM json_each(?) AS e
-CROSS JOIN treadle_done AS d ON d.no = e.value AND d.outcome = 11
-CROSS JOIN treadle_item AS i ON i.no = d.no
-LEFT JOIN treadle_group AS g ON g.no = i.group_no
-
--- An item that is alone stays alone. A group that has a row counts the item again.
--- :name requeue
-WITH v (no, status, seq, due, ready_since, redrives) AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?))
-INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, redrives,
-    group_no, settled_tokens)
-SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.ready_since,
-    v.redrives, g.no,
-    CASE WHEN d.token IS NULL THEN d.settled_tokens
-        ELSE json_insert(coalesce(d.settled_tokens, '[]'), '$[#]', d.token) END
-FROM v
-CROSS JOIN treadle_item AS i ON i.no = v.no
-CROSS JOIN treadle_done AS d ON d.no = i.no
-LEFT JOIN treadle_group AS g ON g.no = i.group_no
-
--- :name delete_done
-DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
 
 -- :name trigger
 UPDATE treadle_open SET status = 2, due = ?, ready_since = ?, seq = ? + e.key
@@ -39,20 +22,30 @@ SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = e.value AND i.queued_by IS NOT NULL
 
 -- :name roots
-SELECT i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value
+SELECT i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value AND i.group_no = e.value
 
--- The groups of the prerequisites of these items, ended ones too.
--- :name prerequisite_groups
-SELECT DISTINCT p.group_no FROM json_each(?) AS e
+-- :name names_waited_for
+SELECT DISTINCT i.tenant, a.value FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value AND i.after IS NOT NULL
 CROSS JOIN json_each(i.after) AS a
-CROSS JOIN treadle_item AS p ON p.id = a.value AND p.tenant = i.tenant
+
+-- :name groups_of
+SELECT DISTINCT i.group_no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.no = e.value
+
+-- A group that is not nested and contains no others has no nested groups around or inside it.
+-- :name nested_groups
+SELECT g.no FROM json_each(?) AS e
+CROSS JOIN treadle_group AS o ON o.no = e.value AND o.nested = 1
+CROSS JOIN treadle_group AS g INDEXED BY treadle_group_outermost
+    ON g.outermost = coalesce(o.outermost, o.no) AND g.outer_no = o.no
 
 -- :name references
-SELECT p.id, i.id, x.dependent FROM json_each(?) AS e
+SELECT coalesce(p.id, g.id), i.id, x.dependent FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
-CROSS JOIN treadle_item AS p ON p.no = x.prerequisite
+CROSS JOIN treadle_open AS o ON o.no = x.dependent
 CROSS JOIN treadle_item AS i ON i.no = x.dependent
+LEFT JOIN treadle_item AS p ON p.no = abs(x.prerequisite)
+LEFT JOIN treadle_group AS g ON g.no = -x.prerequisite
 
 -- :name pause
 INSERT OR IGNORE INTO treadle_pause (queue, tenant) VALUES (?, ?)

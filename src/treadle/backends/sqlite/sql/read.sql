@@ -9,20 +9,29 @@ SELECT no FROM treadle_item WHERE id = ? AND group_no = no ORDER BY no LIMIT 1
 SELECT no FROM treadle_group WHERE id = ? AND tenant = coalesce(?, tenant) ORDER BY no DESC LIMIT 1
 
 -- :name group
-SELECT id, tenant, type, open, failed, version, final, ended, value FROM treadle_group WHERE no = ?
+SELECT g.id, g.tenant, g.type, g.open, g.failed, g.cancelled, g.version, g.final, g.ended, g.value, o.id
+FROM treadle_group AS g LEFT JOIN treadle_group AS o ON o.no = g.outer_no
+WHERE g.no = ?
 
 -- :name lone_item
-SELECT i.id, i.tenant, i.type, o.no IS NOT NULL, d.outcome, d.contributed, d.ended, d.result
+SELECT i.id, i.tenant, i.type, o.no IS NOT NULL, d.failed_group IS NOT NULL,
+       coalesce(d.outcome = 12, 0), coalesce(d.contributed, 0), d.ended, d.result
 FROM treadle_item AS i
 LEFT JOIN treadle_open AS o ON o.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 WHERE i.no = ?
 
--- :name failed_member
-SELECT d.no FROM treadle_done AS d WHERE d.no = ? AND d.outcome = ?
+-- The first deaths that failed a group.
+-- :name deaths
+SELECT no FROM treadle_done INDEXED BY treadle_done_failed_group WHERE failed_group = ?
+ORDER BY failed_place LIMIT ?
+
+-- :name cancelled_member
+SELECT d.no FROM treadle_done AS d CROSS JOIN treadle_item AS i ON i.no = d.no AND i.group_no = d.no
+WHERE d.no = ? AND d.outcome = 12
 UNION ALL
 SELECT i.no FROM treadle_item AS i INDEXED BY treadle_item_member
-CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = ?
+CROSS JOIN treadle_done AS d ON d.no = i.no AND d.outcome = 12
 WHERE i.group_no = ? AND i.queued_by IS NOT NULL
 LIMIT 1
 

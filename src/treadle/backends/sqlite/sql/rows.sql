@@ -8,7 +8,8 @@ SELECT i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts,
        CASE WHEN o.no IS NULL THEN d.started ELSE o.started END,
        CASE WHEN o.no IS NULL THEN d.worker WHEN o.status = 4 THEN w.id END,
        d.ended, d.reason, d.result, a.error_type, a.message, coalesce(o.failures, d.failures),
-       coalesce(o.losses, d.losses)
+       coalesce(o.losses, d.losses),
+       CASE WHEN o.no IS NULL THEN d.began WHEN o.status = 4 THEN o.started ELSE o.began END
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no
@@ -24,7 +25,9 @@ FROM json_each(?) AS e CROSS JOIN treadle_attempt AS a ON a.no = e.value
 ORDER BY a.no, a.place
 
 -- :name missing
-SELECT m.dependent, m.id FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.dependent = e.value
+SELECT m.dependent, m.id FROM json_each(?) AS e
+CROSS JOIN treadle_missing AS m ON m.dependent = e.value
+CROSS JOIN treadle_open AS o ON o.no = m.dependent
 
 -- The first item submitted with that id, in any tenant.
 -- :name numbers_of_ids
@@ -37,7 +40,8 @@ SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = 
 -- :name leases
 SELECT i.id, i.tenant, o.token, i.type, i.input, o.attempt + 1 - o.begun, g.id, i.queue, i.lane,
        i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued_at,
-       o.due, CASE WHEN o.verdict IS NULL THEN o.started ELSE ? END, o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun
+       o.due, CASE WHEN o.verdict IS NULL THEN o.started ELSE ? END, o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun,
+       coalesce(o.ready_since, 0.0)
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = o.no

@@ -7,7 +7,8 @@ SELECT no FROM treadle_item WHERE id = ? AND tenant = ?
 -- :name ended
 SELECT outcome, token, settled_tokens FROM treadle_done WHERE no = ?
 
+-- A handler does not begin before its item is claimed.
 -- :name put_back
 UPDATE treadle_open SET status = ?, attempt = ?, failures = ?, losses = ?, due = ?, ready_since = ?, seq = ?,
-    verdict = ?, settled_tokens = ?, token = NULL, worker = NULL
+    verdict = ?, began = coalesce(max(?, started), began), settled_tokens = ?, token = NULL, worker = NULL
 WHERE no = ?

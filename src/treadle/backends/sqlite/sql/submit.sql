@@ -8,17 +8,19 @@ VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), nul
 
 -- :name insert_open
 INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline,
-    attempt, group_no, has_dependencies, need, met, pending, any_end_counts, verdict, token, worker, started)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?,
+    attempt, group_no, has_dependencies, need, met, pending, any_end_counts, contributes, verdict, token, worker, started)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?, ?,
     nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- :name existing_ids
 SELECT i.id FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 
--- The last column: whether the group of the holder is open. An item that is alone is its own group.
+-- The last columns: whether the group of the holder is open (an item that is alone is its own group), whether
+-- it has not started, and what changed it.
 -- :name key_holder
 SELECT i.id, CASE WHEN i.group_no = i.no THEN i.id ELSE g.id END, i.queued_at, coalesce(o.status, d.outcome),
-       CASE WHEN g.no IS NULL THEN o.no IS NOT NULL ELSE g.open > 0 END
+       CASE WHEN g.no IS NULL THEN o.no IS NOT NULL ELSE g.open > 0 END,
+       coalesce(o.status >= 0 AND o.status < 4 AND o.attempt = 0, 0), k.changed_by
 FROM treadle_key AS k
 CROSS JOIN treadle_item AS i ON i.no = k.no
 LEFT JOIN treadle_open AS o ON o.no = i.no
@@ -28,6 +30,9 @@ WHERE k.key = ? AND k.tenant = ? AND k.type = ?
 
 -- :name set_key_holder
 INSERT OR REPLACE INTO treadle_key (key, tenant, type, no) VALUES (?, ?, ?, ?)
+
+-- :name status_of
+SELECT o.status FROM treadle_item AS i CROSS JOIN treadle_open AS o ON o.no = i.no WHERE i.id = ? AND i.tenant = ?
 
 -- :name paused
 SELECT queue, tenant FROM treadle_pause

@@ -32,11 +32,12 @@ begin
     from unnest(settlements.no, settlements.token, settlements.tenant, settlements.flags, settlements.version,
            settlements.group_index, settlements.result, settlements.value) with ordinality
       u(no, token, tenant, flags, version, group_index, result, value, row)
-    left join (select o.no, o.token, o.tenant, o.group_no from treadle.open_item o where o.no = any(owned_no)) o
+    left join (select o.no, o.token, o.tenant, o.group_no, o.contributes from treadle.open_item o
+               where o.no = any(owned_no)) o
       on o.no = u.no and o.token = u.token and o.tenant = u.tenant
     left join (select g.no, g.version, g.final, g.value from treadle.item_group g where g.no = any(group_nos)) g
       on g.no = o.group_no
-    where u.flags & 1 <> 0
+    where u.flags & 1 <> 0 and o.contributes is not false
     order by u.group_index, u.row
   loop
     if c.group_index is distinct from at then

@@ -14,7 +14,7 @@ returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
-  begun boolean, picks bigint[], next_due float8,
+  begun boolean, ready float8, picks bigint[], next_due float8,
   left_types text[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -82,6 +82,7 @@ begin
     elsif store.queue = store.last_queue and store.tenant = store.last_tenant and store.lane = store.last_lane
         and (p_demand.queues is null or store.queue = any(p_demand.queues)) and p_demand.avoid is null
         and (p_demand.tenants is null or store.tenant = any(p_demand.tenants))
+        and (p_demand.strict_types is null or not store.types && p_demand.strict_types)
         and treadle.rooms_suffice(store.types, store.ready, p_demand, p_grace is not null, now) then
       is_quick := true;
       unleased := treadle.lock_only_line(
@@ -116,18 +117,18 @@ begin
             claimed = greatest(now, o.ready_since), begun = treadle.begins(o.losses, o.type, p_demand.buffered),
             attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
           where o.no = any(unleased)
-          returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict, o.failures, o.losses, o.begun
+          returning o.no, o.token, o.attempt, o.due, o.deadline, o.verdict, o.failures, o.losses, o.begun, o.ready_since
       )
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8, null::text[]
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since, null::bigint[], null::float8, null::text[]
       from leases o join treadle.item i on i.no = o.no;
   end if;
   if leased <> '{}' or doomed <> '{}' then
     return query
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
-        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, null::bigint[], null::float8, null::text[]
+        o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since, null::bigint[], null::float8, null::text[]
       from treadle.open_item o join treadle.item i on i.no = o.no
       where o.no = any(leased || doomed);
   end if;

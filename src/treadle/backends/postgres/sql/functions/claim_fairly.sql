@@ -21,9 +21,16 @@ declare
   types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean;
   next_type text; place int; sharing int; room int := p_limit; stretch int := 1; lines treadle.lines;
   found_no bigint[]; found_type text[]; found_parked boolean[]; found_avoided boolean[];
-  chosen bigint[]; to_park bigint[]; parked int := 0;
+  chosen bigint[]; to_park bigint[]; parked int := 0; holders record;
 begin
   leased := '{}'; unleased := '{}'; more := false; left_types := '{}';
+  if p_demand.strict_types is not null then
+    select * into holders from treadle.claim_lane_holders(p_worker, p_now, p_limit, p_demand);
+    leased := holders.leased; p_demand := holders.demand; room := room - cardinality(leased);
+    if room = 0 then
+      return;
+    end if;
+  end if;
 
   -- The types of lines: null for the ready items, and each type of parked items that there is room for.
   types := array[null::text];
@@ -63,10 +70,7 @@ begin
     exit when found_no is null;
     found_avoided := null;
     if p_demand.avoid is not null then
-      select nullif(array_agg(treadle.avoids(p_demand.avoid, o.type, o.tenant, o.lane) order by f.k),
-          array_fill(false, array[cardinality(found_no)])) into found_avoided
-        from unnest(found_no) with ordinality f(no, k)
-        cross join lateral (select x.type, x.tenant, x.lane from treadle.open_item x where x.no = f.no limit 1) o;
+      found_avoided := treadle.left_out(found_no, p_demand);
     end if;
 
     -- Those that there is room for. The others are parked.
@@ -116,6 +120,9 @@ begin
       end loop;
     end if;
 
+    if p_demand.strict_types is not null and chosen <> '{}' then
+      p_demand.avoid := p_demand.avoid || treadle.hold_lanes(chosen, p_demand);
+    end if;
     if cardinality(chosen) < cardinality(found_no) then
       left_types := left_types || array(select distinct f.type from unnest(found_no, found_type) f(no, type)
                                         where f.no <> all(chosen) and f.type <> all(left_types));
@@ -197,7 +204,8 @@ begin
         last_lane := last_lane || array_fill(lane_before, array[n]);
         per_queue := per_queue || array_fill(queue_share, array[n]);
         per_tenant := per_tenant || array_fill(tenant_share, array[n]);
-        per_lane := per_lane || array(select treadle.fair_share(tenant_share, n, nth) from generate_series(1, n) nth);
+        per_lane := per_lane || case when at_type = any(p_demand.strict_types) then array_fill(1, array[n]) else
+          array(select treadle.fair_share(tenant_share, n, nth) from generate_series(1, n) nth) end;
       end loop;
     end loop;
   end loop;

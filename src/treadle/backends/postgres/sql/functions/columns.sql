@@ -48,6 +48,10 @@ begin
   items.nonce := treadle.spread(items.nonce, n);
   items.lease_to := treadle.spread(items.lease_to, n);
   items.group_id := treadle.spread(items.group_id, n);
+  items.contributes := treadle.spread(items.contributes, n);
+  items.closes := treadle.spread(items.closes, n);
+  items.key_policy := treadle.spread(items.key_policy, n);
+  items.debounce_max := treadle.spread(items.debounce_max, n);
   return items;
 end $$;
 

@@ -33,7 +33,8 @@ begin
   delete from treadle.item_group g where g.no = any(nos);
 end $$;
 
--- The members of groups; with cascade also those of the groups that any of them waits for, and so on.
+-- The members of groups and of the groups inside them; with cascade also those of the groups that any of them
+-- waits for, and so on.
 create or replace function treadle.group_members(p_roots bigint[], p_cascade boolean) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -45,16 +46,19 @@ begin
     with recursive groups(no) as (
       select r.no from unnest(p_roots) r(no)
       union
-      select coalesce(p.group_no, p.no) from groups g
-        cross join lateral (
-          select i.tenant, i.after from treadle.item i where i.no = g.no
-          union all
-          select i.tenant, i.after from treadle.item i where i.group_no = g.no) m
-        cross join lateral unnest(m.after) a(id)
-        join treadle.item p on p.id = a.id and p.tenant = m.tenant and p.type is not null
-        where p_cascade
+      select n.no from groups g cross join lateral (
+        select x.no from treadle.item_group x where x.outermost = g.no
+        union all
+        select coalesce(x.outermost, p.group_no, p.no) from (
+            select i.tenant, i.after from treadle.item i where i.no = g.no
+            union all
+            select i.tenant, i.after from treadle.item i where i.group_no = g.no) m
+          cross join lateral unnest(m.after) a(id)
+          join treadle.item p on p.id = ltrim(a.id, chr(30)) and p.tenant = m.tenant and p.type is not null
+          left join treadle.item_group x on x.no = p.group_no
+          where p_cascade) n
     )
-    select array_agg(m.no order by m.no) from groups g
+    select array_agg(distinct m.no order by m.no) from groups g
       cross join lateral (
         select i.no from treadle.item i where i.no = g.no
         union all
@@ -62,7 +66,7 @@ begin
 end $$;
 
 -- Open items outside of `p_nos` that name one of them, as [prerequisite, dependent] pairs of ids. The order of the
--- joins is as written: see `with_open_dependents`.
+-- joins is as written: see `names_awaited_by`.
 create or replace function treadle.open_dependents(p_nos bigint[]) returns jsonb
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -71,7 +75,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(p_nos)));
+  naming bigint[] := treadle.naming(array(select x.name from treadle.names_of(p_nos) x));
 begin
   return (
     select jsonb_agg(jsonb_build_array(x.id, x.dependent) order by x.id, x.dependent) from (
@@ -79,7 +83,7 @@ begin
       join treadle.item w on w.no = n.no
       join treadle.open_item o on o.no = w.no
       cross join lateral unnest(w.after) a(id)
-      join treadle.item m on m.id = a.id and m.tenant = w.tenant
+      join treadle.item m on m.id = ltrim(a.id, chr(30)) and m.tenant = w.tenant
       where m.no = any(p_nos) and w.no <> all(p_nos)
       limit 100) x);
 end $$;

@@ -7,40 +7,46 @@ set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = forc
 as $$
 #variable_conflict use_column
 declare
-  ended_rows treadle.ended_rows; groups bigint[]; lone bigint[]; dependents bigint[]; n int;
+  ended_rows treadle.ended_rows; groups bigint[]; lone bigint[]; dependents bigint[];
+  awaited bigint[]; n int;
   effects treadle.effects; grouped record;
 begin
   with ended as (
     delete from treadle.open_item o where o.no = any(p_nos)
-      returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.failures, o.losses, o.redrives, o.keep, o.keep_dead,
-        o.deadline
+      returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.failures, o.losses, o.redrives,
+        o.keep, o.keep_dead, o.deadline, case when o.contributes then p_flags else p_flags & ~3 end as flags,
+        o.met < o.need as is_unmet,
+        case when o.status = 5 and o.verdict is null and o.begun then o.claimed else o.began end as began
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, failures, losses, redrives,
-        outcome,
-        flags, result)
+        outcome, flags, result, began)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is null then p_now + coalesce(e.keep, 86400) end,
         e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, p_kind,
-        p_flags | case when e.deadline is null then 4 else 0 end, p_result
+        e.flags | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
+        p_result, e.began
       from ended e
   )
-  select array_agg(e.no), array_agg(e.group_no), array_agg(least(coalesce(e.keep, 86400), e.keep_dead)),
+  select array_agg(e.no), array_agg(e.group_no), array_agg(e.flags),
+         array_agg(least(coalesce(e.keep, 86400), e.keep_dead)),
          array_agg(distinct e.group_no) filter (where e.group_no is not null),
          array_agg(e.no) filter (where e.group_no is null), count(*)
-    into ended_rows.no, ended_rows.group_no, ended_rows.keep, groups, lone, n from ended e;
+    into ended_rows.no, ended_rows.group_no, ended_rows.flags, ended_rows.keep, groups, lone, n from ended e;
   if n = 0 then
     effects.doomed := 0;
     return effects;
   end if;
   ended_rows.row := array(select generate_series(1, n));
   ended_rows.kind := array_fill(p_kind, array[n]);
-  ended_rows.flags := array_fill(p_flags, array[n]);
 
-  -- The items that depend on them.
-  select array_agg(d.dependent) into dependents from treadle.dependency d
-    where d.prerequisite = any(ended_rows.no);
+  -- The items that depend on them, or on a group that consists of one of them.
+  select array_agg(d.dependent) filter (where not d.of_group), array_agg(d.prerequisite) filter (where d.of_group)
+    into dependents, awaited from treadle.dependency d where d.prerequisite = any(ended_rows.no);
   if dependents is not null then
-    effects := treadle.count_towards_dependents(p_now, dependents, ended_rows.no, ended_rows.kind);
+    effects := treadle.count_towards_dependents(p_now, dependents, ended_rows.no, ended_rows.kind, false);
+  end if;
+  if awaited is not null then
+    effects := treadle.count_ended_items_as_groups(p_now, effects, awaited, ended_rows);
   end if;
   effects.doomed := coalesce(effects.doomed, 0);
 
@@ -51,11 +57,15 @@ begin
       p_now, groups, ended_rows, array_fill(p_result, array[n]), null, null);
     effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
     effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
+    if grouped.no is not null then
+      effects := treadle.count_ended_groups(p_now, effects, grouped.no, grouped.kind);
+    end if;
   end if;
   if lone is not null then
     select effects.ended_group_id || array_agg(i.id), effects.ended_group_tenant || array_agg(i.tenant),
            effects.ended_group_type || array_agg(i.type),
-           effects.ended_group_value || array_agg(case when p_flags & 1 <> 0 then p_result end)
+           effects.ended_group_value
+             || array_agg(case when p_flags & 1 <> 0 and i.contributes is not false then p_result end)
       into effects.ended_group_id, effects.ended_group_tenant, effects.ended_group_type,
         effects.ended_group_value
       from treadle.item i where i.no = any(lone);

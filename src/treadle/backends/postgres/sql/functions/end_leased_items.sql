@@ -26,15 +26,16 @@ begin
       and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
     with ended as (
       delete from treadle.open_item o
-        using unnest(settlements.no, settlements.token, settlements.result) with ordinality
-              u(no, token, result, row)
+        using unnest(settlements.no, settlements.token, settlements.result, settlements.ran) with ordinality
+              u(no, token, result, ran, row)
         where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
           and o.status = 5
-        returning u.row, u.result, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
-          o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+        returning u.row, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
+          o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict,
+          o.contributes, o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-          outcome, reason, flags, worker, result)
+          outcome, reason, flags, worker, result, began)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
                when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -42,17 +43,25 @@ begin
           nullif(e.failures + (the_kind = 7 and e.verdict is null and e.begun)::int, 0), nullif(e.losses, 0),
           e.redrives, the_kind,
           case when the_kind = 7 then coalesce(e.verdict, 2) end,
-          the_flags & 3 | case when e.deadline is null then 4 else 0 end,
+          case when e.contributes then the_flags & 3 else 0 end
+            | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
           case when e.worker = the_worker then the_worker_id
-               else (select w.id from treadle.worker w where w.no = e.worker) end, e.result
+               else (select w.id from treadle.worker w where w.no = e.worker) end, e.result,
+          case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
         from ended e
     )
     select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no),
-           case when the_flags & 8 <> 0 then array_agg(least(coalesce(e.keep, 86400), e.keep_dead)) end
-      into ended_rows.row, ended_rows.no, ended_rows.group_no, ended_rows.keep from ended e;
+           case when the_flags & 8 <> 0 then array_agg(least(coalesce(e.keep, 86400), e.keep_dead)) end,
+           array_agg(e.row::int) filter (where not e.contributes)
+      into ended_rows.row, ended_rows.no, ended_rows.group_no, ended_rows.keep, ended_rows.silent_row from ended e;
     if ended_rows.row is not null then
       ended_rows.kind := array_fill(the_kind, array[cardinality(ended_rows.row)]);
       ended_rows.flags := array_fill(the_flags, array[cardinality(ended_rows.row)]);
+    end if;
+    if ended_rows.silent_row is not null then
+      select array_agg(case when x.row = any(ended_rows.silent_row) then the_flags & ~3 else the_flags end
+               order by x.place)
+        into ended_rows.flags from unnest(ended_rows.row) with ordinality x(row, place);
     end if;
     return ended_rows;
   end if;
@@ -65,19 +74,20 @@ begin
   with ended as (
     delete from treadle.open_item o
       using unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.flags,
-              settlements.reason, settlements.result) with ordinality
-            u(no, token, tenant, kind, flags, reason, result, row)
+              settlements.reason, settlements.result, settlements.ran) with ordinality
+            u(no, token, tenant, kind, flags, reason, result, ran, row)
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind >= 6
-      returning u.row, u.kind, u.flags, u.reason, u.result, o.no, o.token, o.last_token, o.group_no, o.due,
-        o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict
+      returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due,
+        o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
+        o.deadline, o.verdict, o.contributes, o.met < o.need as is_unmet
   ), named as materialized (
     select e.*, case when e.worker = the_worker then the_worker_id
                      else (select w.id from treadle.worker w where w.no = e.worker) end as worker_id
     from ended e
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-        outcome, reason, flags, worker, result)
+        outcome, reason, flags, worker, result, began)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -85,11 +95,16 @@ begin
         nullif(e.failures + (e.kind = 7 and e.verdict is null and e.begun)::int, 0), nullif(e.losses, 0),
         e.redrives, e.kind,
         case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
-        e.flags & 3 | case when e.deadline is null then 4 else 0 end, e.worker_id, e.result
+        case when e.contributes then e.flags & 3 else 0 end
+          | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
+        e.worker_id, e.result,
+        case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
       from named e
   )
-  select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind), array_agg(e.flags),
-         array_agg(least(coalesce(e.keep, 86400), e.keep_dead)), array_agg(e.attempt), array_agg(e.worker_id)
+  select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind),
+         array_agg(case when e.contributes then e.flags else e.flags & ~3 end),
+         array_agg(least(coalesce(e.keep, 86400), e.keep_dead)), array_agg(e.attempt), array_agg(e.worker_id),
+         array_agg(e.row::int) filter (where not e.contributes), null
     into ended_rows from named e;
   return ended_rows;
 end $$;

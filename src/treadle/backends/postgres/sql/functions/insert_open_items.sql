@@ -32,22 +32,22 @@ begin
              else 2 end::smallint as status
       from unnest(p_nos, items.skip, items.type, items.run_at, items.delay, items.deadline, items.expires_in,
              items.group_no, items.keep, items.keep_dead, items.priority, items.need,
-             items.counting, items.lease_to, items.queue, items.tenant, items.lane)
+             items.counting, items.lease_to, items.queue, items.tenant, items.lane, items.contributes)
            with ordinality
            u(no, skip, type, run_at, delay, deadline, expires_in, group_no, keep, keep_dead, priority,
-             need, counting, lease_to, queue, tenant, lane, row)
+             need, counting, lease_to, queue, tenant, lane, contributes, row)
       left join unnest(p_blocked, p_met, p_pending) b(no, met, pending) on b.no = u.no
       left join unnest(worker_no, worker_id) w(no, id) on w.id = u.lease_to
     ) x
   ), stored as (
     insert into treadle.open_item (no, seq, due, ready_since, deadline, claimed, token, worker, group_no, keep,
         keep_dead, status, shown_status, verdict, counting, priority, attempt, need, met, pending,
-        queue, tenant, lane, type)
+        queue, tenant, lane, type, contributes)
       select x.no, x.no, x.due_at, p_now, x.expires_at, case when x.status = 5 then p_now end, x.token,
         case when x.status = 5 then x.worker end, x.group_no, nullif(x.keep, 86400), x.keep_dead, x.status,
         case when x.status = 4 then 0 end, case when x.status = 4 then 5 end, coalesce(x.counting, 0),
         x.priority, case when x.status = 5 then 1 else 0 end, x.need, x.met, x.pending, x.queue,
-        x.tenant, x.lane, x.type
+        x.tenant, x.lane, x.type, coalesce(x.contributes, true)
       from new x where x.type is not null and x.skip is not true order by x.row
   )
   select array_agg(case when x.status = 4 then 0 else x.status end order by x.row),

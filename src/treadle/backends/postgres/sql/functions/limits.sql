@@ -5,18 +5,23 @@
 
 -- Take permits for several requests, in order. Each asks for up to `p_count` permits under all of its limits.
 --
--- p_request  for each limit, the request that it belongs to, in order; the other columns describe the limit
+-- p_request        for each limit, the request that it belongs to, in order; the other columns describe the limit
+-- p_token, p_item  for each request, the lease that the permit is for, or null; null: none is for a lease
+--
+-- The holders are the items whose leases have permits of the limits that denied a lease one.
 create or replace function treadle.take_permits(
   p_worker text, p_request int[], p_count int[], p_name text[], p_algorithm smallint[], p_limit int[],
-  p_window float8[],
-  out counts int[], out waits float8[])
+  p_window float8[], p_token bigint[], p_item bigint[],
+  out counts int[], out waits float8[],
+  out holder_request int[], out holder_id text[], out holder_tenant text[], out holder_due float8[],
+  out holder_no bigint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 declare
   now float8; is_alive boolean; request int; first int := 1; last int; given int; wait float8;
-  state treadle.limit_state; states treadle.limit_state[]; names text[];
+  state treadle.limit_state; states treadle.limit_state[]; names text[]; denied int[]; denied_name text[];
 begin
   counts := array_fill(0, array[cardinality(p_count)]);
   waits := array_fill(0::float8, array[cardinality(p_count)]);
@@ -40,6 +45,20 @@ begin
       last := last + 1;
     end loop;
     given := greatest(given, 0);
+    if p_token[request] is not null then
+      if exists (select 1 from treadle.lease_permit p
+                 where p.name = any(p_name[first:last - 1]) and p.token = p_token[request]) then
+        counts[request] := 1;
+        first := last;
+        continue;
+      elsif given > 0 then
+        insert into treadle.lease_permit (name, token, worker, no)
+          select n, p_token[request], p_worker, p_item[request] from unnest(p_name[first:last - 1]) n;
+      else
+        denied := denied || array_fill(request, array[last - first]);
+        denied_name := denied_name || p_name[first:last - 1];
+      end if;
+    end if;
 
     -- Count it under each of them.
     wait := 0;
@@ -59,6 +78,17 @@ begin
     counts[request] := given; waits[request] := wait;
     first := last;
   end loop;
+
+  if denied is not null then
+    select array_agg(h.request), array_agg(h.id), array_agg(h.tenant), array_agg(h.due), array_agg(h.no)
+      into holder_request, holder_id, holder_tenant, holder_due, holder_no
+      from (
+        select d.request, i.id, o.tenant, o.due, o.no from unnest(denied, denied_name) d(request, name)
+        join treadle.lease_permit p on p.name = d.name
+        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status = 5
+        join treadle.item i on i.no = o.no
+        order by d.request, o.due, o.no) h;
+  end if;
 end $$;
 
 -- The state of a limit now.
@@ -134,7 +164,10 @@ language sql immutable as $$
 $$;
 
 -- Return permits of slots, no more than the worker holds.
-create or replace function treadle.return_permits(p_worker text, p_name text[], p_count int[]) returns void
+--
+-- p_token  the lease that each permit belongs to, or null; null: none belongs to a lease
+create or replace function treadle.return_permits(p_worker text, p_name text[], p_count int[], p_token bigint[])
+returns void
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
@@ -142,6 +175,15 @@ as $$
 begin
   perform 1 from treadle.limit_state s
     where s.name = any(array(select distinct '3:' || n from unnest(p_name) n)) order by s.name for update;
+  if p_token is not null then
+    for k in 1 .. cardinality(p_token) loop
+      delete from treadle.lease_permit p
+        where p.name = p_name[k] and p.token = p_token[k] and p.worker = p_worker;
+      if p_token[k] is not null and not found then
+        p_count[k] := 0;
+      end if;
+    end loop;
+  end if;
   update treadle.permit p set held = greatest(0, p.held - u.count)
     from (select x.name, sum(x.count)::int as count from unnest(p_name, p_count) x(name, count) group by x.name) u
     where p.name = u.name and p.worker = p_worker;

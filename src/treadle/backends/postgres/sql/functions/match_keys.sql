@@ -52,7 +52,7 @@ begin
     window w as (partition by a.key, a.type, a.tenant order by a.answered, a.no
                  rows between unbounded preceding and unbounded following)
   ), taken as (
-    update treadle.key k set no = r.no from ranked r
+    update treadle.key k set no = r.no, changed_by = null from ranked r
     where r.no = r.taker and k.key = r.key and k.type = r.type and k.tenant = r.tenant
     returning k.no
   )
@@ -60,4 +60,26 @@ begin
          array_agg(r.own)
     into "row", id, own
     from ranked r where r.answered or r.taker < r.no;
+  if items.key_policy is not null and "row" is not null then
+    perform treadle.refuse_keys(items, "row", id, own);
+  end if;
+end $$;
+
+-- Raise TR011 if an earlier item answers for a new one with the policy `error`.
+create or replace function treadle.refuse_keys(items treadle.new_items, p_row int[], p_id text[], p_own boolean[])
+returns void language plpgsql as $$
+declare
+  refused record;
+begin
+  select jsonb_agg(u.owner order by x.place) as owners, jsonb_agg(x.id order by x.place) as ids,
+      jsonb_agg(u.key order by x.place) as keys
+    into refused
+    from unnest(p_row, p_id, p_own) with ordinality x(row, id, own, place)
+    join unnest(items.owner, items.key, items.key_policy) with ordinality u(owner, key, policy, row)
+      on u.row = x.row
+    where not x.own and u.policy = 3;
+  if refused.ids is not null then
+    raise exception 'duplicate_key' using errcode = 'TR011',
+      detail = jsonb_build_object('owners', refused.owners, 'ids', refused.ids, 'keys', refused.keys)::text;
+  end if;
 end $$;

@@ -17,7 +17,7 @@ begin
       order by o.due, o.queue, o.tenant limit p_portion for no key update skip locked) d) x;
   if promoted is not null then
     more := cardinality(promoted) = p_portion;
-    update treadle.open_item o set status = 2, seq = d.seq, ready_since = p_now
+    update treadle.open_item o set status = 2, seq = d.seq, ready_since = o.due
       from unnest(promoted, seqs) d(no, seq) where o.no = d.no;
   end if;
 

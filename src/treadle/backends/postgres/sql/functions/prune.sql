@@ -1,7 +1,8 @@
 -- Prune: remove items whose retention is over, up to a portion.
 --
 -- An item without a group row has its time in `ended_item`. A group has its time in `item_group`: when the
--- first member may be pruned. It is then set to the time of the next member.
+-- first member may be pruned. It is then set to the time of the next member. Nested groups have none: what is in
+-- them is pruned with the outermost group around them.
 create or replace function treadle.prune(p_limit int) returns int
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -17,9 +18,9 @@ begin
       order by e.prune_at limit p_limit - pruned for update skip locked) x;
     exit when nos is null;
     nos := treadle.lock_for_removal(nos);
-    kept := treadle.with_open_dependents(nos);
+    kept := treadle.with_dependents(nos);
     if kept is not null then
-      -- An open item names them: the next call looks at them again, after all others.
+      -- An item waits for them: the next call looks at them again, after all others.
       update treadle.ended_item e set prune_at = now where e.no = any(kept);
       passed := passed || kept;
       nos := array(select n from unnest(nos) n where n <> all(kept));
@@ -54,17 +55,22 @@ begin
       for update skip locked) g
     left join lateral (
       select i.no from (
-        select i.no, i.keep, i.keep_dead from treadle.item i where i.no = g.no
+        select g.no, g.ended, g.no as root
         union all
-        select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = g.no) i
+        select x.no, greatest(x.ended, g.ended), null from treadle.item_group x
+          where x.outermost = g.no and x.ended is not null) f
+      cross join lateral (
+        select i.no, i.keep, i.keep_dead from treadle.item i where i.no = f.root
+        union all
+        select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = f.no) i
       join treadle.ended_item e on e.no = i.no
-      where g.ended + case e.outcome when 7 then i.keep_dead else i.keep end <= p_now) m on true
+      where f.ended + case e.outcome when 7 then i.keep_dead else i.keep end <= p_now) m on true
     limit p_limit) x;
   if groups is null then
     return 0;
   end if;
   nos := treadle.lock_for_removal(nos);
-  kept := treadle.with_open_dependents(nos);
+  kept := treadle.with_dependents(nos);
   if kept is not null then
     nos := array(select n from unnest(nos) n where n <> all(kept));
   end if;
@@ -75,16 +81,29 @@ begin
     update treadle.item_group r set prune_at = p_now where r.no = groups[rows];
     groups := array_remove(groups, groups[rows]);
   end if;
-  delete from treadle.item_group r where r.no = any(groups)
-    and not exists (select 1 from treadle.item i where i.no = r.no)
-    and not exists (select 1 from treadle.item i where i.group_no = r.no);
-  update treadle.item_group r set prune_at = (
-    select min(greatest(r.ended + case e.outcome when 7 then i.keep_dead else i.keep end, p_now)) from (
-      select i.no, i.keep, i.keep_dead from treadle.item i where i.no = r.no
+  -- Nested groups that are empty, then the groups around them.
+  for level in 1 .. 2 loop
+    delete from treadle.item_group r
+      where (case level when 1 then r.outermost = any(groups) else r.no = any(groups) end)
+        and not exists (select 1 from treadle.item i where i.no = r.no)
+        and not exists (select 1 from treadle.item i where i.group_no = r.no)
+        and not exists (select 1 from treadle.item_group x where x.outermost = r.no);
+  end loop;
+  -- If a nested group is open, because the item that closes it was cancelled, look at this one again later.
+  update treadle.item_group r set prune_at = least((
+    select min(greatest(f.ended + case e.outcome when 7 then i.keep_dead else i.keep end, p_now)) from (
+      select r.no, r.ended, r.no as root
       union all
-      select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = r.no) i
+      select x.no, greatest(x.ended, r.ended), null from treadle.item_group x
+        where x.outermost = r.no and x.ended is not null) f
+    cross join lateral (
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.no = f.root
+      union all
+      select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = f.no) i
     join treadle.ended_item e on e.no = i.no
-    where case e.outcome when 7 then i.keep_dead else i.keep end is not null)
+    where case e.outcome when 7 then i.keep_dead else i.keep end is not null),
+    case when exists (select 1 from treadle.item_group x where x.outermost = r.no and x.ended is null)
+         then p_now + 60 end)
   where r.no = any(groups);
   return pruned;
 end $$;
@@ -99,39 +118,74 @@ begin
   return array(select i.no from treadle.item i where i.no = any(p_nos) order by i.no for update skip locked);
 end $$;
 
--- Of these items: those that an open item names. The order of the joins is as written: from the few items that
--- name one of them, also if the statistics say otherwise.
-create or replace function treadle.with_open_dependents(p_nos bigint[]) returns bigint[]
+-- Of these items: those that an item names, or whose group it names, and that item is open, or died unsatisfiable
+-- and may be blocked again.
+create or replace function treadle.with_dependents(p_nos bigint[]) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  naming bigint[]; nos bigint[]; tenants text[]; names text[]; found bigint[];
+begin
+  select array_agg(x.no), array_agg(x.tenant), array_agg(x.name) into nos, tenants, names
+    from treadle.names_of(p_nos) x;
+  naming := treadle.naming(names);
+  if naming is not null then
+    select array_agg(distinct m.no) into found
+      from treadle.names_awaited_by(naming) w
+      join unnest(nos, tenants, names) m(no, tenant, name) on m.name = w.name and m.tenant = w.tenant;
+  end if;
+  return found;
+end $$;
+
+-- The names in `after` that may mean one of these items: ids, and names of groups.
+create or replace function treadle.names_of(p_nos bigint[]) returns table (no bigint, tenant text, name text)
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select i.no, i.tenant, n.name from treadle.item i
+    cross join lateral (
+      select i.id as name
+      union all
+      select chr(30) || coalesce(i.group_id, i.id)
+      union all
+      select chr(30) || i.id where i.group_no is not null
+        and exists (select 1 from treadle.item_group g where g.no = i.no)) n
+    where i.no = any(p_nos);
+end $$;
+
+-- The names in `after` of these items, as far as they are open, or dead because they were unsatisfiable. The order of
+-- the joins is as written: from the given items, also if the statistics say otherwise.
+create or replace function treadle.names_awaited_by(p_nos bigint[]) returns table (tenant text, name text)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set join_collapse_limit = 1 set from_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
-declare
-  naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(p_nos)));
 begin
-  if naming is null then
-    return null;
-  end if;
-  return (
-    select array_agg(distinct m.no) from unnest(naming) n(no)
+  return query
+    select w.tenant, a.name from unnest(p_nos) n(no)
     join treadle.item w on w.no = n.no
-    join treadle.open_item o on o.no = w.no
-    cross join lateral unnest(w.after) a(id)
-    join treadle.item m on m.id = a.id and m.tenant = w.tenant
-    where m.no = any(p_nos));
+    left join treadle.open_item o on o.no = w.no
+    left join treadle.ended_item e on e.no = w.no
+    cross join lateral unnest(w.after) a(name)
+    where o.no is not null or e.reason = 5;
 end $$;
 
--- The items, of any tenant, that name one of these ids. Only the index of `after` can find them: a scan of
+-- The items, of any tenant, that have one of these names in `after`. Only the index of `after` can find them: a scan of
 -- another index would read the whole table.
-create or replace function treadle.naming(p_ids text[]) returns bigint[]
+create or replace function treadle.naming(p_names text[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-  return (select array_agg(w.no) from treadle.item w where w.after && p_ids and w.after is not null);
+  return (select array_agg(w.no) from treadle.item w where w.after && p_names and w.after is not null);
 end $$;
 
 -- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for.

@@ -21,10 +21,11 @@ begin
       e.result, i.input, i.options, f.type, f.message,
       case when p_full and o.counting < 2 and i.after is not null then array(
         select a.id from unnest(i.after) with ordinality a(id, place)
-        where not exists (select 1 from treadle.item p where p.id = a.id and p.tenant = i.tenant
+        where not exists (select 1 from treadle.item p where p.id = ltrim(a.id, chr(30)) and p.tenant = i.tenant
                           and p.type is not null) order by a.place) end,
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
-      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers
+      h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
+      case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end
     from unnest(p_nos) n(no)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no

@@ -3,8 +3,10 @@
 -- It consists of several statements, each with its own snapshot: a statement sees what was committed while
 -- the one before waited for a lock. Locks, in this order: the items themselves (no other transaction settles
 -- them, so there is no wait here), the items that depend on them by number, the groups by number, then what
--- `store_items` locks. Dependents that can no longer be met are not settled here: the next claim hands them
--- out with a verdict.
+-- `store_items` locks, and at last the items that depend on groups that end. (Only an item that waits for a
+-- group and for something else can be locked in both places, so only such an item can cause a deadlock, which the
+-- lock timeout ends.) Dependents that can no longer be met are not settled here: the next claim hands them out
+-- with a verdict.
 --
 -- Only a user's own transaction holds one of these locks for long (with `submit(tx=)` and `after`). The caller
 -- then settles the others without the one that is locked.
@@ -22,6 +24,7 @@ create or replace function treadle.settle(
   out moved_row int[], out moved_version int[], out moved_value bytea[], out moved_final boolean[],
   out version_row int[], out version_no int[],        -- contributions that were applied
   out lost_row int[], out lost_code smallint[],       -- see `lease_losses`
+  out silent_row int[],                               -- items that ended and do not contribute
   out existing_row int[], out existing_id text[],     -- children that were not stored
   out effects treadle.effects)
 language plpgsql
@@ -32,7 +35,7 @@ as $$
 declare
   n constant int := cardinality(settlements.no);
   now float8; ended treadle.ended_rows; returned treadle.ended_rows; stored treadle.stored_items;
-  dependents bigint[]; groups bigint[]; grouped record;
+  dependents bigint[]; awaited bigint[]; groups bigint[]; grouped record;
 begin
   if n > 1 then
     settlements := treadle.spread_settlements(settlements, p_folds or p_returns);
@@ -51,7 +54,7 @@ begin
   -- The items themselves: end them, or return them to their queues.
   ended := treadle.end_leased_items(now, settlements,
     p_returns or settlements.failed_row is not null or children.id is not null);
-  ended_row := ended.row; ended_group := ended.group_no;
+  ended_row := ended.row; ended_group := ended.group_no; silent_row := ended.silent_row;
   if p_returns then
     returned := treadle.return_leased_items(now, settlements);
   end if;
@@ -71,10 +74,18 @@ begin
     return;
   end if;
 
-  -- The items that depend on them.
-  select array_agg(d.dependent) into dependents from treadle.dependency d where d.prerequisite = any(ended.no);
+  if 7 = any(ended.kind) then
+    ended.tolerated := treadle.tolerate_deaths(ended.no, ended.kind);
+  end if;
+
+  -- The items that depend on them, or on a group that consists of one of them.
+  select array_agg(d.dependent) filter (where not d.of_group), array_agg(d.prerequisite) filter (where d.of_group)
+    into dependents, awaited from treadle.dependency d where d.prerequisite = any(ended.no);
   if dependents is not null then
-    effects := treadle.count_towards_dependents(now, dependents, ended.no, ended.kind);
+    effects := treadle.count_towards_dependents(now, dependents, ended.no, ended.kind, false);
+  end if;
+  if awaited is not null then
+    effects := treadle.count_ended_items_as_groups(now, effects, awaited, ended);
   end if;
 
   -- Their children. The groups are locked first. An item without a group row needs none.
@@ -90,6 +101,9 @@ begin
       left join unnest(ended.row, ended.no, ended.group_no) x(row, no, group_no) on x.row = u.owner;
     stored := treadle.store_items(children, p_plain, p_cycles);
     existing_row := stored.existing_row; existing_id := stored.existing_id;
+    if children.closes is not null then
+      children.group_no := treadle.nested_group_numbers(stored.nos, children);
+    end if;
     for k in 1 .. coalesce(cardinality(existing_row), 0) loop
       children.skip[existing_row[k]] := true;
     end loop;
@@ -102,6 +116,9 @@ begin
     version_row := grouped.version_row; version_no := grouped.version_no;
     effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
     effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
+    if grouped.no is not null then
+      effects := treadle.count_ended_groups(now, effects, grouped.no, grouped.kind);
+    end if;
     -- Items that now have a group row: their groups have not ended with them.
     select array_agg(case when x.flags & 8 <> 0 then coalesce(x.group_no, x.no) else x.group_no end)
       into ended_group from unnest(ended.group_no, ended.no, ended.flags) x(group_no, no, flags);
@@ -122,6 +139,7 @@ begin
   settlements.version := treadle.spread(settlements.version, n);
   settlements.group_index := treadle.spread(settlements.group_index, n);
   settlements.value := treadle.spread(settlements.value, n);
+  settlements.ran := treadle.spread(settlements.ran, n);
   if p_all then
     settlements.tenant := treadle.spread(settlements.tenant, n);
     settlements.kind := treadle.spread(settlements.kind, n);
@@ -155,9 +173,10 @@ begin
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
         ready_since = p_now,
+        began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
-            settlements.delay) with ordinality u(no, token, tenant, kind, run_at, delay, row),
+            settlements.delay, settlements.ran) with ordinality u(no, token, tenant, kind, run_at, delay, ran, row),
         (select no, id from treadle.worker) w
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind < 6

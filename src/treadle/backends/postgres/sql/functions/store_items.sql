@@ -1,5 +1,5 @@
 -- Store new items: all of them, or raise an exception that names the owners of the refused ones (TR001 a
--- taken id, TR002 a cycle, TR007 a prerequisite that must exist and does not).
+-- taken id, TR002 a cycle, TR007 a prerequisite that must exist and does not, TR011 a taken key).
 --
 -- Rows come sorted by id and tenant, so that concurrent calls wait for each other's ids in one order. A row
 -- without a type becomes a placeholder unless its id exists. Locks, in this order: keys, ids, placeholders,
@@ -17,7 +17,7 @@ as $$
 declare
   n constant int := cardinality(items.id);
   stored treadle.stored_items; now float8; nos bigint[]; tenants text[];
-  inserted int; alike record; keys record; redirected record; blocked record; old record;
+  inserted int; alike record; keys record; redirected record; blocked record; old record; group_nos bigint[];
   placeholders bigint[] := '{}'; replacements bigint[] := '{}'; taken_id text[] := '{}'; taken_owner int[] := '{}';
 begin
   -- The short way, for items that are alike.
@@ -63,22 +63,29 @@ begin
     end if;
   end if;
 
+  if items.closes is not null then
+    group_nos := treadle.nested_group_numbers(nos, items);
+    perform treadle.open_nested_groups(now, nos, items, group_nos);
+    items.group_no := group_nos;
+  end if;
+
   -- The items. The second round comes after placeholders have been removed.
   for round in 1 .. 2 loop
     insert into treadle.item (no, nonce, queued, due, deadline, keep, keep_dead, group_no, priority, attempts,
-        need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input,
-        options)
+        need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, counting,
+        contributes, input, options)
       select u.no, u.nonce, now, coalesce(u.run_at, now + u.delay), coalesce(u.deadline, now + u.expires_in),
         u.keep, u.keep_dead, u.group_no, u.priority, u.attempts, u.need, u.id, u.tenant, u.type, u.queue,
         u.lane, u.group_id, u.parent, u.workflow, u.workflow_type, u.key, treadle.parts(u.after),
-        u.input, u.options
+        nullif(u.counting, 0), nullif(u.contributes, true), u.input, u.options
       from unnest(nos, items.skip, items.nonce, items.run_at, items.delay, items.deadline, items.expires_in,
           items.keep, items.keep_dead, items.group_no, items.priority, items.attempts, items.need, items.id,
           items.tenant, items.type, items.queue, items.lane, items.group_id, items.parent, items.workflow,
-          items.workflow_type, items.key, items.after, items.input, items.options)
+          items.workflow_type, items.key, items.after, items.counting, items.contributes, items.input,
+          items.options)
         u(no, skip, nonce, run_at, delay, deadline, expires_in, keep, keep_dead, group_no, priority, attempts,
-          need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, input,
-          options)
+          need, id, tenant, type, queue, lane, group_id, parent, workflow, workflow_type, key, after, counting,
+          contributes, input, options)
       where u.skip is not true
       on conflict (id, tenant) do nothing;
     get diagnostics inserted = row_count;
@@ -151,11 +158,17 @@ begin
     if p_cycles then
       perform treadle.refuse_cycle(nos, nos, items.owner);
     elsif replacements && blocked.no then
-      perform treadle.refuse_cycle(replacements, nos, items.owner);
+      perform treadle.refuse_cycle(replacements || blocked.outward, nos, items.owner);
+    elsif treadle.any_group_is_awaited(blocked.outward, nos, items.group_no) then
+      perform treadle.refuse_cycle(blocked.outward, nos, items.owner);
     end if;
   end if;
 
-  -- The items that answer for those that were left out.
+  -- The items that answer for those that were left out. Some take over what these have.
+  if items.key_policy is not null and stored.existing_row is not null then
+    perform treadle.take_over(
+      now, nos, items, stored.existing_row, stored.existing_id, stored.existing_own);
+  end if;
   if stored.existing_row is not null then
     tenants := items.tenant;
     select array_agg(x.state order by k.place), array_agg(coalesce(x.group_id, x.id) order by k.place)
@@ -170,24 +183,35 @@ begin
   return stored;
 end $$;
 
--- Rows of the same owner and tenant that wait for a new id wait for the earlier item with its key instead.
+-- Rows of the same owner and tenant that wait for a new id, or its group, wait for the earlier item with its key, or
+-- its group, instead.
 create or replace function treadle.redirect_dependencies(
   items treadle.new_items, p_row int[], p_id text[], p_own boolean[], out after text[], out changed boolean)
 language plpgsql as $$
 declare
-  tenant text[] := items.tenant; owner int[] := items.owner;
+  tenant text[] := items.tenant; owner int[] := items.owner; group_id text;
 begin
   after := items.after; changed := false;
   for k in 1 .. cardinality(p_row) loop
     continue when p_own[k];
+    group_id := treadle.group_of(p_id[k], tenant[p_row[k]]);
     for w in 1 .. cardinality(items.id) loop
       if after[w] is not null and owner[w] = owner[p_row[k]] and tenant[w] = tenant[p_row[k]] then
-        after[w] := array_to_string(
-          array_replace(treadle.parts(after[w]), items.id[p_row[k]], p_id[k]), chr(31));
+        after[w] := array_to_string(array_replace(array_replace(treadle.parts(after[w]), items.id[p_row[k]], p_id[k]),
+          chr(30) || items.id[p_row[k]], chr(30) || group_id), chr(31));
         changed := true;
       end if;
     end loop;
   end loop;
+end $$;
+
+-- The id of the group of an item. A new item is a root.
+create or replace function treadle.group_of(p_id text, p_tenant text) returns text
+language plpgsql stable
+set enable_seqscan = off
+as $$
+begin
+  return coalesce((select i.group_id from treadle.item i where i.id = p_id and i.tenant = p_tenant), p_id);
 end $$;
 
 -- Fail with a serialization failure, so that the caller repeats the transaction, if `p_unchanged` is not true.

@@ -14,7 +14,7 @@ begin
       end if;
       return;
     exception
-      when sqlstate 'TR001' or sqlstate 'TR002' or sqlstate 'TR007' then
+      when sqlstate 'TR001' or sqlstate 'TR002' or sqlstate 'TR007' or sqlstate 'TR011' then
         get stacked diagnostics refused = returned_sqlstate, detail = pg_exception_detail;
         return;
       when lock_not_available or serialization_failure then

@@ -82,7 +82,7 @@ returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
-  begun boolean)
+  begun boolean, ready float8)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -92,7 +92,7 @@ begin
   return query
     select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
       i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due,
-      coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun
+      coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since
     from treadle.worker w
     join treadle.open_item o on o.worker = w.no and o.status = 5
     join treadle.item i on i.no = o.no
@@ -173,6 +173,7 @@ begin
         due = case when o.verdict is null and o.begun and o.losses > 0
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
+        began = case when o.verdict is null and o.begun then o.claimed else o.began end,
         ready_since = p_now, token = null, worker = null
       where o.no = any(nos);
   end if;
@@ -181,6 +182,7 @@ begin
     where w.no = p_worker and not w.gone order by t.type
     on conflict (type) do update set lost = excluded.lost;
   delete from treadle.permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
+  delete from treadle.lease_permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
   delete from treadle.worker w where w.no = p_worker
     and not exists (select 1 from treadle.open_item o where o.worker = p_worker and o.status = 5);
   if not found then

@@ -3,7 +3,7 @@ select treadle.claim_key(:key, :tenant, :owner, :ttl)
 
 -- :name take_permits
 select * from treadle.take_permits(:worker, :request::int[], :count::int[], :name::text[],
-  :algorithm::smallint[], :limit::int[], :window::float8[])
+  :algorithm::smallint[], :limit::int[], :window::float8[], :token::bigint[], :item::bigint[])
 
 -- :name return_permits
-select treadle.return_permits(:worker, :name::text[], :count::int[])
+select treadle.return_permits(:worker, :name::text[], :count::int[], :token::bigint[])

@@ -5,16 +5,21 @@ select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant) c
 select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 
 -- :name requeue
-select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff) c
+select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_ids
-treadle.find_items(:ids::text[], :tenant)
+array(select i.no from treadle.item i join unnest(:ids::text[]) with ordinality u(id, place) on u.id = i.id
+  where i.no = any(treadle.find_items(:ids::text[], :tenant)) order by u.place)
 
 -- :name numbers_of_list
 array({list})
 
 -- :name trigger
 select (c.item).*, (c.effects).* from treadle.trigger(:ids::text[], :tenant) c
+
+-- :name update
+select (c.item).*, (c.effects).* from treadle.update_items(:ids::text[], :tenant, :run_at::float8,
+  :priority::int, :lane::text, :queue::text, :deadline::float8, :sets_deadline::boolean) c
 
 -- :name delete
 select (c.item).*, (c.effects).* from treadle.delete(:group_ids::text[], :tenant, :cascade) c

@@ -4,15 +4,15 @@ select * from treadle.read_items(treadle.find_items(:ids::text[], :tenant), true
 -- :name items
 select * from treadle.read_items(:nos::bigint[], false)
 
--- A group, with a member that failed, as of one instant. (Not as one column: the driver would look up its type,
--- by the search path of the connection.)
+-- A group, with the members that failed it and a cancelled one, as of one instant: one row for each of these members,
+-- in order. (Not as one column: the driver would look up its type, by the search path of the connection.)
 -- :name group
 select g.*, f.* from treadle.read_groups(treadle.find_items(:ids::text[], :tenant)) g
-left join lateral treadle.read_items(array[g.failed], false) f on g.failed is not null
+left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
 -- :name groups
 select g.*, f.* from treadle.read_groups(:nos::bigint[]) g
-left join lateral treadle.read_items(array[g.failed], false) f on g.failed is not null
+left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
 -- :name ended
 select * from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:item_id),

@@ -6,8 +6,12 @@ treadle.names(:parent), treadle.names(:workflow), treadle.names(:workflow_type),
 :need::text::int[], :counting::text::smallint[], treadle.names(:key), :key_scope::text::float8[],
 :keep::text::float8[], :keep_dead::text::float8[], :input::bytea[], :options::bytea[]
 
+-- :name policy_columns
+:key_policy::text::smallint[], :debounce_max::text::float8[]
+
 -- :name new_items
-row({item_columns}, :nonce::text::bigint[], treadle.names(:lease_to), null, null, null)::treadle.new_items
+row({item_columns}, :nonce::text::bigint[], treadle.names(:lease_to), null, null, null,
+  :contributes::text::boolean[], null, {policy_columns})::treadle.new_items
 
 -- :name store
 select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean)

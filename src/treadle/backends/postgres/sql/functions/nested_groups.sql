@@ -1,0 +1,40 @@
+-- Nested groups of new items.
+
+-- For each row the number of its group: that of the nested group that it joins, else the one that it has.
+create or replace function treadle.nested_group_numbers(p_nos bigint[], items treadle.new_items) returns bigint[]
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  n constant int := cardinality(items.id);
+begin
+  return (
+    select array_agg(coalesce(c.no, m.group_no) order by m.row)
+    from unnest(treadle.spread(items.owner, n), treadle.spread(items.group_id, n), items.group_no) with ordinality
+      m(owner, group_id, group_no, row)
+    left join unnest(p_nos, treadle.spread(items.owner, n), items.id, treadle.spread(items.closes, n))
+      c(no, owner, id, closes)
+      on c.closes and c.owner = m.owner and c.id = m.group_id);
+end $$;
+
+-- The rows of nested groups, with the members that are stored now. One without members has ended.
+-- `items.group_no` is the group of the settled item, `p_group_nos` what `nested_group_numbers` answers.
+create or replace function treadle.open_nested_groups(
+  p_now float8, p_nos bigint[], items treadle.new_items, p_group_nos bigint[]) returns void
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  insert into treadle.item_group (no, open, ended, keep, outermost)
+    select c.no, coalesce(m.members, 0), case when m.members is null then p_now end,
+      coalesce(m.keep, least(c.keep, c.keep_dead)), coalesce(g.outermost, c.group_no)
+    from unnest(p_nos, items.group_no, items.closes, items.skip, items.keep, items.keep_dead)
+      c(no, group_no, closes, skip, keep, keep_dead)
+    left join (
+      select u.group_no, count(*)::int as members, min(least(u.keep, u.keep_dead)) as keep
+      from unnest(p_group_nos, items.type, items.skip, items.keep, items.keep_dead)
+        u(group_no, type, skip, keep, keep_dead)
+      where u.type is not null and u.skip is not true group by u.group_no) m on m.group_no = c.no
+    left join treadle.item_group g on g.no = c.group_no
+    where c.closes and c.skip is not true;
+end $$;

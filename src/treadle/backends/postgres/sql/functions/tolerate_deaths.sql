@@ -1,0 +1,27 @@
+-- Of these items, those whose death is tolerated: an item names them in `after`, and counts any end or needs
+-- fewer than it names. Their rows are marked. Answers their numbers.
+create or replace function treadle.tolerate_deaths(p_nos bigint[], p_kind smallint[]) returns bigint[]
+language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set join_collapse_limit = 1 set from_collapse_limit = 1
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  dead bigint[] := array(select x.no from unnest(p_nos, p_kind) x(no, kind) where x.kind = 7);
+  naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(dead)));
+  tolerated bigint[];
+begin
+  if naming is null then
+    return null;
+  end if;
+  select array_agg(distinct m.no) into tolerated from unnest(naming) n(no)
+    join treadle.item w on w.no = n.no and (w.counting = 1 or w.need < cardinality(w.after))
+    cross join lateral unnest(w.after) a(id)
+    join treadle.item m on m.id = a.id and m.tenant = w.tenant
+    where m.no = any(dead);
+  if tolerated is not null then
+    update treadle.ended_item e set flags = e.flags | 8 where e.no = any(tolerated);
+  end if;
+  return tolerated;
+end $$;

@@ -1,0 +1,95 @@
+"""Items whose stored arguments this worker cannot decode: left to other workers for a while, then dead.
+
+During a deployment, workers with old and new code run side by side: what one cannot decode another can. Such
+an item is given back, with a growing delay, until a worker decodes it or `undecodable_grace` is over.
+
+That time counts from the first time that any worker could not decode it. Two claimed keys remember it in the
+store, so it does not begin again with another worker or after a restart: one exists for the grace, the other
+long after it. Their names contain the instant of the item's last failed attempt, so a requeued item gets the
+full time again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from logging import INFO, WARNING
+
+from treadle.engine.core import Core
+from treadle.engine.hooks import LOGGER
+from treadle.errors import message_of
+from treadle.item import Lease, Ref
+from treadle.retry import Retry
+
+from .decide import Decision, GiveBack, undecodable
+
+BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
+"""The delays before such an item can be claimed again."""
+REMEMBERED = 30 * 86400.0
+"""Seconds for which the store remembers that an item was undecodable, besides the grace."""
+MOST_KNOWN = 10_000
+"""How many such items a worker remembers, for the delays and the log."""
+YIELD = 0.1
+"""Seconds by which a worker that gave such an item back lets others go first when items are due."""
+
+
+class UndecodableItems:
+    def __init__(self, core: Core) -> None:
+        self._backend = core.backend
+        self._hooks = core.hooks
+        self._clock = core.settings.clock
+        self._draw = core.settings.random.random
+        self._grace = core.settings.undecodable_grace
+        self._known: dict[Ref, tuple[float, int]] = {}
+        """When this worker first had each of these items, by the monotonic clock, and how often."""
+        self._yields_until = 0.0
+
+    def yields(self) -> float:
+        """Seconds to wait, in addition, before this worker claims items that become due."""
+        return YIELD if self._known and self._clock.monotonic() < self._yields_until else 0.0
+
+    async def decide(self, lease: Lease, error: BaseException) -> Decision:
+        """What to do with an item that cannot be decoded, because of `error`."""
+        if not self._grace:
+            return undecodable(error)
+        ref, now = (lease.tenant, lease.id), self._clock.monotonic()
+        if await self.is_over(lease):
+            self._known.pop(ref, None)
+            return undecodable(error)
+        since, times = self._known.pop(ref, (now, 0))
+        self._known[ref] = (since, times + 1)
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._yields_until = now + 2 * BACKOFF.max
+        LOGGER.log(
+            INFO if times else WARNING,
+            "the arguments of %s %s do not fit the code of this worker (%s): it is left to others and tried "
+            "again for at most %.0f s, then it is dead: undecodable",
+            lease.type,
+            lease.id,
+            message_of(error),
+            max(0.0, self._grace - (now - since)),
+        )
+        return GiveBack(BACKOFF.delay(times + 1, self._draw))
+
+    async def is_over(self, lease: Lease) -> bool:
+        """Whether the time to try this item is over. False if the store does not answer. Public: a mutant
+        replaces it."""
+        try:
+            key = await self._key(lease)
+            # A free key: no worker had the item until now, or the time is over.
+            if not await self._claim(f"{key}:grace", lease, self._grace):
+                return False
+            return not await self._claim(f"{key}:seen", lease, self._grace + REMEMBERED)
+        except Exception as error:  # noqa: BLE001  it is tried again later
+            self._hooks.report(error, "claim", f"could not ask how long {lease.id} has been undecodable")
+            return False
+
+    async def _claim(self, key: str, lease: Lease, ttl: float) -> bool:
+        # The token differs from claim to claim: a key that exists is never this lease's own.
+        return await self._backend.claim_key(key, str(lease.token), ttl, tenant=lease.tenant)
+
+    async def _key(self, lease: Lease) -> str:
+        (state,) = await self._backend.get([lease.id], tenant=lease.tenant)
+        failed_at = state.history[-1].at if state is not None and state.history else 0.0
+        digest = hashlib.sha256(f"{lease.id} {failed_at!r}".encode()).hexdigest()[:32]
+        return f"treadle:undecodable:{digest}"

@@ -1,0 +1,79 @@
+"""What waiting for a group returns: its value, or `GroupFailed` with the deaths that failed it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from treadle.backend import Backend
+from treadle.engine.large_values import read_value
+from treadle.engine.registry import Registry
+from treadle.errors import Death, GroupFailed
+from treadle.item import GROUP_TYPE, GroupState, ItemState
+
+from .wait_result import error_fields, group_value, item_error
+
+MOST_DEATHS: Final = 10
+"""How many deaths `GroupFailed` names."""
+MOST_LEVELS: Final = 10
+"""How many levels of nested groups are read to find the deaths inside: one read for each level."""
+
+
+async def group_outcome(
+    backend: Backend, registry: Registry, group: GroupState, *, partial: bool = False
+) -> Any:
+    """Return the value of an ended group. `GroupFailed` if deaths failed it, unless its value is final.
+    `WorkCancelled` if it has no value, and a member was cancelled. partial: return the value in any case.
+    """
+    if partial or (group.final and group.contributed):
+        return await read_value(group.value, group_value, registry, group)
+    if group.failed:
+        raise await group_failure(backend, registry, group)
+    if group.cancelled is not None and not group.contributed:
+        raise item_error(group.cancelled)
+    return await read_value(group.value, group_value, registry, group)
+
+
+async def group_failure(backend: Backend, registry: Registry, group: GroupState) -> GroupFailed:
+    """The error of a group that failed."""
+    deaths, count = await _deaths(backend, group)
+    value = None
+    with contextlib.suppress(Exception):  # a user's codec may raise anything: the deaths matter more
+        value = await read_value(group.value, group_value, registry, group)
+    failed = [Death(each.id, each.type, each.reason or "exhausted", each.error or "") for each in deaths]
+    first = error_fields(deaths[0]) if deaths else (group.id, group.type, "", "", 0, "exhausted")
+    return GroupFailed(*first, group_id=group.id, value=value, failed=failed, count=count)
+
+
+async def _deaths(backend: Backend, group: GroupState) -> tuple[list[ItemState], int]:
+    """The first deaths, causes first, and how many there are. A nested group that failed is replaced by the
+    deaths inside."""
+    found, count, level = list(group.deaths), group.failed, 0
+    seen = {group.id}
+    while level < MOST_LEVELS and (closing := _unread(found, seen)):
+        level += 1
+        seen.update(closing)
+        nested = {each.id: each for each in await _read(backend, closing, group.tenant)}
+        count += sum(each.failed - 1 for each in nested.values())
+        found = [
+            death
+            for each in found
+            for death in (nested[each.id].deaths if each.id in nested and _closes(each) else (each,))
+        ]
+    found.sort(key=lambda death: death.reason == "unsatisfiable")
+    return found[:MOST_DEATHS], count
+
+
+def _closes(death: ItemState) -> bool:
+    return death.type == GROUP_TYPE and death.reason == "unsatisfiable"
+
+
+def _unread(deaths: Sequence[ItemState], seen: set[str]) -> list[str]:
+    return [death.id for death in deaths if _closes(death) and death.id not in seen][:MOST_DEATHS]
+
+
+async def _read(backend: Backend, ids: list[str], tenant: str) -> list[GroupState]:
+    """The nested groups that failed. One that failed for another reason than its members is left out."""
+    groups = await backend.group(ids, tenant=tenant)
+    return [group for group in groups if group is not None and group.deaths]

@@ -1,0 +1,103 @@
+"""What `ctx.states` and `ctx.results` return: for items, and for whole groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from treadle.backend import Backend
+from treadle.engine.large_values import read_value
+from treadle.engine.open_transaction import OpenTransaction
+from treadle.engine.registry import Registry
+from treadle.errors import NotFound, TreadleError, WorkFailed
+from treadle.group_ref import GroupRef
+from treadle.item import GROUP_TYPE, GroupState, ItemState
+
+from .group_outcome import group_outcome
+from .wait_result import decode_states, group_value, item_value
+
+Found: TypeAlias = ItemState | GroupState | None
+
+
+class ResultReader:
+    """Reads items and groups for handlers."""
+
+    def __init__(self, backend: Backend, registry: Registry) -> None:
+        self._backend = backend
+        self._registry = registry
+
+    async def states(
+        self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str]
+    ) -> list[ItemState | None]:
+        """The items as they are now. A group has the status of the whole, and its value as its result.
+        within: the handler's transaction, or the store."""
+        found: list[ItemState | None] = []
+        for each in await self._read(within, tenant, ids):
+            if isinstance(each, GroupState):
+                found.append(await self._as_item(each))
+            else:
+                found += await decode_states(self._registry, [each])
+        return found
+
+    async def _as_item(self, group: GroupState) -> ItemState:
+        ended = "dead" if group.failed else "success"
+        death = group.deaths[0] if group.deaths else None
+        return ItemState(
+            id=group.id,
+            type=group.type,
+            status=ended if group.ended_at is not None else "running",
+            tenant=group.tenant,
+            group_id=group.id,
+            ended_at=group.ended_at,
+            reason=None if death is None else death.reason,
+            error=None if death is None else death.error,
+            error_type=None if death is None else death.error_type,
+            result=await read_value(group.value, group_value, self._registry, group),
+        )
+
+    async def results(
+        self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str], *, return_exceptions: bool
+    ) -> list[Any]:
+        """The values of ended items and groups."""
+        values: list[Any] = []
+        found = await self._read(within, tenant, ids, failed=True)
+        for id, each in zip(ids, found, strict=True):
+            try:
+                values.append(await self._value(id, each))
+            except TreadleError as error:
+                if not return_exceptions:
+                    raise
+                values.append(error)
+        return values
+
+    async def _value(self, id: str, found: Found) -> Any:
+        if isinstance(found, ItemState):
+            return await read_value(found.result, item_value, self._registry, found, id)
+        if found is None:
+            raise NotFound(str(id), "group" if isinstance(id, GroupRef) else "item")
+        if found.ended_at is None:
+            problem = f"it has not ended: {found.open} of its items are open"
+            raise WorkFailed(found.id, found.type, problem, reason="open")
+        return await group_outcome(self._backend, self._registry, found)
+
+    async def _read(
+        self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str], *, failed: bool = False
+    ) -> list[Found]:
+        """What `ids` name. failed: for an item that closes a failed group, the group."""
+        plain = [id for id in ids if not isinstance(id, GroupRef)]
+        states = iter(await within.get(plain, tenant=tenant) if plain else ())
+        found: list[Found] = [None if isinstance(id, GroupRef) else next(states) for id in ids]
+        groups = [
+            at
+            for at, each in enumerate(found)
+            if isinstance(ids[at], GroupRef) or (failed and _closes_failed(each))
+        ]
+        if groups:
+            read = await self._backend.group([str(ids[at]) for at in groups], tenant=tenant)
+            for at, group in zip(groups, read, strict=True):
+                found[at] = found[at] if group is None else group
+        return found
+
+
+def _closes_failed(state: Found) -> bool:
+    return isinstance(state, ItemState) and state.type == GROUP_TYPE and state.reason == "unsatisfiable"
