@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Awaitable
 from typing import Any, cast
+
+from typing_extensions import TypeIs
 
 from .errors import InputError, shown
 
@@ -79,7 +82,7 @@ def check_not_awaitable(answer: Any, what: str) -> None:
 
     A task is no mistake: it runs by itself.
     """
-    if answer is None or isinstance(answer, asyncio.Future) or not inspect.isawaitable(answer):
+    if answer is None or isinstance(answer, asyncio.Future) or not is_awaitable(answer):
         return
     if inspect.iscoroutine(answer):
         answer.close()
@@ -91,7 +94,18 @@ def check_not_awaitable(answer: Any, what: str) -> None:
 async def call(fn: Any, *args: Any) -> Any:
     """Call a function that may be async, and return its value."""
     answer = fn(*args)
-    return await answer if inspect.isawaitable(answer) else answer
+    return await answer if is_awaitable(answer) else answer
+
+
+def is_awaitable(value: object) -> TypeIs[Awaitable[Any]]:
+    """Whether a value can be awaited."""
+    return inspect.isawaitable(value) and not isinstance(value, Unawaitable)
+
+
+class Unawaitable:
+    """Its `__await__` only raises, with a hint at what to do instead."""
+
+    __slots__ = ()
 
 
 def raised_by_user(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from treadle.backend import Backend
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
-from treadle.connect import connect
+from treadle.connect import check_backend, connect
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
 from treadle.engine.registry import AnyType
@@ -40,7 +40,7 @@ from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
-from treadle.work import Work
+from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Client(Operator):
         """
         if not isinstance(work, Work):
             if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"enqueue takes a Work, as in enqueue(add(1, 2)), not {work!r:.80}")
+                raise no_work(work, "enqueue")
             work = self._core.registry.find(work).from_input(input or {})
         work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
         return EnqueueCall(self._core, self._submits_to, work, checked)
@@ -201,7 +201,7 @@ class Client(Operator):
     ) -> list[Handle[S, G]]:
         """Submit works in one atomic step, one group each, all with the same options."""
         checked = check_options(options, "enqueue_many", ENQUEUE_MANY_OPTIONS)
-        works = list(works)
+        works = works_of(works, "enqueue_many")
         if not works:
             return []
         self._core.check_unopened(checked.get("tx"))
@@ -336,6 +336,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         values["generate_id"] = checked_generator(values["generate_id"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
+    check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
     core = Core(backend, settings, hooks, metrics)

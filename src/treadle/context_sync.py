@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .callables import check_may_block
@@ -44,15 +45,23 @@ class SyncContext:
 
     def states(self, ids: Sequence[str]) -> list[ItemState | None]:
         """As `Context.states`."""
-        return self._wait("states", lambda: self._ctx.states(ids))
+        answer: list[ItemState | None] = self._ask("states", ids)
+        return answer
 
     def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]:
         """As `Context.results`."""
-        return self._wait("results", lambda: self._ctx.results(ids, return_exceptions=return_exceptions))
+        answer: list[Any] = self._ask("results", ids, return_exceptions=return_exceptions)
+        return answer
 
     def claim(self, key: str, ttl: Duration | None = None) -> bool:
         """As `Context.claim`."""
-        return self._wait("claim", lambda: self._ctx.claim(key, ttl))
+        answer: bool = self._ask("claim", key, ttl)
+        return answer
+
+    def extend(self, seconds: Duration) -> datetime | None:
+        """As `await Context.extend`: the new end of this attempt."""
+        until: datetime | None = self._ask("extend", seconds)
+        return until
 
     def transaction(self) -> AbstractContextManager[Any]:
         """As `Context.transaction`: `with ctx.sync.transaction() as tx: tx.execute(...)`.
@@ -62,9 +71,10 @@ class SyncContext:
         check_may_block("ctx.sync.transaction()", "`async with ctx.transaction()`")
         return self._services.sync_transaction(self._ctx)
 
-    def _wait(self, method: str, request: Callable[[], Awaitable[T]]) -> T:
+    def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the async method of the Context, and wait for its answer. In a process it is overridden."""
         check_may_block(f"ctx.sync.{method}()", f"`await ctx.{method}(...)`")
-        return self._services.wait(request)
+        return self._services.wait(lambda: getattr(self._ctx, method)(*args, **kwargs))
 
 
 class BlockingConnection:
@@ -86,7 +96,8 @@ class BlockingConnection:
         return self._call("executemany", command, args, timeout=timeout)
 
     def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
-        return self._call("fetch", query, *args, timeout=timeout)
+        rows: list[Any] = self._call("fetch", query, *args, timeout=timeout)
+        return rows
 
     def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         return self._call("fetchrow", query, *args, timeout=timeout)

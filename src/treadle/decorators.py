@@ -129,6 +129,9 @@ class Definer:
 
         Each Work has one input, and its value is one output. The function is called when `size` inputs are
         there, or `max_wait` seconds after the first. An exception in the returned list fails only that item.
+
+        It may take the contexts of its inputs first, in the same order: `contexts: list[Context]`. Then an
+        output may be a Result of its context.
         """
         check_type_options(options)
         merged: TypeOptions = {**self._options, **options}
@@ -148,6 +151,22 @@ class BatchDefiner:
         self._options = options
         self._register = register
 
+    @overload
+    def __call__(
+        self, fn: Callable[[list[Context], list[A]], Async[Sequence[Result[S, G] | Exception]]], /
+    ) -> WorkType[[A], S, G]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[Context], list[A]], Async[Sequence[T | Exception]]], /
+    ) -> WorkType[[A], T, T]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[Context], list[A]], Sequence[Result[S, G] | Exception]], /
+    ) -> WorkType[[A], S, G]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[Context], list[A]], Sequence[T | Exception]], /
+    ) -> WorkType[[A], T, T]: ...
     @overload
     def __call__(self, fn: Callable[[list[A]], Async[Sequence[T | Exception]]], /) -> WorkType[[A], T, T]: ...
     @overload

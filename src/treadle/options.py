@@ -46,6 +46,7 @@ from .option_checks import (
 )
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
+from .tx_check import check_tx
 
 
 class HasId(Protocol):
@@ -333,7 +334,7 @@ QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     "when": lambda when, _: check_when(when, 0),
 }
 
-ENQUEUE_MANY_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": lambda tx, _: tx}
+ENQUEUE_MANY_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
 ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     **ENQUEUE_MANY_OPTIONS,
     "id": lambda value, name: check_id(value, field=name),

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
@@ -38,6 +39,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     """The parameters of a call, without the Context."""
     early: Mapping[str, Any] | None = None
     """Its annotations, if they were resolved at definition."""
+    wants_contexts: bool = False
+    """It is a batch function that takes the contexts of its inputs first."""
 
     def annotations(self) -> Mapping[str, Any]:
         """Return the types of `parameters` and of the result (as `return`). A missing annotation is Any.
@@ -53,24 +56,27 @@ def inspect_handler(fn: Callable[..., Any]) -> Handler:
     parameters = list(inspect.signature(fn).parameters.values())
     _check_not_method(fn, parameters)
     names = _names(fn)
-    with_context = bool(parameters) and _is_context(parameters[0].annotation, names)
+    first = _context_form(parameters[0].annotation, names) if parameters else None
     for each in parameters[1:]:
-        if _is_context(each.annotation, names):
+        if _context_form(each.annotation, names) is not None:
             raise TypeError(f"@work: {fn.__name__} takes its Context as {each.name!r}: it must come first")
-    calls = {each.name: each for each in parameters[with_context:]}
+    calls = {each.name: each for each in parameters[first is not None :]}
     return Handler(
         fn,
         # A plain wrapper around an async function returns a coroutine too.
         is_async=inspect.iscoroutinefunction(inspect.unwrap(fn)),
-        wants_context=with_context,
+        wants_context=first == "one",
         parameters=calls,
         early=_early(fn, calls),
+        wants_contexts=first == "list",
     )
 
 
 def _check_function(fn: Any) -> None:
     if isinstance(fn, str):
         raise TypeError(f"@work takes a function; its name goes by keyword: @work(name={fn!r})")
+    if isinstance(fn, classmethod):
+        raise TypeError("@work: a class method needs a class, and a call has none: define a function instead")
     if not inspect.isroutine(fn):
         raise TypeError(f"@work takes a function, not {fn!r:.80}")
     if fn.__name__ == "<lambda>":
@@ -111,19 +117,32 @@ def _script_name(module: str) -> str:
     return module if file.startswith("<") else Path(file).stem
 
 
-def _is_context(annotation: Any, names: dict[str, Any]) -> bool:
+_ContextForm: TypeAlias = Literal["one", "list"] | None
+
+
+def _context_form(annotation: Any, names: dict[str, Any]) -> _ContextForm:
+    """Whether a parameter takes a Context, or a list of them. None: neither."""
     if isinstance(annotation, str):
-        return _names_context(annotation, names)
-    return annotation is Context or Context in get_args(annotation)
+        return _named_form(annotation, names)
+    if annotation is Context:
+        return "one"
+    if Context not in get_args(annotation):
+        return None
+    origin = get_origin(annotation)
+    return "list" if isinstance(origin, type) and issubclass(list, origin) else "one"
 
 
-def _names_context(annotation: str, names: dict[str, Any]) -> bool:
+_NAMED: Final = re.compile(r"(?:(?:\w+\.)*(list|List|Sequence)\[)?(?:\w+\.)*Context\]?")
+
+
+def _named_form(annotation: str, names: dict[str, Any]) -> _ContextForm:
     try:
         resolved = eval(annotation, names)
     except Exception:  # noqa: BLE001  an annotation may be any expression
         # It is imported for type checkers only, or inside a function. Only its name is known here.
-        return annotation.rpartition(".")[2] == Context.__name__
-    return not isinstance(resolved, str) and _is_context(resolved, names)
+        match = _NAMED.fullmatch(annotation)
+        return None if match is None else "list" if match[1] else "one"
+    return None if isinstance(resolved, str) else _context_form(resolved, names)
 
 
 def _names(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -301,7 +320,8 @@ def batch_item(handler: Handler) -> Handler:
     """Return the signature of one item of a batch. TypeError if the function does not map lists to lists."""
     if handler.wants_context:
         raise TypeError(
-            f"{handler.fn.__name__} is a batch function: items share a call, so it cannot take a Context"
+            f"{handler.fn.__name__} is a batch function: items share a call, so it cannot take one Context. "
+            "Take one per input: `contexts: list[Context]`"
         )
     if [each.kind in _POSITIONAL for each in handler.parameters.values()] != [True]:
         raise TypeError(

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.callables import is_awaitable
 from treadle.client import Client
 from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import named, submit
@@ -24,7 +25,7 @@ from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOption
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop, run_without_loop
 from treadle.timing import Duration
-from treadle.work import Work
+from treadle.work import Work, is_work, no_work, works_of
 
 S = TypeVar("S")
 G = TypeVar("G", default=S)
@@ -273,6 +274,8 @@ class SyncClient(SyncOperator):
         """Submit work. The item is durable when this returns."""
         if isinstance(work, str):
             work = core_of(self._client).registry.find(work).from_input(input or {})
+        elif not is_work(work):
+            raise no_work(work, "enqueue")
         if self._is_callers(options.get("tx")):
             work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
             return self._enqueue_within([work], checked)[0]
@@ -288,7 +291,7 @@ class SyncClient(SyncOperator):
         """Submit works in one atomic step, one group each, all with the same options."""
         if self._is_callers(options.get("tx")):
             checked = check_options(options, "enqueue_many", ENQUEUE_MANY_OPTIONS)
-            return self._enqueue_within(list(works), checked)
+            return self._enqueue_within(works_of(works, "enqueue_many"), checked)
         handles = self._loop.run(self._client.enqueue_many(works, **options))
         return [SyncHandle(self._loop, handle) for handle in handles]
 
@@ -328,7 +331,7 @@ def _check_awaitable(value: object) -> None:
                 "app.sync.enqueue(..., tx=connection)",
                 parameters=("tx",),
             )
-    elif not isinstance(value, Awaitable):
+    elif not is_awaitable(value):
         raise TypeError(
             "app.sync.call takes a coroutine or an enqueue, as in app.sync.call(app.enqueue(add(1, 2))), "
             f"not {value!r:.80}"

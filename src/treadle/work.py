@@ -6,16 +6,21 @@ is submitted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, TypeAlias
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
+
+from .callables import Unawaitable
 
 S_co = TypeVar("S_co", covariant=True)
 G_co = TypeVar("G_co", covariant=True, default=S_co)
 Q_co = TypeVar("Q_co", covariant=True)
 Q = TypeVar("Q")
+S = TypeVar("S")
+G = TypeVar("G")
 
 
 class Queueable(Generic[Q_co]):
@@ -51,7 +56,13 @@ def failure_parameter(work_type: WorkTypeBase) -> str:
 
 
 class Work(
-    msgspec.Struct, Queueable[G_co], Generic[S_co, G_co], frozen=True, eq=False, repr_omit_defaults=True
+    msgspec.Struct,
+    Queueable[G_co],
+    Unawaitable,
+    Generic[S_co, G_co],
+    frozen=True,
+    eq=False,
+    repr_omit_defaults=True,
 ):
     """One call of a work type: S is the type of the item's own value, G of the group's value.
 
@@ -66,6 +77,20 @@ class Work(
     definition: WorkTypeBase
     """The work type that was called."""
 
+    if not TYPE_CHECKING:  # with them, type checkers would allow the mistakes
+
+        def __await__(self) -> NoReturn:
+            called = self.type.rpartition(".")[2]
+            raise TypeError(
+                f"a Work is not awaited: `await app.enqueue({called}(...)).result()` submits it and waits "
+                f"for its value, `await {called}.fn(...)` calls the function itself"
+            )
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = name in ("cancel", "delay", "enqueue", "group", "result", "state", "submit")
+            hint = ": nothing is submitted yet; `handle = await app.enqueue(work)` returns a handle"
+            raise AttributeError(f"a Work has no attribute {name!r}{hint if known else ''}")
+
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.input.items())
         return f"<Work {self.type}({arguments}) {self.id}>"
@@ -73,3 +98,30 @@ class Work(
 
 def is_work(value: object) -> TypeIs[Work[Any, Any]]:
     return isinstance(value, Work)
+
+
+def works_of(given: Iterable[Work[S, G]], where: str) -> list[Work[S, G]]:
+    """Return the works of a list, or raise TypeError."""
+    if is_work(given) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{where} takes a list of works, as in {where}([add(1, 2)]), not {given!r:.80}")
+    works = list(given)
+    for each in works:
+        if not is_work(each):
+            raise no_work(each, where)
+    return works
+
+
+def no_work(value: object, where: str) -> TypeError:
+    """The error for what was given instead of a Work. A coroutine is closed."""
+    start = f"{where} takes a Work, as in {where}(add(1, 2)), not"
+    if isinstance(value, WorkTypeBase):
+        return TypeError(f"{start} the work type {value.name!r} itself: call it, as in {value.__name__}(...)")
+    if inspect.iscoroutine(value):
+        value.close()
+        name = value.__name__
+        return TypeError(f"{start} a coroutine of {name}: decorate {name} with @work, and enqueue its call")
+    if inspect.isroutine(value):
+        return TypeError(f"{start} the function {value.__name__}: decorate it with @work, and call it")
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return TypeError(f"{start} several of them: use enqueue_many")
+    return TypeError(f"{start} {value!r:.80}")

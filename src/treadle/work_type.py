@@ -12,13 +12,24 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, Never, NoReturn, ParamSpec, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    cast,
+)
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
 
 from .callables import check_not_awaitable
-from .codec import Arguments, Codec, Parameter, Shape, default_codec
+from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in
 from .context import Context
 from .errors import DefinitionError, InputError, shown
 from .ids import check_name, generate_id
@@ -119,10 +130,10 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
         chosen = self.options.get("run_in")
         if handler.is_async and chosen in ("thread", "process"):
             raise TypeError(f"run_in={chosen!r} is for plain functions, and {self.name!r} is async")
-        if handler.wants_context and chosen == "process":
+        if handler.wants_contexts and self.batch is None:
             raise TypeError(
-                f"{self.name!r} takes a Context, which cannot be sent to another process: "
-                "with run_in='process', pass what the handler needs as arguments"
+                f"{self.name!r} takes a list of contexts, as batch functions do: take `ctx: Context`, or use "
+                "@work.batch(...)"
             )
         if chosen == "process":
             self._check_importable(handler.fn)
@@ -201,6 +212,18 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     def __repr__(self) -> str:
         return f"<WorkType {self.name}>"
 
+    if not TYPE_CHECKING:  # with it, type checkers would allow every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            called = self.__dict__.get("__name__", "work")
+            hint = f": submit a call of it, as in `await app.enqueue({called}(...))`"
+            raise AttributeError(
+                f"a work type has no attribute {name!r}{hint if name in _SUBMITTING else ''}"
+            )
+
+
+_SUBMITTING: Final = ("apply_async", "delay", "enqueue", "kick", "queue", "remote", "send", "submit")
+"""How other libraries spell it."""
 
 AnyWorkType: TypeAlias = WorkType[..., Any, Any]
 
@@ -219,6 +242,32 @@ def handler_of(work_type: AnyWorkType) -> Handler:
 def arguments_of(work_type: AnyWorkType) -> Arguments:
     """Return how the calls of a work type are bound and stored, for this package."""
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
+
+
+def check_storable(work_type: AnyWorkType) -> None:
+    """Raise DefinitionError if an annotation names a plain class, whose instances only a codec of the user
+    could store. Annotations that cannot be resolved yet are not checked."""
+    try:
+        types = dict(work_type._declared.annotations())  # pyright: ignore[reportPrivateUsage]
+    except (DefinitionError, TypeError):
+        return
+    returned = types.pop("return")
+    named = {**{f"parameter {name!r}": each for name, each in types.items()}, "result": returned}
+    for what, annotation in named.items():
+        cls = _plain_class(annotation)
+        if cls is not None:
+            raise DefinitionError(
+                f"{work_type.name}: the {what} has the class {cls.__qualname__}, whose instances cannot be "
+                "stored: make it a dataclass, a msgspec.Struct or a pydantic model, or give the type a codec "
+                "that knows it"
+            )
+
+
+def _plain_class(annotation: Any) -> type[Any] | None:
+    try:
+        return plain_class_in(own_type(annotation))
+    except (DefinitionError, TypeError):
+        return None  # it cannot be stored for another reason: that is raised at the first call
 
 
 def needed_arguments(fn: Callable[..., Any]) -> str:

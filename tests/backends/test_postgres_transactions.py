@@ -1,6 +1,7 @@
 """PostgreSQL: submits in the user's transaction, with every driver; the user's writes in the backend's."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from urllib.parse import urlsplit, urlunsplit
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.backends.postgres_store import connected, opened
+from tests.support.databases import Prepared
 from tests.support.django_connection import django_connection
 from treadle.backends.postgres import PostgresBackend, pool
 from treadle.backends.postgres.schema import Connection
@@ -388,6 +390,36 @@ class TestSubmitInTransaction:
         async with opened(prepared_url) as backend, user(other, False) as (tx, _):
             with pytest.raises(InputError, match="another database"):
                 await backend.submit([Submission((item("a"),))], tx=tx)
+
+    @pytest.mark.parametrize(
+        "user",
+        [by_asyncpg, by_psycopg, by_sqlalchemy, by_django],
+        ids=["asyncpg", "psycopg", "sqlalchemy", "django"],
+    )
+    async def test_a_connection_to_the_database_of_another_app_is_refused(
+        self, prepared_url: str, prepared: Prepared, user: User
+    ) -> None:
+        """It is a copy: it has the tables of treadle, and the same key. The item was stored there."""
+        with prepared.database() as other:
+            async with opened(prepared_url) as backend, opened(other) as elsewhere:
+                async with user(other, True) as (tx, execute):
+                    with pytest.raises(InputError, match="another database than the app's"):
+                        await backend.submit([Submission((item("a"),))], tx=tx)
+                    await execute("select 1")  # the transaction goes on
+                assert not await exists(backend, "a")
+                assert not await exists(elsewhere, "a")
+
+    @pytest.mark.parametrize("connection", [sqlite3.connect, lambda _: FakeMySql()])
+    async def test_a_connection_of_another_engine_is_refused(
+        self, prepared_url: str, connection: Callable[[str], object]
+    ) -> None:
+        async with opened(prepared_url) as backend:
+            with pytest.raises(InputError, match="and the items of this app are in PostgreSQL"):
+                await backend.submit([Submission((item("a"),))], tx=connection(":memory:"))
+
+
+class FakeMySql:
+    __module__ = "pymysql.connections"
 
 
 class TestTransaction:

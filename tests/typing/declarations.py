@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 from treadle import Context, Result, Work, work
+from treadle.item import ItemState
 
 
 def add_signature(a: int, b: int) -> int:
@@ -80,7 +81,34 @@ async def store(rows: list[tuple[int, str]]) -> list[None]:
     return [None for _ in rows]
 
 
+@work.batch()
+async def embed_with_contexts(contexts: list[Context], texts: list[str]) -> list[Vector | Exception]:
+    return [Vector([ctx.attempt]) for ctx in contexts]
+
+
+@work.batch()
+async def fan_out(contexts: list[Context], numbers: list[int]) -> list[Result[None, int] | Exception]:
+    return [ctx.queue(add(n, n)) for ctx, n in zip(contexts, numbers, strict=True)]
+
+
+@work.batch(run_in="process")
+def fan_out_in_process(contexts: list[Context], numbers: list[int]) -> list[Result[None, int]]:
+    return [ctx.queue(add(n, n)) for ctx, n in zip(contexts, numbers, strict=True)]
+
+
+@work(run_in="process")
+def in_process(ctx: Context, n: int) -> Result[None, int]:
+    assert_type(ctx.sync.results(ctx.dependencies), list[Any])
+    assert_type(ctx.sync.states([ctx.id]), list[ItemState | None])
+    assert_type(ctx.sync.claim("key", ttl=5), bool)
+    return ctx.queue(add(n, n))
+
+
 assert_type(embed("hello"), Work[Vector, Vector])
+assert_type(embed_with_contexts("hello"), Work[Vector, Vector])
+assert_type(fan_out(5), Work[None, int])
+assert_type(fan_out_in_process(5), Work[None, int])
+assert_type(in_process(5), Work[None, int])
 assert_type(embed_some("hello"), Work[Vector, Vector])
 assert_type(count("hello"), Work[int, int])
 assert_type(store((1, "a")), Work[None, None])

@@ -61,7 +61,7 @@ class Later:
     n: int
 
 
-def contextual(ctx: Context, n: int) -> int:
+def contexts_for(contexts: list[Context], n: int) -> int:
     return n
 
 
@@ -261,7 +261,7 @@ class TestDefinition:
             (lambda: work.declare("x", lambda: None), "@work takes no lambda"),
             (lambda: work(run_in="thread")(add.fn), "run_in='thread' is for plain functions, and"),
             (lambda: work(run_in="process")(add.fn), "run_in='process' is for plain functions, and"),
-            (lambda: work(run_in="process")(contextual), "Context, which cannot be sent to another process"),
+            (lambda: work(contexts_for), "takes a list of contexts, as batch functions do"),
             (lambda: work(run_in="process")(nested()), "is defined inside a function, or is a lambda"),
         ],
     )
@@ -553,6 +553,13 @@ class TestBatches:
         assert some.run_in == "thread"
         assert none._result_shape.type is Any
 
+    @pytest.mark.parametrize("contexts", ["list[Context]", "Sequence[Context]", "list[treadle.Context]"])
+    def test_a_batch_function_may_take_the_contexts_of_its_inputs(self, contexts: str) -> None:
+        namespace: dict[str, Any] = {"Context": Context, "Sequence": Sequence}
+        exec(f"def handle(contexts: {contexts}, texts: list[str]) -> list[int]: ...", namespace)
+        handle = work.batch()(namespace["handle"])
+        assert handle("a").input == {"texts": "a"}
+
     def test_a_batch_function_may_have_no_annotations(self) -> None:
         @work.batch()
         def some(values):  # type: ignore[no-untyped-def]
@@ -565,7 +572,7 @@ class TestBatches:
         [
             (
                 "(ctx: Context, texts: list[str]) -> list[int]",
-                "items share a call, so it cannot take a Context",
+                "it cannot take one Context. Take one per input: `contexts: list",
             ),
             (
                 "(a: list[str], b: list[str]) -> list[int]",

@@ -20,7 +20,7 @@ declared type, raise `DecodeError` and nothing else.
 
 from .arguments import Arguments, Parameter
 from .json_codec import MAX_PAYLOAD, Codec, JsonCodec, check_size, default_codec
-from .shape import Shape
+from .shape import Shape, plain_class_in
 
 __all__ = [
     "MAX_PAYLOAD",
@@ -31,4 +31,5 @@ __all__ = [
     "Shape",
     "check_size",
     "default_codec",
+    "plain_class_in",
 ]

@@ -205,6 +205,17 @@ def supported(tp: Any) -> Any:
     return replaced
 
 
+def plain_class_in(tp: Any) -> type[Any] | None:
+    """Return a class in a type whose instances the default codec cannot store: one that is no dataclass, no
+    msgspec.Struct, no pydantic model. DefinitionError if the type cannot be stored at all."""
+    for part in parts(info.type_info(supported(tp))):
+        if is_unknown(part) and isinstance(part, info.CustomType):
+            cls: type[Any] = hooks.bare(part.cls)
+            if cls not in (object, complex) and not issubclass(cls, BaseException) and cls.__class__ is type:
+                return cls
+    return None
+
+
 def _refuse(part: info.Type) -> None:
     """Raise DefinitionError for a class that msgspec takes, and whose values would not read back."""
     if isinstance(part, info.CustomType) and is_defaultdict(part.cls):

@@ -13,6 +13,7 @@ import base64
 import builtins
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -52,9 +53,18 @@ def _writer_of_base(value: object) -> _Write:
 
 def _unknown(value: object) -> str:
     name = type(value).__qualname__
-    if isinstance(value, Enum) or hasattr(type(value), "__annotations__"):
+    if isinstance(value, Enum) or _is_record(type(value)):
         return f"{name} can only be read back where it is declared: annotate the parameter or result with it"
-    return f"{name} has no form in JSON: pass plain data, or use a codec that knows it"
+    return (
+        f"{name} has no form in JSON: pass plain data (make a class of yours a dataclass, a msgspec.Struct "
+        "or a pydantic model), or use a codec that knows it"
+    )
+
+
+def _is_record(cls: type[Any]) -> bool:
+    """Whether it is stored where it is declared: a dataclass, a Struct, a model, a class of attrs."""
+    marks = ("__struct_fields__", "model_fields", "__attrs_attrs__", "_fields")
+    return is_dataclass(cls) or any(hasattr(cls, mark) for mark in marks)
 
 
 def _tagged(kind: str, value: object) -> dict[str, object]:

@@ -28,7 +28,8 @@
 | | held | the leases that the worker holds, and its bound work types |
 | | attempt, context_services | call a handler, stop it when it must end; what its context can do |
 | | handler_threads | where sync handlers run |
-| | process_pool, process_child | handlers in processes: the parent's side, the child's side |
+| | process_pool, pool_child, process_child | handlers in processes: pool, process, its own side |
+| | process_context, process_messages | the Context of a handler in a process, and what both sides send |
 | | decide | the outcome of an attempt becomes a decision |
 | | build_settlement | decisions become settlements, with the values of groups |
 | | settle, pending | settlements are written in batches; one that is not written yet |

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from treadle.codec import Codec, check_size
+from treadle.codec import Codec, JsonCodec, check_size
 from treadle.errors import DuplicateWorkError, UnknownWorkError
 from treadle.work import Work
-from treadle.work_type import WorkType
+from treadle.work_type import WorkType, check_storable
 
 AnyType = WorkType[..., Any, Any]
 
@@ -33,6 +33,7 @@ class Registry:
     def add(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types, the types found in modules, or collections of types."""
         for type in _types_in(given):
+            self._check_storable(type)
             for name in (type.name, *type.aliases):
                 self._check_free(name, type)
             self._types[type.name] = type
@@ -43,6 +44,11 @@ class Registry:
         if known is not type:
             aliased = [each.name for each in (type, known) if name in each.aliases]
             raise DuplicateWorkError(name, aliased[0] if aliased else None)
+
+    def _check_storable(self, type: AnyType) -> None:
+        """Raise DefinitionError if its annotations name a class that the default codec cannot store."""
+        if isinstance(type.options.get("codec", self.codec), JsonCodec):
+            check_storable(type)
 
     def get(self, name: str) -> AnyType | None:
         """The type of this name, or with this alias."""

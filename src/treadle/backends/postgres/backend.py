@@ -33,6 +33,7 @@ from .wakeups import PostgresListener, PostgresNotifier
 
 NOTIFY: Final = statement("wakeups", "notify")
 NOW: Final = statement("read", "now")
+IDENTITY: Final = statement("submit", "identity")
 POOL_SIZE: Final = 10
 RESERVED: Final = 2
 
@@ -138,6 +139,7 @@ class PostgresBackend(
                     else:
                         await self._schema.check(connection)
                     self._seal.use(await self._schema.wake_key(connection))
+                    self._calls.store_identity = await connection.fetchval(self._calls.sql(IDENTITY))
             except TreadleError:
                 await pool.close()
                 raise

@@ -47,6 +47,8 @@ class PostgresCalls:
         self.schema = schema
         self.prepare = prepare
         self.patience = patience
+        self.store_identity = ""
+        """Tells this store from that of another database. Known while the backend is open."""
         self._pool: PostgresPool | None = None
         self._texts: dict[str, str] = {}
         self._random = random.Random()
@@ -174,6 +176,7 @@ class ConnectionCalls(PostgresCalls):
 
     def __init__(self, calls: PostgresCalls, connection: Connection) -> None:
         super().__init__(calls.schema, prepare=calls.prepare, patience=calls.patience)
+        self.store_identity = calls.store_identity
         self._connection = connection
 
     async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:

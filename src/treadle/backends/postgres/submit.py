@@ -82,7 +82,8 @@ class PostgresSubmit(PostgresWorkers):
             answers.update((n, ()) for n in wave)
             return
         sql = self._calls.sql(SUBMIT_IN_TRANSACTION)
-        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel))
+        store = self._calls.store_identity
+        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel, store))
         if record["refused"] is not None:
             refused = _refusals(record["refused"], record["detail"])
             raise rejection_error(refused[min(refused)])

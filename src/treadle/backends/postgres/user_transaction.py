@@ -14,6 +14,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from treadle.errors import InputError
+from treadle.tx_check import engine_of
 
 from .errors import MISSING
 from .statements import statement
@@ -28,7 +29,12 @@ _learned: WeakSet[Any] = WeakSet()
 
 
 async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
-    """The one row that a statement answers, as part of the transaction that `tx` is in."""
+    """The one row that a statement answers, as part of the transaction that `tx` is in. If there is none, the
+    connection is to another store."""
+    if (engine := engine_of(tx)) not in (None, "PostgreSQL"):
+        raise InputError.of(
+            "tx", tx, f"is a connection to {engine}, and the items of this app are in PostgreSQL"
+        )
     driver = await _driver(tx)
     if not hasattr(driver, "is_in_transaction" if _module(driver) == "asyncpg" else "cursor"):
         raise InputError.of(
@@ -40,7 +46,7 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
     if not _is_in_transaction(driver):
         raise InputError("tx: the connection is not in a transaction: BEGIN one first", parameters=("tx",))
     try:
-        return await _row(driver, sql, arguments)
+        row = await _row(driver, sql, arguments)
     except Exception as error:
         if _sqlstate(error) not in MISSING:
             raise
@@ -48,13 +54,21 @@ async def row_in_transaction(tx: Any, sql: str, arguments: Sequence[object]) -> 
             "tx: the connection is to another database: the tables of treadle are not there",
             parameters=("tx",),
         ) from error
+    if row is None:
+        raise InputError(
+            "tx: the connection is to another database than the app's: the items there are those of another "
+            "app. Nothing was stored",
+            parameters=("tx",),
+        )
+    return row
 
 
-async def _row(driver: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any]:
+async def _row(driver: Any, sql: str, arguments: Sequence[object]) -> Mapping[str, Any] | None:
     kind = _module(driver)
     if kind == "asyncpg":
         await _learn_array_types(driver)
-        return dict(await driver.fetchrow(sql, *arguments))
+        row = await driver.fetchrow(sql, *arguments)
+        return None if row is None else dict(row)
     text, ordered = _with_percent(sql, arguments)
     if kind == "psycopg" and inspect.iscoroutinefunction(driver.execute):
         async with driver.cursor() as cursor:
@@ -126,5 +140,5 @@ def _with_percent(sql: str, arguments: Sequence[object]) -> tuple[str, list[obje
     return _PARAMETER.sub(place, sql), ordered
 
 
-def _named(cursor: Any, row: Sequence[Any]) -> Mapping[str, Any]:
-    return dict(zip((column[0] for column in cursor.description), row, strict=True))
+def _named(cursor: Any, row: Sequence[Any] | None) -> Mapping[str, Any] | None:
+    return None if row is None else dict(zip((column[0] for column in cursor.description), row, strict=True))

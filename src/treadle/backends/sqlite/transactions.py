@@ -27,6 +27,7 @@ from treadle.item import (
 )
 from treadle.loop_mark import LoopMark
 from treadle.rules.submission import rejection_error
+from treadle.tx_check import engine_of
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, is_denied, translated
@@ -260,7 +261,7 @@ def submit_within(
     given: object, submissions: Sequence[Submission], path: Path, now: float
 ) -> list[tuple[Submitted, ...]]:
     """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
-    connection = _checked_type(given)
+    connection = _checked_type(given, path)
     try:
         with _plain_text(connection):
             _check_connection(connection, path)
@@ -277,7 +278,7 @@ def submit_within(
 def check_is_prepared(connection: object, path: Path) -> None:
     """Refuse the user's transaction if the file would have to be written to be opened: the transaction has
     the write lock."""
-    checked = _checked_type(connection)
+    checked = _checked_type(connection, path)
     try:
         with _plain_text(checked):
             _check_connection(checked, path)
@@ -294,10 +295,20 @@ def check_is_prepared(connection: object, path: Path) -> None:
     )
 
 
-def _checked_type(connection: object) -> sqlite3.Connection:
-    if not isinstance(connection, sqlite3.Connection):
-        raise InputError.of("tx", connection, "must be a sqlite3.Connection to the same file")
-    return connection
+def _checked_type(connection: object, path: Path) -> sqlite3.Connection:
+    if isinstance(connection, sqlite3.Connection):
+        return connection
+    engine = engine_of(connection)
+    if engine not in (None, "SQLite"):
+        problem = f"is a connection to {engine}, and the items of this app are in {path}"
+    elif engine is not None:
+        problem = (
+            "wraps a connection to SQLite: pass the sqlite3.Connection itself, which SQLAlchemy has as "
+            "`connection.connection.driver_connection` and Django as `connection.connection`"
+        )
+    else:
+        problem = "must be a sqlite3.Connection to the same file"
+    raise InputError.of("tx", connection, problem)
 
 
 @contextmanager

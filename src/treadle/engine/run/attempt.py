@@ -86,6 +86,7 @@ class AttemptRunner:
         self.pools = HandlerPools(worker.threads, worker.processes)
         self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
         self.call = self._caller.call
+        self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
 
     # -- one attempt -----------------------------------------------------------------------------------

@@ -135,7 +135,8 @@ class Batches:
         for held in items:
             runner.begin(held)
         inputs = [next(iter(held.input.values())) for held in items]
-        value, error = await _outcome(runner.call(batch, (inputs,), {}))
+        args = ([runner.new_context(held) for held in items], inputs) if bound.wants_contexts else (inputs,)
+        value, error = await _outcome(runner.call(batch, args, {}))
         for held, output in zip(items, _outputs(bound, len(items), value, error), strict=True):
             self._settle(held, batch, output)
 

@@ -85,6 +85,8 @@ class EngineServices:
         held = self._held.find(ctx)
         if held is None or held.over:
             raise InputError("ctx.transaction() is for a handler that is running")
+        if held.batch is not None:
+            raise InputError("ctx.transaction() is not for a batch: its items are settled one by one")
         if held.transaction is not None or current_transaction(self._core.backend) is not None:
             raise InputError(_ONCE)
         return self._open_transaction(held)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from treadle.callables import is_awaitable
 from treadle.context import Context, ContextServices
 from treadle.engine.settings import Middleware
 from treadle.work_type import arguments_of
 
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end
-from .held import BatchCall, HeldLease
+from .held import BatchCall, BoundType, HeldLease
+
+if TYPE_CHECKING:
+    from .process_context import PoolContexts
 
 
 class HandlerCaller:
@@ -38,11 +41,16 @@ class HandlerCaller:
         """Run one attempt: the handler, with its context, through the middlewares."""
         bound = held.bound
         if bound.wants_context or self._middleware:
-            fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
-            held.ctx = Context(held.lease, self._services, fields)
+            self.new_context(held)
             if self._middleware:
                 return self._call_through(held, 0, [])
         return self._call(held)
+
+    def new_context(self, held: HeldLease) -> Context:
+        bound = held.bound
+        fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
+        held.ctx = Context(held.lease, self._services, fields)
+        return held.ctx
 
     async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
         """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
@@ -54,7 +62,7 @@ class HandlerCaller:
         call_next = functools.partial(self._call_through, held, layer + 1, seen)
         middleware = self._middleware[layer]
         answer: Any = middleware(held.ctx, call_next)
-        if not inspect.isawaitable(answer):
+        if not is_awaitable(answer):
             raise TypeError(
                 f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
             )
@@ -77,10 +85,22 @@ class HandlerCaller:
             call: Awaitable[Any] = bound.fn(*args, **kwargs)
             return call
         if bound.run_in == "process":
-            return self._pools.processes().run(bound.fn, args, kwargs, name=bound.name)
+            return self._call_in_process(bound, args, kwargs)
         if bound.run_in == "thread":
             return self._call_in_thread(caller, args, kwargs)
         return _call_on_loop(bound.fn, args, kwargs)
+
+    def _call_in_process(
+        self, bound: BoundType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Awaitable[Any]:
+        contexts: PoolContexts | None = None
+        if bound.wants_context or bound.wants_contexts:
+            from .process_context import PoolContexts  # few apps need it
+
+            given, *rest = args
+            args = tuple(rest)
+            contexts = PoolContexts(given if bound.wants_contexts else [given], is_batch=bound.wants_contexts)
+        return self._pools.processes().run(bound.fn, args, kwargs, name=bound.name, contexts=contexts)
 
     async def _call_in_thread(
         self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -114,4 +134,4 @@ class HandlerCaller:
 
 async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = fn(*args, **kwargs)
-    return await value if inspect.isawaitable(value) else value
+    return await value if is_awaitable(value) else value

@@ -45,6 +45,7 @@ class BoundType:
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = handler.is_async
         self.wants_context = handler.wants_context
+        self.wants_contexts = handler.wants_contexts
         self.run_in = type.run_in
         self.retry: Retry = base.retry
         self.timeout = base.timeout

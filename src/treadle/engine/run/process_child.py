@@ -9,61 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from treadle.errors import RemoteError, message_of
+from treadle.errors import message_of
+
+from .process_messages import Returned, SentContexts, Unsendable, pickled_error
+
+if TYPE_CHECKING:
+    from .process_context import ChildContexts, InterruptListener
 
 READY = b"ready"
 
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A function by name, as it is sent to another process."""
-
-    module: str
-    qualname: str
-
-    def resolve(self) -> Any:
-        """The function with that name in this process. If the name refers to a work type, its handler."""
-        found: Any = importlib.import_module(self.module)
-        for part in self.qualname.split("."):
-            found = getattr(found, part)
-        return found if isinstance(found, type) else getattr(found, "fn", found)
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    error: Exception
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unsendable:
-    """The call returned a value that cannot be pickled."""
-
-    kind: str
-    problem: str
-
-
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, notices: Connection) -> None:
     """Answer calls until the pipe closes."""
     # Not SIG_IGN: programs that a handler starts would inherit it.
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -73,8 +41,9 @@ def serve(connection: Connection) -> None:
     multiprocessing.current_process().daemon = False
     with contextlib.suppress(EOFError, OSError):
         connection.send_bytes(READY)
+        link = ChildLink(connection, notices)
         while True:
-            connection.send_bytes(answer(connection.recv_bytes()))
+            connection.send_bytes(answer(connection.recv_bytes(), link))
 
 
 def _ignore(signum: int, frame: object) -> None:
@@ -97,30 +66,40 @@ def _exit_after(sentinel: int) -> None:
     os._exit(1)
 
 
-def answer(request: bytes) -> bytes:
+def answer(request: bytes, link: ChildLink) -> bytes:
     """Make the call that a request asks for. Returns the pickled outcome."""
+    contexts: ChildContexts | None = None
     try:
-        reference, args, kwargs = pickle.loads(request)
+        reference, args, kwargs, sent = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
+        if sent is not None:
+            contexts = link.contexts(sent)
+            args = (contexts.argument, *args)
         value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001  sys.exit() in a handler is a failed attempt too
-        return _raised(error)
+        return pickled_error(error)
+    finally:
+        if contexts is not None:
+            contexts.close()
     try:
-        return pickle.dumps(Returned(value))
+        return pickle.dumps(Returned(value, () if contexts is None else contexts.created()))
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
         return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
 
 
-def _raised(error: BaseException) -> bytes:
-    text = "".join(traceback.format_exception(error))
-    if isinstance(error, Exception):
-        with contextlib.suppress(BaseException):
-            raised = pickle.dumps(Raised(error, text))
-            # Many exceptions can be pickled but not unpickled.
-            pickle.loads(raised)
-            return raised
-    # SystemExit and the like would end the parent's event loop.
-    kind = type(error)
-    return pickle.dumps(
-        Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", message_of(error)), text)
-    )
+class ChildLink:
+    """This end of both pipes: `connection` for calls, answers and requests of handlers, `notices` for
+    interrupts, which may come at any time."""
+
+    def __init__(self, connection: Connection, notices: Connection) -> None:
+        self.connection = connection
+        self._notices = notices
+        self._listener: InterruptListener | None = None
+
+    def contexts(self, sent: SentContexts) -> ChildContexts:
+        """The contexts of a call."""
+        from .process_context import ChildContexts, InterruptListener  # few handlers need them
+
+        if self._listener is None:
+            self._listener = InterruptListener(self._notices)
+        return ChildContexts(sent, self.connection, self._listener)

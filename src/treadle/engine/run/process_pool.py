@@ -1,46 +1,34 @@
 """ProcessPool: runs sync handlers in processes. Unlike threads, they can be ended one by one.
 
-Each child has a thread in this process that starts it, talks to it over a pipe and waits for its end, so that
-the event loop is never blocked. Children are spawned, never forked: a fork copies locks that other threads
-hold.
-
     run -> borrow a child -> its thread: send the call, wait for the answer -> return the child
                  |                                     |
                  '--- cancelled: kill the child -------'--- the child died: ProcessDied
 
-`treadle.engine.run.process_child` is the other side.
+`treadle.engine.run.pool_child` has the thread, `treadle.engine.run.process_child` is the other side.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import os
 import pickle
-import threading
-import weakref
-from asyncio import AbstractEventLoop, Future
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from treadle.engine.main_guard import UNGUARDED
-from treadle.errors import BadResultError, HandlerError, InputError, ProcessDied, Stopped, TreadleError, shown
+from treadle.errors import BadResultError, HandlerError, InputError, Stopped
+from treadle.result import Result
 
-from .process_child import Raised, Reference, Returned, Unsendable, serve
+from .pool_child import ADVICE, KILL_WAIT, PoolChild
+from .process_messages import Raised, Reference, Unsendable
 
-ChildAnswer: TypeAlias = Returned | Raised | Unsendable
+if TYPE_CHECKING:
+    from .process_context import PoolContexts
 
-ADVICE: Final = "return plain data, or run it in a thread"
-
-# A killed process is gone within milliseconds, unless it hangs in the kernel.
-_KILL_WAIT: Final = 1.0
+RESULT_ADVICE: Final = (
+    "define its `append=`, and the types of its works, at the top of a module, or run it in a thread"
+)
 
 
 class ProcessPool:
@@ -50,8 +38,8 @@ class ProcessPool:
         if size is not None and (type(size) is not int or size < 1):
             raise InputError.of("processes", size, "must be a whole number, 1 or more")
         self.size = size or os.cpu_count() or 1
-        self._children: set[_PoolChild] = set()
-        self._idle: list[_PoolChild] = []
+        self._children: set[PoolChild] = set()
+        self._idle: list[PoolChild] = []
         self._waiting: deque[Future[None]] = deque()
         self._references: dict[Callable[..., Any], Reference] = {}
         self._closed = False
@@ -63,16 +51,19 @@ class ProcessPool:
         kwargs: dict[str, Any] | None = None,
         *,
         name: str = "",
+        contexts: PoolContexts | None = None,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
         Cancelling this kills the child. If the child dies by itself, this call raises `ProcessDied`.
+
+        contexts: those of the attempts that the call is for, if the function takes a Context first.
         """
         what = name or fn.__qualname__
-        request = self._request(fn, args, kwargs or {}, what)
+        request = self._request(fn, args, kwargs or {}, what, contexts)
         child = await self._borrow()
         try:
-            answer = await child.call(request, what)
+            answer = await child.call(request, what, contexts)
         except BaseException:
             # Cancelled, or the child died. A child that was still starting has not seen the call.
             if child.calling is None:
@@ -86,8 +77,11 @@ class ProcessPool:
         if isinstance(answer, Unsendable):
             raise BadResultError(
                 what,
-                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); {ADVICE}",
+                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); "
+                f"{RESULT_ADVICE if answer.kind == Result.__name__ else ADVICE}",
             )
+        if contexts is not None:
+            contexts.returned(answer)
         return answer.value
 
     async def ready(self) -> None:
@@ -108,23 +102,28 @@ class ProcessPool:
         for child in children:
             child.stop()
         if children:
-            await asyncio.wait([child.ended for child in children], timeout=_KILL_WAIT)
+            await asyncio.wait([child.ended for child in children], timeout=KILL_WAIT)
         self._children.clear()
 
     def _request(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        contexts: PoolContexts | None,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:
             reference = self._references[fn] = reference_to(fn)
         try:
-            return pickle.dumps((reference, args, kwargs))
+            return pickle.dumps((reference, args, kwargs, None if contexts is None else contexts.sent()))
         except Exception as error:
             raise BadArgumentError(name, error) from error
 
     # -- children --------------------------------------------------------------------------------------
 
-    async def _borrow(self) -> _PoolChild:
+    async def _borrow(self) -> PoolChild:
         while True:
             if self._closed:
                 raise Stopped("the process pool")
@@ -134,7 +133,7 @@ class ProcessPool:
                     return child
                 self._remove(child)
             if len(self._children) < self.size:
-                child = _PoolChild(asyncio.get_running_loop())
+                child = PoolChild(asyncio.get_running_loop())
                 self._children.add(child)
                 return child
             await self._wait_for_child()
@@ -150,7 +149,7 @@ class ProcessPool:
                 self._wake_next()
             raise
 
-    def _return(self, child: _PoolChild) -> None:
+    def _return(self, child: PoolChild) -> None:
         if self._closed:
             child.stop()
             self._remove(child)
@@ -158,13 +157,13 @@ class ProcessPool:
             self._idle.append(child)
             self._wake_next()
 
-    async def _discard(self, child: _PoolChild) -> None:
+    async def _discard(self, child: PoolChild) -> None:
         child.kill()
         self._remove(child)
         self._wake_next()
-        await asyncio.wait([child.ended], timeout=_KILL_WAIT)
+        await asyncio.wait([child.ended], timeout=KILL_WAIT)
 
-    def _remove(self, child: _PoolChild) -> None:
+    def _remove(self, child: PoolChild) -> None:
         self._children.discard(child)
         child.stop()
 
@@ -183,24 +182,6 @@ class BadArgumentError(HandlerError):
         super().__init__(
             f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
             "thread"
-        )
-
-
-class ProcessNotStarted(TreadleError):
-    """The system could not start a process for a handler. Another attempt may help."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(f"the process for {name} could not be started: {shown(error)}")
-        self.__cause__ = error
-
-
-class UnguardedProgram(HandlerError):
-    """The process for a handler began to run the whole program. Another attempt would not help."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"the process for {name} imported the main module, which started the program once more: put the "
-            'code that starts it under `if __name__ == "__main__":`'
         )
 
 
@@ -226,169 +207,3 @@ def reference_to(fn: Callable[..., Any]) -> Reference:
             f"needs a function that {qualname or fn!r} of {module} names: define it at the top",
         )
     return reference
-
-
-class _PoolChild:
-    """One process, and the thread that serves it. It makes one call at a time.
-
-    Both are daemons: a pool that was not closed does not keep the program from ending.
-    """
-
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
-        self._calls: SimpleQueue[_ChildCall | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._process: BaseProcess | None = None
-        self.calling: _ChildCall | None = None
-        """The call that was handed to it."""
-        self._killed = False
-        self.started: Future[None] = loop.create_future()
-        """Done when the process takes calls, or never will."""
-        self.ended: Future[None] = loop.create_future()
-        """Done when the process is gone."""
-        threading.Thread(target=self._run_thread, daemon=True, name="treadle-process").start()
-
-    # -- from the event loop ---------------------------------------------------------------------------
-
-    async def call(self, request: bytes, name: str) -> ChildAnswer:
-        call = self.calling = _ChildCall(request, name, self._loop.create_future())
-        self._calls.put(call)
-        try:
-            answer = await call.answer
-        except asyncio.CancelledError:
-            with self._lock:
-                if not call.sent:
-                    call.withdrawn, self.calling = True, None
-            raise
-        self.calling = None
-        return answer
-
-    def is_alive(self) -> bool:
-        with self._lock:
-            return not self.ended.done() and (self._process is None or self._process.is_alive())
-
-    def stop(self) -> None:
-        """End it. If it waits for calls it ends by itself, else it is killed."""
-        if self.calling is not None or not self.started.done():
-            self.kill()
-        self._calls.put(None)
-
-    def kill(self) -> None:
-        with self._lock:
-            self._killed = True
-            if self._process is not None:
-                self._process.kill()
-
-    # -- in the thread ---------------------------------------------------------------------------------
-
-    def _run_thread(self) -> None:
-        try:
-            with self._start() as connection:
-                self._serve(connection)
-        except Exception as error:  # noqa: BLE001  there is no process: every call fails
-            self._post(self.started, None)
-            while (call := self._calls.get()) is not None:
-                self._post(call.answer, ProcessNotStarted(call.name, error))
-        self._reap()
-        self._post(self.started, None)
-        self._post(self.ended, None)
-
-    def _start(self) -> Connection:
-        spawn = get_context("spawn")
-        ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=serve, args=(theirs,), daemon=True, name="treadle-process")
-        process.start()
-        theirs.close()
-        _alive.add(self)
-        with self._lock:
-            self._process = process
-            if self._killed:
-                process.kill()
-        return ours
-
-    def _serve(self, connection: Connection) -> None:
-        """Pass calls on until told to stop, or until the process is dead."""
-        with contextlib.suppress(EOFError, OSError):
-            connection.recv_bytes()
-        self._post(self.started, None)
-        while (call := self._calls.get()) is not None:
-            with self._lock:
-                if call.withdrawn:
-                    continue
-                call.sent = True
-            try:
-                connection.send_bytes(call.request)
-                data = connection.recv_bytes()
-            except (EOFError, OSError):
-                self._post(call.answer, self._died(call.name))
-                return
-            self._post(call.answer, _read(data, call.name))
-
-    def _died(self, name: str) -> Exception:
-        assert self._process is not None
-        # The pipe closes a moment before the process ends.
-        self._process.join(_KILL_WAIT)
-        exitcode = self._process.exitcode
-        return UnguardedProgram(name) if exitcode == UNGUARDED else ProcessDied(name, exitcode)
-
-    def _reap(self) -> None:
-        """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
-        process = self._process
-        if process is None:
-            return
-        process.join(_KILL_WAIT)
-        if process.is_alive():
-            process.kill()
-            process.join()
-        with self._lock:
-            self._process = None
-        # It is not closed here: at exit the standard library may be joining it.
-
-    def _post(self, future: Future[Any], result: Any) -> None:
-        # The loop may be closed by now. Then no caller waits.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_resolve, future, result)
-
-
-@dataclass(slots=True)
-class _ChildCall:
-    """A call that was handed to a child. `sent` and `withdrawn` exclude each other."""
-
-    request: bytes
-    name: str
-    answer: Future[ChildAnswer]
-    sent: bool = False
-    withdrawn: bool = False
-
-
-def _read(data: bytes, name: str) -> ChildAnswer | Exception:
-    try:
-        answer: ChildAnswer = pickle.loads(data)
-    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
-        return BadResultError(
-            name, f"a value that cannot be read from its process ({shown(error)}); {ADVICE}"
-        )
-    return answer
-
-
-def _resolve(future: Future[Any], result: Any) -> None:
-    if future.done():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-
-
-_alive: Final[weakref.WeakSet[_PoolChild]] = weakref.WeakSet()
-
-
-if hasattr(os, "register_at_fork"):  # the processes belong to the parent
-    os.register_at_fork(after_in_child=_alive.clear)
-
-
-@atexit.register
-def _kill_all() -> None:
-    # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.
-    for child in list(_alive):
-        child.kill()

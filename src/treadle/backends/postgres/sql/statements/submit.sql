@@ -20,9 +20,20 @@ select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean
 select f.fired, (f.stored).*
 from treadle.fire(:name::text, :at::float8, :next_at::float8, {new_items}, :plain::boolean, :cycles::boolean) f
 
+-- The condition is checked once, before the function is called: in another store nothing is done, and no row
+-- is the answer.
 -- :name submit_in_transaction
 select s.refused, s.detail, (s.stored).*
 from treadle.submit_in_transaction({new_items}, :plain::boolean, :cycles::boolean, :channel::text) s
+where {store_identity} = :store::text
+
+-- Which store this is: this schema of this database. A copy of a database has the same key.
+-- :name store_identity
+(select pg_catalog.md5(m.value) || '/' || d.oid from treadle.meta m, pg_catalog.pg_database d
+  where m.name = 'wake_key' and d.datname = pg_catalog.current_database())
+
+-- :name identity
+select {store_identity}
 
 -- SQLAlchemy begins asyncpg's transaction with the first statement that goes through it.
 -- :name begin

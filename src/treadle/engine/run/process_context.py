@@ -1,0 +1,343 @@
+"""Process context: the Context of a handler that runs in a process, on both sides of the pipe.
+
+The worker sends the facts of the attempt with the call (`PoolContexts`). The child makes a Context of them
+(`ChildContexts`). What the handler asks of `ctx.sync` is answered by the thread of the worker that serves the
+child, through the Context that the worker itself has of the attempt. Results that the handler makes come back
+with its value. What belongs to the worker's process, `ctx.resources` and transactions, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import pickle
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from treadle.callables import check_may_block
+from treadle.context import Context, ContextServices, created_results, set_interrupt
+from treadle.context_log import LOGGER, ContextLogger
+from treadle.context_sync import SyncContext
+from treadle.errors import BadResultError, Stopped, message_of, shown
+from treadle.item import ItemState, Lease
+from treadle.result import Result
+
+from .process_messages import (
+    Asked,
+    Logged,
+    Notice,
+    Raised,
+    Returned,
+    SentContext,
+    SentContexts,
+    pickled_error,
+)
+
+T = TypeVar("T")
+
+Ask: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+
+_calls: Final = itertools.count(1)
+
+# -- in the worker -------------------------------------------------------------------------------------
+
+
+class PoolContexts:
+    """The contexts of one call, in the worker."""
+
+    def __init__(self, contexts: Sequence[Context], *, is_batch: bool) -> None:
+        self._contexts = contexts
+        self._is_batch = is_batch
+        self._call = next(_calls)
+        self._watching: list[asyncio.Task[None]] = []
+
+    def sent(self) -> SentContexts:
+        """What the child is told."""
+        facts = tuple(_facts(ctx) for ctx in self._contexts)
+        return SentContexts(self._call, facts, self._is_batch, LOGGER.getEffectiveLevel())
+
+    def watch(self, tell: Callable[[bytes], None]) -> None:
+        """Tell the child of interrupts, until `stop`."""
+        for index, ctx in enumerate(self._contexts):
+            self._watching.append(asyncio.ensure_future(self._forward(index, ctx, tell)))
+
+    async def _forward(self, index: int, ctx: Context, tell: Callable[[bytes], None]) -> None:
+        tell(pickle.dumps(Notice(self._call, index, await ctx.interrupt)))
+
+    def stop(self) -> None:
+        for task in self._watching:
+            task.cancel()
+
+    def serve(self, message: Asked | Logged) -> bytes | None:
+        """Answer a handler, in the thread of its child. None: it does not wait for an answer."""
+        ctx = self._contexts[message.index]
+        if isinstance(message, Logged):
+            _log(ctx, message.record)
+            return None
+        try:
+            value = getattr(ctx.sync, message.method)(*message.args, **message.kwargs)
+        except Exception as error:  # noqa: BLE001  the handler gets it
+            return pickled_error(error)
+        try:
+            return pickle.dumps(Returned(value))
+        except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
+            problem = f"a value that cannot be sent to its process ({message_of(error)})"
+            return pickled_error(BadResultError(ctx.type, f"ctx.sync.{message.method}() found {problem}"))
+
+    def returned(self, answer: Returned) -> None:
+        """Note the Results that the handler has made, as if it had made them here."""
+        for ctx, created in zip(self._contexts, answer.created, strict=True):
+            created_results(ctx).extend(created)
+
+
+def _facts(ctx: Context) -> SentContext:
+    sent: dict[str, bytes] = {}
+    unsent: dict[str, str] = {}
+    for name, value in ctx.extra.items():
+        try:
+            sent[name] = pickle.dumps(value)
+        except Exception as error:  # noqa: BLE001  a class may raise anything when it is pickled
+            unsent[name] = message_of(error)
+    lease = ctx._lease  # pyright: ignore[reportPrivateUsage]
+    return SentContext(replace(lease, input=b""), ctx.worker_id, sent, unsent)
+
+
+def _log(ctx: Context, record: logging.LogRecord) -> None:
+    for name, value in (ctx.log.extra or {}).items():
+        record.__dict__.setdefault(name, value)
+    LOGGER.handle(record)
+
+
+# -- in the child --------------------------------------------------------------------------------------
+
+
+class InterruptListener:
+    """Reads notices, in a thread, and sets the interrupts of the call that runs."""
+
+    def __init__(self, notices: Connection) -> None:
+        self._notices = notices
+        self._lock = threading.Lock()
+        self._call = 0
+        self._contexts: Sequence[Context] = ()
+        self._early: list[Notice] = []
+        """Notices of a call that has not begun here."""
+        threading.Thread(target=self._listen, daemon=True, name="treadle-notices").start()
+
+    def begin(self, call: int, contexts: Sequence[Context]) -> None:
+        with self._lock:
+            self._call, self._contexts = call, contexts
+            early, self._early = self._early, []
+        for notice in early:
+            self._receive(notice)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._receive(pickle.loads(self._notices.recv_bytes()))
+        except (EOFError, OSError):
+            pass  # the worker is gone, or ends this process
+
+    def _receive(self, notice: Notice) -> None:
+        with self._lock:
+            if notice.call > self._call:
+                self._early.append(notice)
+            elif notice.call == self._call:
+                set_interrupt(self._contexts[notice.index].interrupt, notice.reason)
+
+
+class ChildContexts:
+    """The contexts of one call, in the child."""
+
+    def __init__(self, sent: SentContexts, connection: Connection, listener: InterruptListener) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._closed = False
+        self._contexts = [
+            ProcessContext(
+                each, partial(self._ask, index), _logger(partial(self._send_record, index), sent.log_level)
+            )
+            for index, each in enumerate(sent.contexts)
+        ]
+        self.argument: Any = self._contexts if sent.is_batch else self._contexts[0]
+        """What the handler takes first."""
+        listener.begin(sent.call, self._contexts)
+
+    def _ask(self, index: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        data = _pickled(Asked(index, method, args, kwargs))
+        with self._lock:
+            if self._closed:
+                raise Stopped("the attempt")
+            self._connection.send_bytes(data)
+            answer: Returned | Raised = pickle.loads(self._connection.recv_bytes())
+        if isinstance(answer, Raised):
+            raise answer.error
+        return answer.value
+
+    def _send_record(self, index: int, record: logging.LogRecord) -> None:
+        data = _pickled_record(Logged(index, record))
+        with self._lock:
+            if not self._closed:
+                self._connection.send_bytes(data)
+
+    def close(self) -> None:
+        """The handler has ended: threads that it has left behind are not answered."""
+        with self._lock:
+            self._closed = True
+
+    def created(self) -> tuple[list[Result[Any, Any]], ...]:
+        return tuple(created_results(ctx) for ctx in self._contexts)
+
+
+def _pickled(message: Asked) -> bytes:
+    try:
+        return pickle.dumps(message)
+    except Exception as error:
+        given = shown((*message.args, *message.kwargs.values()))
+        raise TypeError(f"ctx.sync.{message.method}() cannot be asked with {given}: {error}") from error
+
+
+def _pickled_record(message: Logged) -> bytes:
+    try:
+        return pickle.dumps(message)
+    except Exception:  # noqa: BLE001  the fields of the user's `extra=` are the only ones that may fail
+        known = vars(logging.makeLogRecord({}))
+        plain = {name: value for name, value in vars(message.record).items() if name in known}
+        return pickle.dumps(Logged(message.index, logging.makeLogRecord(plain)))
+
+
+class ProcessContext(Context):
+    """The Context of a handler in a process. `ask`: calls a method of `ctx.sync` in the worker."""
+
+    __slots__ = ("_ask",)
+
+    def __init__(self, sent: SentContext, ask: Ask, log: ContextLogger) -> None:
+        super().__init__(sent.lease, ChildServices(sent.worker_id, ask))
+        self._ask = ask
+        self._log = log
+        self._extra = _extra(sent)
+
+    @property
+    def sync(self) -> SyncContext:
+        """As `Context.sync`. The worker's process answers."""
+        return ProcessSyncContext(self, self._services, self._ask)
+
+
+class ProcessSyncContext(SyncContext):
+    """`ctx.sync` in a process."""
+
+    __slots__ = ("_ask_worker",)
+
+    def __init__(self, ctx: Context, services: ContextServices, ask: Ask) -> None:
+        super().__init__(ctx, services)
+        self._ask_worker = ask
+
+    def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        check_may_block(f"ctx.sync.{method}()", f"`await asyncio.to_thread(ctx.sync.{method}, ...)`")
+        return self._ask_worker(method, args, kwargs)
+
+
+class ChildServices:
+    """What a Context in a process has without the worker: almost nothing."""
+
+    keep = 0.0
+
+    def __init__(self, worker_id: str, ask: Ask) -> None:
+        self.worker_id = worker_id
+        self._ask = ask
+
+    def check_nested(self, what: str) -> None:
+        """The worker checks it when it carries the Result out."""
+
+    def extend(self, lease: Lease, seconds: float) -> float | None:
+        until: datetime | None = self._ask("extend", (seconds,), {})
+        return None if until is None else until.timestamp()
+
+    @property
+    def resources(self) -> Any:
+        raise RuntimeError(
+            "ctx.resources stays in the worker's process: a handler with run_in='process' makes what it "
+            "needs itself, once per process (functools.cache), or runs in a thread"
+        )
+
+    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+        raise RuntimeError(_TRANSACTION)
+
+    def sync_transaction(self, ctx: Context) -> AbstractContextManager[Any]:
+        raise RuntimeError(_TRANSACTION)
+
+    # Only a handler that runs an event loop of its own gets here: see `check_async`.
+
+    async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
+        raise RuntimeError(_ON_LOOP.format("states"))
+
+    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
+        raise RuntimeError(_ON_LOOP.format("results"))
+
+    async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
+        raise RuntimeError(_ON_LOOP.format("claim"))
+
+    def wait(self, request: Callable[[], Awaitable[T]]) -> T:
+        raise RuntimeError("this is not available in a process")
+
+
+_TRANSACTION: Final = (
+    "ctx.transaction() is not available with run_in='process': its connection belongs to the worker's "
+    "process. Run the handler in a thread, and use ctx.sync.transaction()"
+)
+_ON_LOOP: Final = "in a process, use `await asyncio.to_thread(ctx.sync.{}, ...)`"
+
+
+class SentExtra(dict[str, Any]):
+    """The `ctx.extra` of a handler in a process: what could be sent there. `unsent`: why other values could
+    not."""
+
+    unsent: dict[str, str]
+
+    def __missing__(self, key: str) -> NoReturn:
+        if key in self.unsent:
+            raise KeyError(f"{key}: its value cannot be sent to a process ({self.unsent[key]})")
+        raise KeyError(key)
+
+
+def _extra(sent: SentContext) -> SentExtra:
+    extra, unsent = SentExtra(), dict(sent.unsent)
+    for name, value in sent.extra.items():
+        try:
+            extra[name] = pickle.loads(value)
+        except Exception as error:  # noqa: BLE001  a class may raise anything when it is unpickled
+            unsent[name] = message_of(error)
+    extra.unsent = unsent
+    return extra
+
+
+class _LogSender(logging.Handler):
+    """Sends the records of a handler to the worker, which has the handlers of the program's logging."""
+
+    def __init__(self, send: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            # Arguments and tracebacks cannot always be pickled, their texts can.
+            record.msg, record.args = record.getMessage(), None
+            if record.exc_info:
+                record.exc_text = logging.Formatter().formatException(record.exc_info)
+                record.exc_info = None
+            self._send(record)
+        except Exception:  # noqa: BLE001  a log must not fail an attempt
+            self.handleError(record)
+
+
+def _logger(send: Callable[[logging.LogRecord], None], level: int) -> ContextLogger:
+    logger = logging.Logger(LOGGER.name, level)
+    logger.addHandler(_LogSender(send))
+    return ContextLogger(logger, {})
