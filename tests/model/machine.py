@@ -176,7 +176,7 @@ class BackendMachine(RuleBasedStateMachine):
         kind = draw(st.sampled_from(["dead", "release"] if lease.verdict else kinds))
         if kind == "retry" and lease.attempts is not None and lease.attempt >= lease.attempts:
             kind = "dead"
-        children = draw(st.lists(v.items(), max_size=2)) if kind in ("success", "dead") else []
+        children = draw(v.children()) if kind in ("success", "dead") else []
         return {
             "kind": kind,
             "result": draw(v.results) if kind == "success" else None,
@@ -242,9 +242,26 @@ class BackendMachine(RuleBasedStateMachine):
         tenant=v.any_tenant,
         limit=st.sampled_from((1, 1000)),
         redrives=st.sampled_from((None, 2)),
+        alone=st.sampled_from((False, False, True)),
+        cancelled=st.booleans(),
     )
-    def requeue(self, where: Any, tenant: str | None, limit: int, redrives: int | None) -> None:
-        how: Any = {"tenant": tenant, "limit": limit, "redrives": redrives, "backoff": 4.0}
+    def requeue(
+        self,
+        where: Any,
+        tenant: str | None,
+        limit: int,
+        redrives: int | None,
+        alone: bool,
+        cancelled: bool,
+    ) -> None:
+        how: Any = {
+            "tenant": tenant,
+            "limit": limit,
+            "redrives": redrives,
+            "backoff": 4.0,
+            "alone": alone,
+            "cancelled": cancelled,
+        }
         self.both(lambda backend, _: backend.requeue(where, **how), unordered)
 
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant)
@@ -351,7 +368,8 @@ async def _read_everything(backend: Backend) -> Any:
     for tenant in v.TENANTS:
         ids = [state.id for state in listed if state.tenant == tenant]
         whole.append(list(await backend.get(ids, tenant=tenant)))
-        whole.append(list(await backend.group(ids, tenant=tenant)))
+        groups = sorted({*ids, *(state.group_id for state in listed if state.tenant == tenant)})
+        whole.append(list(await backend.group(groups, tenant=tenant)))
     counts = sorted((c.tenant, c.queue, c.type, c.status, c.count) for c in await backend.counts(ended=True))
     workers = sorted((w.id, round(w.until, 4), w.types, w.running) for w in await backend.workers())
     return [
