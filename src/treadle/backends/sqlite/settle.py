@@ -25,11 +25,13 @@ from treadle.rules.settlement import (
 )
 from treadle.rules.submission import is_tolerant
 
+from .dependencies import is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
+from .placement import Home, PlacedItem
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .submit import Home, PlacedItem, TakenIds, is_closed, is_plain, plan, refuse_cycle, store
+from .submit import TakenIds, is_plain, plan, store
 
 _SQL = statements("settle")
 
