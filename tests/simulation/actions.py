@@ -117,11 +117,28 @@ class FleetActions(Fleet):
         if waiting and rng.random() < 0.3:
             ref, verb = waiting[-1], "cancel"  # perhaps while it waits in its worker
         bound = client if rng.random() < 0.3 else client.tenant(rng.choice(TENANTS))
+        if rng.random() < 0.5:
+            ref = self._some_child(rng, ref)
         arguments = (ref[1], 7) if verb == "complete" else (ref[1],)
+        how: dict[str, Any] = {}
+        if verb == "requeue":
+            if rng.random() < 0.3 and (group := self.checker.reference.items.get(ref)) is not None:
+                verb, arguments = "repair", (group.group.ref[1],)
+            else:
+                how = {"alone": rng.random() < 0.2, "cancelled": rng.random() < 0.3}
+                arguments = ([ref[1], *(one for _, one in rng.sample(sorted(self._acknowledged), 1))],)
+        call = getattr(bound, verb)(*arguments, **how)
         try:
-            await asyncio.wait_for(self._run_in(self._client_process, getattr(bound, verb)(*arguments)), 60)
+            await asyncio.wait_for(self._run_in(self._client_process, call), 60)
         except TreadleError as error:
             self.checker.cover(f"{type(error).__name__} to an operator")
+
+    def _some_child(self, rng: random.Random, ref: tuple[str, str]) -> tuple[str, str]:
+        """An item that the handlers of this one queued, at any depth, and that is dead if there is one."""
+        expected = self.checker.reference.items.get(ref)
+        below = self.checker.reference.descendants([expected]) if expected is not None else []
+        dead = [one.ref for one in below if one.status == "dead"]
+        return rng.choice(dead or [one.ref for one in below] or [ref])
 
     async def _pause_queue(self, rng: random.Random, client: Client) -> None:
         queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))

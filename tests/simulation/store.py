@@ -105,7 +105,9 @@ class CheckedStore(MemoryBackend):
         self, where: Sequence[str] | Filter, *, tenant: str | None = None, **how: Any
     ) -> Changed:
         answer = await super().requeue(where, tenant=tenant, **how)
-        self._check_step("requeue", where, tenant, answer)
+        self._check_step(
+            "requeue", where, tenant, answer, how.get("alone", False), how.get("cancelled", False)
+        )
         return answer
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:

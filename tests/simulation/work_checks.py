@@ -12,10 +12,10 @@ from tests.simulation.handler_checks import HandlerChecks
 from tests.simulation.reference import (
     ReferenceEffects,
     ReferenceItem,
-    ReferenceStore,
     Violation,
     must,
 )
+from tests.simulation.reference_repair import ReferenceRepair
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
     Claim,
@@ -32,7 +32,7 @@ from treadle.item import (
     Submitted,
 )
 
-DELEGATING = ("counting", "fan", "parent")
+DELEGATING = ("counting", "fan", "parent", "crawl")
 """Types that never succeed without children."""
 MAX_LOSSES = {"crash": 5}
 DEFAULT_MAX_LOSSES = 20
@@ -44,7 +44,7 @@ class WorkChecks:
     def __init__(self, store: MemoryBackend, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self.reference = ReferenceStore(self._drawn_due)
+        self.reference = ReferenceRepair(self._drawn_due)
         self.handlers = HandlerChecks(self.reference, self._store_now, self.cover)
         self.steps = 0
         self.calls: Counter[str] = Counter()
@@ -303,7 +303,7 @@ class WorkChecks:
             refused.add(expected.group.ref if expected is not None else (lease.tenant, lease.group_id))
 
     def _check_fold(self, expected: ReferenceItem, settlement: Settlement, refused: set[Any]) -> None:
-        contribution = settlement.contribution
+        contribution = settlement.contribution if expected.item.contributes else None
         if contribution is not None and contribution.version is not None:
             right = contribution.version == expected.group.version and expected.group.ref not in refused
             must(
@@ -349,11 +349,13 @@ class WorkChecks:
                 self.reference.contribute(expected, settlement.contribution)
         if settlement.kind == "dead":
             self._check_death(now, expected, settlement)
+            expected.reason = settlement.reason
             self.cover(f"dead {settlement.reason}")
             self.cover("dead in a group of several") if expected.group.ref != expected.ref else None
-            undone = [child.type for child in settlement.children]
+            undone = [(child.type, child.contributes) for child in settlement.children]
+            compensated = expected.item.type == "risky" and expected.attempt
             must(
-                undone == (["undo"] if expected.item.type == "risky" else []),
+                undone == ([("undo", False)] if compensated else []),
                 f"{expected} died with these children: {undone}",
             )
         children = self._find_by_keys([_child(item, expected) for item in settlement.children], now)
@@ -386,9 +388,29 @@ class WorkChecks:
     ) -> None:
         renamed = {item.id: holder[1] for item, holder in children if holder is not None}
         must((outcome.existing or {}) == renamed, f"{expected}: existing {outcome.existing}, not {renamed}")
-        for item, holder in children:
-            if holder is None:
-                self.reference.add(item, (renamed.get(id, id) for id in item.after), expected.group, now)
+        groups = self._nested_groups(now, expected, [item for item, holder in children if holder is None])
+        stored = [item for item, holder in children if holder is None]
+        for item in stored:  # a nested group is open before the items that wait for it are stored
+            group = groups.get(item.group_id or "", expected.group)
+            self.reference.add(item, (), group, now)
+        for item in stored:
+            added = self.reference.items[item.tenant, item.id]
+            self.reference.block(added, tuple(renamed.get(id, id) for id in item.after))
+
+    def _nested_groups(self, now: float, expected: ReferenceItem, items: list[Item]) -> dict[str, Any]:
+        """The groups that children close, by the ids of these children."""
+        groups: dict[str, Any] = {}
+        for item in items:
+            if item.closes_group:
+                self.cover("a group was nested")
+                groups[item.id] = self.reference.nest(item, expected.group)
+        for item in items:
+            if item.id in groups:
+                groups[item.id].outer = groups.get(item.group_id or "", expected.group)
+                if not any(one.group_id == item.id for one in items):
+                    self.cover("a nested group without members")
+                    groups[item.id].ended_at = now
+        return groups
 
     def _apply_return(self, now: float, expected: ReferenceItem, settlement: Settlement) -> None:
         self.reference.drop_lease(expected)
