@@ -141,8 +141,8 @@ class _SettleCall:
     # -- the end ---------------------------------------------------------------------------------------
 
     def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
-        given = _contribution(settlement, item)
-        code = 0 if given is None else 3 if given.final else 1
+        given = settlement.contribution
+        code = 0 if given is None or outcome != SUCCESS or not item.contributes else 3 if given.final else 1
         self._add_ending(settlement, item, outcome, code)
         return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
 

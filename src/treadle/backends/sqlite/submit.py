@@ -172,7 +172,7 @@ class _ItemStorage:
         self._dependencies: dict[int, Dependencies] = {}
         self._open_rows: list[tuple[Any, ...]] = []
         self._nested: NestedGroups | None = None
-        if any(item.closes_group for item, _ in placed):
+        if placed[0][1] is not None and any(item.closes_group for item, _ in placed):
             self._nested = NestedGroups(placed, self._next.no)
             self._placed = self._nested.placed
 
