@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.item import Ended, GroupState, Lease
+from treadle.item import Ended, EndedGroup, GroupState, Lease
 
 HIDDEN = frozenset(("token", "ref", "fairness", "cursor", "left"))
 
@@ -23,6 +23,8 @@ def plain(value: Any) -> Any:
             fields["cancelled"] = "cancelled"  # it may be any of the cancelled members
         if isinstance(value, Lease) and value.verdict is not None:
             del fields["ready_at"]  # a doomed item need not have been ready
+        if isinstance(value, EndedGroup):
+            del fields["failed"]  # a backend need not know it
         if isinstance(value, GroupState):
             # Those of one step may be in any order.
             fields["deaths"] = tuple(sorted(fields["deaths"], key=repr))
