@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.backends.postgres_store import connected
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until_status
 from treadle import (
     Context,
@@ -310,3 +313,47 @@ def test_the_sync_side_gives_ids_and_updates(tmp_path: Path) -> None:
     with pytest.raises(DuplicateKeyError):
         app.sync.enqueue(echo("b"), key="k", key_policy="error")
     app.sync.close()
+
+
+# --------------------------------------------------------------------------------------------- transactions
+
+
+async def test_a_policy_in_the_callers_transaction(prepared_url: str) -> None:
+    """PostgreSQL: the earlier item changes with the commit, and not with a rollback. A taken key leaves the
+    transaction usable."""
+    app = Treadle(prepared_url, work=[echo])
+    earlier = await app.enqueue(echo("old"), key="k", delay=3600)
+    async with connected(prepared_url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        again = await app.enqueue(echo("lost"), key="k", key_policy="replace", delay=3600, tx=connection)
+        assert (again.id, again.existing) == (earlier.id, True)
+        await transaction.rollback()
+        assert (await earlier.state()).input == b'{"text":"old"}'
+        async with connection.transaction():
+            with pytest.raises(DuplicateKeyError) as refused:
+                await app.enqueue(echo("x"), key="k", key_policy="error", tx=connection)
+            assert (refused.value.id, refused.value.key) == (earlier.id, "k")
+            await app.enqueue(echo("new"), key="k", key_policy="replace", delay=3600, tx=connection)
+    assert (await earlier.state()).input == b'{"text":"new"}'
+    await app.stop()
+
+
+async def test_a_policy_in_the_callers_transaction_on_sqlite(tmp_path: Path) -> None:
+    """As on PostgreSQL."""
+    path = tmp_path / "work.db"
+    app = Treadle(f"sqlite:///{path}", work=[echo])
+    earlier = await app.enqueue(echo("old"), key="k", delay=3600)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        await app.enqueue(echo("lost"), key="k", key_policy="replace", delay=3600, tx=connection)
+        connection.execute("ROLLBACK")
+        assert (await earlier.state()).input == b'{"text":"old"}'
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DuplicateKeyError) as refused:
+            await app.enqueue(echo("x"), key="k", key_policy="error", tx=connection)
+        assert (refused.value.id, refused.value.key) == (earlier.id, "k")
+        await app.enqueue(echo("new"), key="k", key_policy="replace", delay=3600, tx=connection)
+        connection.execute("COMMIT")
+    assert (await earlier.state()).input == b'{"text":"new"}'
+    await app.stop()

@@ -10,6 +10,7 @@ from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
 from .claim import ClaimCases, PauseCases
+from .debounce import KeyDebounceCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
@@ -17,7 +18,7 @@ from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
-from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
+from .key_policies import KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
