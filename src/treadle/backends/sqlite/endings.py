@@ -93,7 +93,8 @@ class EndingBatch:
             if keep is not None:
                 expires = self._tx.now + keep
             self._alone.append(item.no)
-            self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
+            value, failed = result if contributed else None, None if outcome == DEAD else 0
+            self._closed.append(EndedGroup(item.id, item.tenant, value, item.type, failed))
         else:
             group = self.groups.get(item.no if item.group is None else item.group)
             group.end_member(self._tx.now, cancelled=outcome == CANCELLED)
