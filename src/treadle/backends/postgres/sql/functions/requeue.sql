@@ -38,8 +38,8 @@ begin
   perform treadle.open_ended(now, opened, groups, named, p_redrives, p_backoff);
 end $$;
 
--- Lock these items, if they have ended in a way that can be requeued, and answer them in the same order. A transaction that removes them has either
--- committed, or will find them open.
+-- Lock these items, if they have ended in a way that can be requeued, and answer them in the same order. A transaction
+-- that removes them has either committed, or will find them open.
 create or replace function treadle.lock_ended(p_nos bigint[], p_cancelled boolean, p_redrives int) returns bigint[]
 language plpgsql as $$
 #variable_conflict use_column
