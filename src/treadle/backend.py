@@ -285,11 +285,12 @@ class Backend(Protocol):
         may hand it out finds it in its old place. Parking changes nothing that a caller can observe.
 
         **Strict lanes** (capability `strict`): an item of a type in `strict` that is handed out holds its
-        lane, for its type and tenant, until it has ended, whatever happens to its attempts. Until then no
-        other item of that type, tenant and lane is handed out by a claim with that type in `strict`: at most
-        one of each such lane per claim. Items that hold their lanes and are ready again are handed out
-        before all others, whatever their priority. Any end frees the lane, by whichever verb. An item that is
-        requeued, or moved before it has started (`update`, `submit` with a key), holds no lane.
+        lane, for its type and tenant, until it has ended, however often its attempts fail or are lost. Until
+        then no other item of that type, tenant and lane is handed out by a claim with that type in `strict`:
+        at most one of each such lane per claim. Items that hold their lanes and are ready again are handed
+        out before all others, also before those of a higher priority. Any end frees the lane, by any verb.
+        An item that is requeued, or moved before it has started (`update`, `submit` with a key), holds no
+        lane.
 
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed

@@ -57,8 +57,9 @@ class LimitedDoer(BaseDoer):
         if isinstance(inner, LimitedDoer):
             # One doer with all the limits: of two in a row, the first would be charged while the second
             # denies.
-            rules, inner, strict = (*rules, *inner.rules), inner.inner, strict or inner.strict
-        self.strict = strict
+            strict = strict or inner.strict
+            rules, inner = (*rules, *inner.rules), inner.inner
+        self.strict: bool = strict
         """The lanes of its types are strict: the store hands out one item of each, so no permit is needed."""
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
         self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
@@ -175,7 +176,10 @@ class LimitedDoer(BaseDoer):
     async def _run_round(self, calls: PermitCalls) -> bool:
         """Whether it did something, so that another round may be needed."""
         queue, clock = self._queue, calls.clock
-        returned = calls.allowed and await self._return_permits(calls)
+        returns = queue.returns.take_out(queue.lines.held) if calls.allowed else []
+        returned = bool(returns) and await calls.return_permits(returns)
+        if not returned:
+            queue.returns.put_back(returns)
         if not calls.allowed:
             return False
         if queue.lines.reopen_due(clock.monotonic()) and self.available():
@@ -193,16 +197,6 @@ class LimitedDoer(BaseDoer):
         else:
             self._apply(batches, replies, clock.monotonic())
         return True
-
-    async def _return_permits(self, calls: PermitCalls) -> bool:
-        """Return the permits of tasks that have ended. False if there were none, or the store failed."""
-        requests = self._queue.returns.take_out(self._queue.lines.held)
-        if not requests:
-            return False
-        returned = await calls.return_permits(requests)
-        if not returned:
-            self._queue.returns.put_back(requests)
-        return returned
 
     def _apply(self, batches: list[PermitBatch], replies: Sequence[PermitReply], now: float) -> None:
         asked = sum(len(batch.tasks) for batch in batches)

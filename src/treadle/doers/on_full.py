@@ -8,8 +8,8 @@ repeated: a lease never holds two.
                                -> denied, `replace`: cancel the oldest of what runs, and ask again
 
 **Which one is newer.** Items are ordered by the time at which they are due, then by their submission. All
-workers agree on that, so the newest items win in whatever order the workers ask. What was cancelled keeps its
-permit until its handler has ended: never do more than `limit` handlers run at once.
+workers agree on that, so the newest items win, in any order in which the workers ask. What was cancelled
+keeps its permit until its handler has ended: never do more than `limit` handlers run at once.
 """
 
 from __future__ import annotations
@@ -79,6 +79,75 @@ class WaitingStart:
         return PermitRequest((self.limit,), 1, self.lease)
 
 
+class StartQueue:
+    """The tasks that have no permit yet, and the permits to return. No I/O, no clock."""
+
+    def __init__(self) -> None:
+        self.waiting: list[WaitingStart] = []
+        self.asking: list[WaitingStart] = []
+        self.returns: dict[int, PermitRequest] = {}
+        """By token: the permits to return."""
+
+    def choose(self, now: float, room: int, *, newest: bool) -> tuple[list[WaitingStart], list[WaitingStart]]:
+        """Take out the tasks to ask permits for, the oldest first, at most `room`; and, with `newest`, those
+        that newer ones here replace."""
+        due = sorted([each for each in self.waiting if each.after <= now], key=lambda each: each.age)
+        chosen, replaced = _newest_of_each(due) if newest else (due, [])
+        chosen = chosen[: max(0, room)]
+        taken = set(map(id, [*chosen, *replaced]))
+        self.waiting = [each for each in self.waiting if id(each) not in taken]
+        self.asking = chosen
+        return list(chosen), replaced
+
+    def clear(self) -> list[WaitingStart]:
+        """Remove the tasks that have not started, and return them."""
+        pending = [*self.asking, *self.waiting]
+        self.asking, self.waiting = [], []
+        for each in pending:
+            self.forget(each)
+        return pending
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        """Forget waiting tasks that are over."""
+        for each in [each for each in self.waiting if is_over(each.task)]:
+            self.waiting.remove(each)
+            self.forget(each)
+
+    def forget(self, each: WaitingStart) -> None:
+        """It will not start."""
+        each.kept = False
+        if each.asked:
+            self.give_back(each.lease, each.limit)
+
+    def give_back(self, lease: Lease, limit: Limit) -> None:
+        self.returns[lease.token] = PermitRequest((limit,), 1, lease)
+
+    def put_back(self) -> None:
+        """The tasks that were asked for wait again."""
+        self.waiting += self.asking
+        self.asking = []
+
+    def ask_all(self) -> None:
+        """Ask for all that wait as soon as possible."""
+        for each in self.waiting:
+            each.after = -inf
+
+    def next_time(self) -> float | None:
+        """When to ask for the next one that was denied."""
+        return min([each.after for each in self.waiting if each.after > -inf], default=None)
+
+
+def _newest_of_each(due: Sequence[WaitingStart]) -> tuple[list[WaitingStart], list[WaitingStart]]:
+    """Of tasks that wait here for the same limit as many as may run, the newest, and the others."""
+    kept: dict[Limit, int] = {}
+    newest: list[WaitingStart] = []
+    others: list[WaitingStart] = []
+    for each in reversed(due):
+        count = kept[each.limit] = kept.get(each.limit, 0) + 1
+        (newest if count <= each.limit.limit else others).append(each)
+    return newest[::-1], others
+
+
 class OnFullDoer(BaseDoer):
     """Asks the store for a permit for each task. If there is none, the item does not wait for one."""
 
@@ -95,10 +164,7 @@ class OnFullDoer(BaseDoer):
         self._calls: PermitCalls | None = None
         self._engine: OnFullCalls | None = None
         self._name = "app"
-        self._waiting: list[WaitingStart] = []
-        self._asking: list[WaitingStart] = []
-        self._returns: dict[int, PermitRequest] = {}
-        """By token: the permits to return."""
+        self._queue = StartQueue()
         self._rounds: asyncio.Task[None] | None = None
         self._timer = WakeTimer(self._start_rounds)
         self._changed = asyncio.Event()
@@ -114,7 +180,7 @@ class OnFullDoer(BaseDoer):
         self._engine = engine
 
     def available(self) -> int:
-        return max(0, self.inner.available() - len(self._waiting) - len(self._asking))
+        return max(0, self.inner.available() - len(self._queue.waiting) - len(self._queue.asking))
 
     def submit(
         self,
@@ -135,31 +201,25 @@ class OnFullDoer(BaseDoer):
             )
 
         limit = self.rule.limit_for(self._name, tenant, lane)
-        self._waiting.append(WaitingStart(task, self._engine.lease_of(task), limit, start))
+        self._queue.waiting.append(WaitingStart(task, self._engine.lease_of(task), limit, start))
         self._start_rounds()
 
     async def idle(self) -> None:
         await self.inner.idle()
-        while self._waiting or self._rounds is not None:
+        while self._queue.waiting or self._rounds is not None:
             self._changed.clear()
             await self._changed.wait()
             await self.inner.idle()
 
     def cancel_pending(self) -> list[Task]:
-        pending = [*self._asking, *self._waiting]
-        self._asking, self._waiting = [], []
-        for each in pending:
-            self._forget(each)
-        tasks = [each.task for each in pending]
+        tasks = [each.task for each in self._queue.clear()]
         tasks += map(without_permits, self.inner.cancel_pending())
         self._changed.set()
         self._start_rounds()
         return tasks
 
     def remove(self, is_over: Callable[[Task], bool]) -> None:
-        for each in [each for each in self._waiting if is_over(each.task)]:
-            self._waiting.remove(each)
-            self._forget(each)
+        self._queue.remove(is_over)
         self.inner.remove(lambda task: is_over_inside(task, is_over))
         self._changed.set()
         self._permit_freed()
@@ -198,29 +258,29 @@ class OnFullDoer(BaseDoer):
                 pass
             self._set_timer(calls)
         finally:
-            self._waiting += self._asking
-            self._asking = []
+            self._queue.put_back()
             self._rounds = None
             self._changed.set()
 
     async def _run_round(self, calls: PermitCalls) -> bool:
         """Whether it did something, so that another round may be needed."""
+        queue, room = self._queue, self.inner.available()
         returned = await self._return_permits(calls)
-        self._asking = self._choose(calls.clock.monotonic())
-        if not self._asking or not calls.allowed:
+        asked, replaced = queue.choose(calls.clock.monotonic(), room, newest=self.on_full == "replace")
+        for each in replaced:
+            self._drop(each, replaced=True)
+        if not asked or not calls.allowed:
             return returned
-        asked = list(self._asking)
         for each in asked:
             each.asked = True
         replies = await calls.take_permits([each.request for each in asked])
-        self._asking = []
+        if replies is None:
+            queue.put_back()  # they are asked for again: a lease never has two permits
+            return False
+        queue.asking = []
         for each in asked:
             if not each.kept:
-                self._return(each.lease, each.limit)
-        if replies is None:
-            # They are asked for again: a lease never has two permits.
-            self._waiting += [each for each in asked if each.kept]
-            return False
+                queue.give_back(each.lease, each.limit)
         answered = [pair for pair in zip(asked, replies, strict=True) if pair[0].kept]
         await self._apply(answered, calls.clock.monotonic())
         self._changed.set()
@@ -229,35 +289,14 @@ class OnFullDoer(BaseDoer):
         return True
 
     async def _return_permits(self, calls: PermitCalls) -> bool:
-        returns, self._returns = self._returns, {}
+        queue = self._queue
+        returns, queue.returns = queue.returns, {}
         if not returns:
             return False
         if await calls.return_permits(list(returns.values())):
             return True
-        self._returns = {**returns, **self._returns}
+        queue.returns = {**returns, **queue.returns}
         return False
-
-    def _choose(self, now: float) -> list[WaitingStart]:
-        """Take out the tasks to ask permits for, the oldest first, as many as the inner doer has room for."""
-        due = sorted([each for each in self._waiting if each.after <= now], key=lambda each: each.age)
-        if self.on_full == "replace":
-            due = self._drop_replaced(due)
-        chosen = due[: max(0, self.inner.available())]
-        taken = set(map(id, chosen))
-        self._waiting = [each for each in self._waiting if id(each) not in taken]
-        return chosen
-
-    def _drop_replaced(self, due: Sequence[WaitingStart]) -> list[WaitingStart]:
-        """Of tasks that wait here for the same limit, keep as many as may run: the newest."""
-        kept: dict[Limit, list[WaitingStart]] = {}
-        for each in reversed(due):
-            newest = kept.setdefault(each.limit, [])
-            if len(newest) < each.limit.limit:
-                newest.append(each)
-            else:
-                self._waiting.remove(each)
-                self._drop(each, replaced=True)
-        return sorted((each for newest in kept.values() for each in newest), key=lambda each: each.age)
 
     async def _apply(self, answered: Sequence[tuple[WaitingStart, PermitReply]], now: float) -> None:
         to_cancel: dict[tuple[str, str], PermitHolder] = {}
@@ -272,7 +311,7 @@ class OnFullDoer(BaseDoer):
             else:
                 to_cancel.update(((holder.tenant, holder.id), holder) for holder in oldest)
                 each.after, each.wait = now + each.wait, min(each.wait * 2, WAIT_LAST)
-                self._waiting.append(each)
+                self._queue.waiting.append(each)
         if to_cancel and self._engine is not None:
             try:
                 await self._engine.cancel(list(to_cancel.values()))
@@ -280,7 +319,7 @@ class OnFullDoer(BaseDoer):
                 self._report(error, "permits")
 
     def _start(self, each: WaitingStart) -> None:
-        give_back = partial(self._return, each.lease, each.limit)
+        give_back = partial(self._queue.give_back, each.lease, each.limit)
         try:
             each.start(PermittedTask(each.task, give_back, self._permit_freed))
         except Exception as error:  # noqa: BLE001  a user's doer
@@ -298,35 +337,25 @@ class OnFullDoer(BaseDoer):
             text = f"{limit} was reached by newer items, which replace it (on_full='replace')"
         else:
             text = f"{limit} was reached when it was to start (on_full='drop')"
-        self._forget(each)
+        self._queue.forget(each)
         self._engine.drop(each.task, text)
 
     # -- permits that are returned ---------------------------------------------------------------------
 
-    def _forget(self, each: WaitingStart) -> None:
-        """It will not start."""
-        each.kept = False
-        if each.asked:
-            self._return(each.lease, each.limit)
-
-    def _return(self, lease: Lease, limit: Limit) -> None:
-        self._returns[lease.token] = PermitRequest((limit,), 1, lease)
-
     def _permit_freed(self) -> None:
         """A task has ended, or the inner doer has room again: ask again for those that wait."""
-        for each in self._waiting:
-            each.after = -inf
-        if self._waiting or self._returns:
+        self._queue.ask_all()
+        if self._queue.waiting or self._queue.returns:
             self._start_rounds()
         if self.available():
             self._call_on_free()
 
     def _set_timer(self, calls: PermitCalls) -> None:
-        times = [each.after for each in self._waiting if each.after > -inf]
-        if (self._waiting or self._returns) and not calls.allowed:
-            times.append(calls.retry_at)
-        if times:
-            self._timer.set(max(min(times), calls.retry_at), calls.clock)
+        at = self._queue.next_time()
+        if (self._queue.waiting or self._queue.returns) and not calls.allowed:
+            at = calls.retry_at
+        if at is not None:
+            self._timer.set(max(at, calls.retry_at), calls.clock)
 
 
 def oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:

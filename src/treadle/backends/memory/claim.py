@@ -10,7 +10,8 @@ from treadle.rules import MOST_DOOMED, PORTION
 from treadle.rules.rooms import SharedRooms
 
 from .doomed import UnknownTypeSearch
-from .fairness import NONE_HELD, FairOrder, MergedLine, ParkedItems, ReadyLine
+from .fair_order import NONE_HELD, FairOrder
+from .fairness import MergedLine, ParkedItems, ReadyLine
 from .rows import ItemKind, MemoryWorker, Row
 from .tables import MemoryTables
 from .transitions import doom, expire, lease, leave_container, make_ready, park

@@ -68,7 +68,8 @@ def _leases(requests: Sequence[PermitRequest]) -> tuple[list[int | None] | None,
     leases = [request.lease for request in requests]
     if not any(leases):
         return None, None
-    return [lease and lease.token for lease in leases], [lease and lease.ref for lease in leases]
+    tokens = [None if lease is None else lease.token for lease in leases]
+    return tokens, [None if lease is None else lease.ref for lease in leases]
 
 
 def _holders(record: Record) -> dict[int, list[PermitHolder]]:

@@ -9,13 +9,13 @@ from treadle.rules import PORTION
 from treadle.rules.rooms import SharedRooms
 
 from .statements import Row
-from .strict_lanes import NONE_LEFT_OUT, StrictLanes
+from .strict_lanes import NONE_LEFT_OUT, HeldLanes
 
 
 class ClaimRoom:
     """How many items of each type a claim may still hand out, and the rows that it sets aside."""
 
-    def __init__(self, demand: Demand, now: float, strict: StrictLanes | None = None) -> None:
+    def __init__(self, demand: Demand, now: float, strict: HeldLanes | None = None) -> None:
         self._now = now
         self.left_out = NONE_LEFT_OUT if strict is None else strict.left_out
         """By strict type: the lanes that are left out."""
@@ -38,7 +38,7 @@ class ClaimRoom:
         """The same for items in this lane, which may be strict and held."""
         return self.admits(type) and (tenant, lane) not in self.left_out.get(type or "", ())
 
-    def admitted_holders(self, strict: StrictLanes) -> list[int]:
+    def admitted_holders(self, strict: HeldLanes) -> list[int]:
         """The numbers of the items that hold their lanes, and are handed out again."""
         nos: list[int] = []
         for no, type, deadline in strict.ready_holders():

@@ -18,7 +18,7 @@ from treadle.item import AvoidedLane, Demand
 
 from .claim_room import ClaimRoom
 from .statements import NEXT, Row, Tx, array, statements
-from .strict_lanes import StrictLanes
+from .strict_lanes import HeldLanes
 
 _SQL = statements("fairness")
 
@@ -53,7 +53,7 @@ class PickedItems(NamedTuple):
 
 def pick_items(tx: Tx, demand: Demand, last: LastServed) -> PickedItems:
     """Choose the items that a claim hands out. Park ready ones that its worker cannot run. Updates `last`."""
-    strict = StrictLanes(tx, demand) if demand.strict and demand.limit else None
+    strict = HeldLanes(tx, demand) if demand.strict and demand.limit else None
     room = ClaimRoom(demand, tx.now, strict)
     nos = [] if strict is None else room.admitted_holders(strict)
     if room.left > len(nos):

@@ -14,7 +14,7 @@ _SQL = statements("fairness")
 NONE_LEFT_OUT: Final[Mapping[str, set[AvoidedLane]]] = {}
 
 
-class StrictLanes:
+class HeldLanes:
     """The strict lanes of one claim. A lane is held as long as an open item with `holds_lane` is in it."""
 
     def __init__(self, tx: Tx, demand: Demand) -> None:
