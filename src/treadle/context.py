@@ -145,8 +145,8 @@ class Extension:
         """When this attempt ends at the latest (UTC). None: it has no timeout and no deadline."""
 
     def __await__(self) -> Generator[Any, None, datetime | None]:
+        yield from ()
         return self.until
-        yield
 
     def __repr__(self) -> str:
         return f"<Extension until {self.until}>"

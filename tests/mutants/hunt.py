@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, groups, rules, store, threads, waiting
+from tests.mutants import combined, engine, groups, rules, store, threads, time, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
@@ -19,6 +19,7 @@ assert groups
 assert rules
 assert store
 assert threads
+assert time
 assert waiting
 
 

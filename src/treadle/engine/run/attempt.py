@@ -17,8 +17,10 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
+from treadle.codec import Codec
 from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
+from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import timeout_of
 from treadle.engine.timers import Timers
@@ -160,25 +162,10 @@ class AttemptRunner:
     async def prepare(self, held: HeldLease) -> None:
         """Decode a large input and ask the `accept` hook. Either may settle the attempt: then it is over."""
         if held.input is UNREAD:
-            self._settle_unbegun(held, await self._read_input(held))
+            self._settle_unbegun(held, await _read_input(held, self._codec, self._undecodable))
         if self._accept is not None and not held.over:
-            self._settle_unbegun(held, await self._ask_accept(held, self._accept))
-
-    async def _read_input(self, held: HeldLease) -> Decision | None:
-        """Decode the input in a thread."""
-        read = functools.partial(held.bound.type.decode_input, held.lease.input, self._codec)
-        value, error = await asyncio.to_thread(caught, read)
-        if error is not None:
-            return await self._undecodable.decide(held.lease, error)
-        held.input = value
-        return None
-
-    async def _ask_accept(self, held: HeldLease, accept: Accept) -> Decision | None:
-        lease = held.lease
-        info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
-        # If it raises, the item is left to another worker.
-        answer = await self._hooks.ask(accept, "accept", info, bool, otherwise=False)
-        return None if answer else GiveBack(self._decline_delay)
+            accepted = await _ask_accept(held, self._accept, self._hooks)
+            self._settle_unbegun(held, None if accepted else GiveBack(self._decline_delay))
 
     def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:
         if decision is not None and not held.over:
@@ -357,3 +344,20 @@ def _may_replace(held: HeldLease, reason: Stop) -> bool:
 def _is_cancelled(held: HeldLease) -> bool:
     """Whether the handler was cancelled, alone or with its batch."""
     return held.cancelled or (held.batch is not None and held.batch.stop is not None)
+
+
+async def _read_input(held: HeldLease, codec: Codec, undecodable: UndecodableItems) -> Decision | None:
+    """Decode the input in a thread."""
+    read = functools.partial(held.bound.type.decode_input, held.lease.input, codec)
+    value, error = await asyncio.to_thread(caught, read)
+    if error is not None:
+        return await undecodable.decide(held.lease, error)
+    held.input = value
+    return None
+
+
+async def _ask_accept(held: HeldLease, accept: Accept, hooks: Hooks) -> bool:
+    """Whether this worker accepts the item. If the hook raises, it is left to another worker."""
+    lease = held.lease
+    info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
+    return await hooks.ask(accept, "accept", info, bool, otherwise=False)

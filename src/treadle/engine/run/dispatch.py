@@ -303,10 +303,7 @@ class Dispatcher:
     def _leave(self, lease: Lease, error: BaseException) -> None:
         """Leave an item that cannot be decoded to other workers, or end it."""
         self._held.take_unrun(lease)
-        self.settler.start_apart(self._leave_or_end(lease, error))
-
-    async def _leave_or_end(self, lease: Lease, error: BaseException) -> None:
-        self.settler.add(PendingSettlement(lease, await self._undecodable.decide(lease, error)))
+        self.settler.start_apart(self._undecodable.settle(lease, error, self.settler.add))
 
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))

@@ -47,7 +47,13 @@ class Runtime:
         after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         undecodable = UndecodableItems(core)
-        self._services = EngineServices(core, worker.id, held, self.settler, self._extend)
+        self._services = EngineServices(
+            core,
+            worker.id,
+            held,
+            self.settler,
+            lambda held, seconds: self.runner.extend(held, seconds),  # noqa: PLW0108  made below
+        )
         self.runner = AttemptRunner(
             core,
             worker,
@@ -84,9 +90,6 @@ class Runtime:
 
     def _forget(self, held: HeldLease) -> None:
         self._dispatcher.forget(held)
-
-    def _extend(self, held: HeldLease, seconds: float) -> float | None:
-        return self.runner.extend(held, seconds)
 
     # -- start and stop --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ full time again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from logging import INFO, WARNING
 
 from treadle.engine.core import Core
@@ -21,6 +22,7 @@ from treadle.item import Lease, Ref
 from treadle.retry import Retry
 
 from .decide import Decision, GiveBack, undecodable
+from .pending import PendingSettlement
 
 BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
 """The delays before such an item can be claimed again."""
@@ -70,6 +72,12 @@ class UndecodableItems:
             max(0.0, self._grace - (now - since)),
         )
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
+
+    async def settle(
+        self, lease: Lease, error: BaseException, add: Callable[[PendingSettlement], None]
+    ) -> None:
+        """Decide, and hand the settlement to `add`."""
+        add(PendingSettlement(lease, await self.decide(lease, error)))
 
     async def is_over(self, lease: Lease) -> bool:
         """Whether the time to try this item is over. False if the store does not answer. Public: a mutant
