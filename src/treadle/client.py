@@ -21,7 +21,7 @@ from treadle.engine.registry import AnyType
 from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
-from treadle.engine.submit.enqueue import submit
+from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
@@ -29,7 +29,13 @@ from treadle.ids import IdGenerator, check_id, check_name, checked_generator
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
-from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, Options, check_options
+from treadle.options import (
+    ENQUEUE_MANY_OPTIONS,
+    ENQUEUE_OPTIONS,
+    EnqueueOptions,
+    Options,
+    check_options,
+)
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.sync_loop import SyncLoop
@@ -187,14 +193,14 @@ class Client(Operator):
             if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise no_work(work, "enqueue")
             work = self._core.registry.find(work).from_input(input or {})
-        checked = check_options(options, "enqueue", ENQUEUE_OPTIONS)
+        work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
         return EnqueueCall(self._core, self._submits_to, work, checked)
 
     async def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
     ) -> list[Handle[S, G]]:
         """Submit works in one atomic step, one group each, all with the same options."""
-        checked = check_options(options, "enqueue_many", ENQUEUE_OPTIONS)
+        checked = check_options(options, "enqueue_many", ENQUEUE_MANY_OPTIONS)
         works = works_of(works, "enqueue_many")
         if not works:
             return []

@@ -25,6 +25,7 @@ from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.built_in import closed_group, met_dependency, read_closed
 from treadle.engine.run.decide import (
+    Decision,
     FailureDecider,
     GiveBack,
     Succeed,
@@ -54,6 +55,7 @@ class ClaimedLease:
         self._worker = worker
         self._duration = duration
         self._over = False
+        self._claimed = core.settings.clock.monotonic()
         self.input = input
         """The arguments, by name."""
 
@@ -76,9 +78,9 @@ class ClaimedLease:
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""
         planned = plan(value, self._lease.id)
-        compensates = read_stored(self._lease.options).compensates
-        contributions = () if compensates else planned.contributions
-        pending = PendingSettlement(self._lease, Succeed(planned), contributions=contributions, manual=True)
+        pending = self._pending(Succeed(planned))
+        if not read_stored(self._lease.options).compensates:
+            pending.contributions = planned.contributions
         if value is not None:
             core = self._core
             limit = core.settings.max_payload
@@ -92,11 +94,11 @@ class ClaimedLease:
         now, draw = await self._core.backend.now(), self._core.settings.random.random
         policy = merge_retry(_policy_of(self._core, self._lease), retry)
         decision = raised(self._lease, failure, lambda _: None, policy, now, draw)
-        await self._settle(PendingSettlement(self._lease, decision, manual=True))
+        await self._settle(self._pending(decision))
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back for others. The attempt does not count."""
-        await self._settle(PendingSettlement(self._lease, GiveBack(seconds(delay, field="delay"))))
+        await self._settle(self._pending(GiveBack(seconds(delay, field="delay"))))
 
     async def renew(self, lease: Duration | None = None) -> None:
         """Keep it for the same duration again, or for `lease` seconds, from now."""
@@ -107,6 +109,9 @@ class ClaimedLease:
         )
         if why := reply.lost.get(self._lease.token):
             raise LeaseLost(self.id, why)
+
+    def _pending(self, decision: Decision) -> PendingSettlement:
+        return PendingSettlement(self._lease, decision, held_since=self._claimed)
 
     async def _settle(self, pending: PendingSettlement) -> None:
         self._check()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from typing import Any, Final, get_args
 
+from msgspec import UNSET
+from typing_extensions import Unpack
+
 from treadle.engine.core import Core
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
@@ -26,6 +29,7 @@ from treadle.item import (
 )
 from treadle.options import HasId
 from treadle.timing import Instant, instant
+from treadle.update_options import UpdateOptions, check_update
 
 Ids = str | HasId | Iterable[str | HasId]
 
@@ -195,6 +199,18 @@ class Operator:
         await self._begin_change("trigger")
         await self._core.backend.trigger(wanted, tenant=self._tenant)
         self._core.wakeups.ready()
+
+    async def update(self, ids: Ids, **changes: Unpack[UpdateOptions]) -> int:
+        """Change when and where items run that have not started: all of them, or none if one raises
+        `NotFound` or `NotUpdatable`. What is not given stays as it is. Returns how many."""
+        wanted, checked = ids_of(ids), check_update(changes)
+        await self._begin_change("update")
+        changed = await self._core.backend.update(wanted, checked, tenant=self._tenant)
+        queue = checked.queue
+        self._core.wakeups.ready(
+            (item.type, item.queue if queue is UNSET else queue) for item in changed.items
+        )
+        return len(changed.items)
 
     async def delete(self, group_ids: Ids, cascade: bool = False) -> int:
         """Remove whole groups. `ReferencedError` while an item of another group waits for a member. With

@@ -6,7 +6,8 @@ The same option may be given at several levels. From the strongest:
 
 `resolve` applies the levels, the weakest first. The stronger level wins, with three additional rules. `retry`
 is merged field by field. Within one level, `run_at` wins over `delay` and `deadline` over `expires_in`. Each
-of these pairs counts as one option, so a `delay` at enqueue wins over a `run_at` that the type computed.
+of these pairs counts as one option, so a `delay` at enqueue wins over a `run_at` that the type computed. So
+do `key` and `unique`, of which one level can give only one.
 
 Values are checked where they are written (`check_options`, `check_type_options`). After that they are plain
 seconds, ids and names.
@@ -25,13 +26,26 @@ from .callables import check_list, check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
-from .group_ref import stored_name
 from .ids import check_id, check_name
-from .item import DEFAULT_QUEUE
+from .item import DEFAULT_QUEUE, KeyPolicy
+from .option_checks import (
+    Compensation,
+    check_after,
+    check_codec,
+    check_compensation,
+    check_flag,
+    check_key_policy,
+    check_key_scope,
+    check_lane,
+    check_positive,
+    check_priority,
+    check_retry,
+    check_run_in,
+    check_stored_retry,
+)
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
 from .tx_check import check_tx
-from .work import Work, WorkTypeBase, failure_parameter, is_work
 
 
 class HasId(Protocol):
@@ -43,7 +57,6 @@ class HasId(Protocol):
 
 KeyScope: TypeAlias = Literal["open", "any"] | Duration
 After: TypeAlias = HasId | str | Iterable[HasId | str]
-Compensation: TypeAlias = Work[Any, Any] | WorkTypeBase
 RunIn: TypeAlias = Literal["loop", "thread", "process"]
 
 Input: TypeAlias = dict[str, Any]
@@ -78,6 +91,14 @@ class NextOptions(TypedDict, total=False):
     """Idempotency key, unique per tenant and type. If an earlier item has it, no new item is stored."""
     key_scope: KeyScope | None
     """Which earlier items count: those of open groups, all that are kept, or those of at most this age."""
+    key_policy: KeyPolicy | None
+    """What happens to an earlier item that has the key. `existing`: nothing. `replace`: if it has not
+    started, it gets the newest arguments and options. `debounce`: its delay starts again too. `error`: the
+    submit raises `DuplicateKeyError`."""
+    debounce_max: Duration | None
+    """For `debounce`: the longest time, since the earlier item was submitted, by which it can be delayed."""
+    unique: bool | None
+    """Derive the key from the type and the arguments."""
     workflow: str | None
     workflow_type: str | None
     on_dead: Compensation | None
@@ -96,6 +117,8 @@ class Options(NextOptions, total=False):
 class EnqueueOptions(Options, total=False):
     """Options of one item in `enqueue`."""
 
+    id: str | None
+    """The id of the item. `DuplicateIdError` if an item has it. Not for `enqueue_many`."""
     tx: Any
     """A connection in the caller's transaction. The item exists if and only if the transaction commits."""
 
@@ -120,6 +143,10 @@ class TypeOptions(TypedDict, total=False):
     cancelled."""
     expires_in: Duration | None
     skip_queue: bool | None
+    key_scope: KeyScope | None
+    key_policy: KeyPolicy | None
+    debounce_max: Duration | None
+    unique: bool | None
     on_dead: Compensation | None
     on_dead_unstarted: bool | None
     options: Callable[[Input], Options | None] | None
@@ -160,6 +187,9 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     when: When = "all_success"
     key: str | None = None
     key_scope: Literal["open", "any"] | float = "open"
+    key_policy: KeyPolicy = "existing"
+    debounce_max: float | None = None
+    unique: bool = False
     workflow: str | None = None
     workflow_type: str | None = None
     on_dead: Compensation | None = None
@@ -195,6 +225,10 @@ def _overlay(base: Resolved, level: Mapping[str, Any]) -> Resolved:
         changes["retry"] = merge_retry(base.retry, changes["retry"])
     changes |= _timing(level, "run_at", "delay", 0.0)
     changes |= _timing(level, "deadline", "expires_in", None)
+    if "key" in changes:
+        changes["unique"] = bool(level.get("unique"))
+    elif changes.get("unique"):
+        changes["key"] = None
     return msgspec.structs.replace(base, **changes) if changes else base
 
 
@@ -222,6 +256,11 @@ def check_options(
     checked = {name: _checked(name, value, where, checks) for name, value in options.items()}
     if checked.get("when") is not None:
         check_when(checked["when"], len(checked.get("after") or ()))
+    if checked.get("unique") and checked.get("key") is not None:
+        problem = (
+            "is given together with unique=True, which derives the key from the arguments: leave one out"
+        )
+        raise InputError.of("key", checked["key"], problem)
     return checked
 
 
@@ -253,105 +292,13 @@ def _checked(name: str, value: Any, where: str, checks: Mapping[str, Check]) -> 
 def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
     if name in ("after", "when") and where == ".next":
         return TypeError(f".next has no option {name!r}: it always waits for the works before it")
+    if name == "id":
+        return TypeError(
+            f"{where} has no option 'id', which names one item: give it to enqueue(work, id=...)"
+        )
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
     return TypeError(f"{where} has no option {name!r}: {hint}")
-
-
-def _positive(value: Any, name: str) -> float:
-    number = seconds(value, field=name)
-    if number == 0:
-        raise InputError.of(name, value, "must be more than zero")
-    return number
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InputError.of(name, value, "must be True or False")
-    return value
-
-
-def _priority(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError.of(name, value, "must be a whole number")
-    if not -(2**31) <= value < 2**31:
-        raise InputError.of(name, value, "does not fit in 32 bits")
-    return value
-
-
-def _lane(value: Any, name: str) -> str:
-    return "" if value == "" else check_name(value, name)
-
-
-def _retry(value: Any, name: str) -> Retry:
-    if not isinstance(value, Retry):
-        raise InputError.of(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
-    return value
-
-
-def _stored_retry(value: Any, name: str) -> Retry:
-    retry = _retry(value, name)
-    if retry.backoff is not None:
-        raise InputError(
-            "retry=Retry(backoff=...) is code, which is not stored with an item: "
-            "give it to the work type or the app",
-            parameters=(name,),
-        )
-    return retry
-
-
-def _key_scope(value: Any, name: str) -> Any:
-    if value in ("open", "any"):
-        return value
-    if isinstance(value, str):
-        raise InputError.of(name, value, "must be 'open', 'any' or a duration")
-    return seconds(value, field=name)
-
-
-def _after(value: Any, name: str) -> tuple[str, ...]:
-    # A single id is allowed too: it must not be read as a sequence of characters.
-    given: Any = (value,) if isinstance(value, str) or hasattr(value, "id") else value
-    try:
-        ids = [_id_of(each, name) for each in given]
-    except TypeError:
-        raise InputError.of(name, value, "must be works, handles or ids, as in after=[a, b]") from None
-    names: dict[str, str] = {}
-    for id in ids:
-        names.setdefault(stored_name(id), id)  # an item and a group may have the same id
-    return tuple(names.values())
-
-
-class SubmittedId(str):
-    """The id of an item that was submitted before: the id of a handle. A Work, or an id alone, may be
-    submitted later."""
-
-    __slots__ = ()
-
-
-def _id_of(value: Any, name: str) -> str:
-    if isinstance(value, str):
-        return check_id(value, field=name)
-    if not hasattr(value, "id"):
-        raise InputError.of(name, value, "must be a work, a handle, an id or group(...)")
-    id = check_id(value.id, field=name)
-    return id if is_work(value) else SubmittedId(id)
-
-
-def _compensation(value: Any, name: str) -> Compensation:
-    if isinstance(value, WorkTypeBase):
-        failure_parameter(value)  # raise where the option is written, not when an item has died
-        return value
-    if not is_work(value):
-        raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
-    return value
-
-
-def _codec(value: Any, name: str) -> Any:
-    if not callable(getattr(value, "encode", None)) or not callable(getattr(value, "decode", None)):
-        raise InputError.of(name, value, "must have the methods encode(value) and decode(data)")
-    check_plain(value.encode, f"{name}.encode")
-    check_plain(value.decode, f"{name}.decode")
-    return value
 
 
 def _aliases(value: Any, name: str) -> tuple[str, ...]:
@@ -359,57 +306,58 @@ def _aliases(value: Any, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_name(each, name) for each in given))
 
 
-def _run_in(value: Any, name: str) -> Any:
-    if value not in ("loop", "thread", "process"):
-        raise InputError.of(name, value, "must be 'loop', 'thread' or 'process'")
-    return value
-
-
 _COMMON: Final[Mapping[str, Check]] = {
-    "priority": _priority,
-    "lane": _lane,
+    "priority": check_priority,
+    "lane": check_lane,
     "queue": check_name,
-    "timeout": _positive,
-    "expires_in": _positive,
-    "skip_queue": _flag,
-    "on_dead": _compensation,
-    "on_dead_unstarted": _flag,
+    "timeout": check_positive,
+    "expires_in": check_positive,
+    "skip_queue": check_flag,
+    "key_scope": check_key_scope,
+    "key_policy": check_key_policy,
+    "debounce_max": check_positive,
+    "unique": check_flag,
+    "on_dead": check_compensation,
+    "on_dead_unstarted": check_flag,
 }
 
 NEXT_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "delay": seconds,
     "run_at": instant,
-    "retry": _stored_retry,
+    "retry": check_stored_retry,
     "deadline": instant,
     "key": check_name,
-    "key_scope": _key_scope,
     "workflow": check_name,
     "workflow_type": check_name,
 }
 
 QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     **NEXT_OPTIONS,
-    "after": _after,
+    "after": check_after,
     "when": lambda when, _: check_when(when, 0),
 }
 
-ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
+ENQUEUE_MANY_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
+ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {
+    **ENQUEUE_MANY_OPTIONS,
+    "id": lambda value, name: check_id(value, field=name),
+}
 
 TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     **_COMMON,
     "name": check_name,
     "aliases": _aliases,
     "upcast": check_plain,
-    "retry": _retry,
+    "retry": check_retry,
     "options": check_plain,
     "doer": lambda doer, _: doer,
-    "codec": _codec,
+    "codec": check_codec,
     "on_event": check_plain,
     "on_failure": check_plain,
     "log_context": check_plain,
-    "strict_return": _flag,
-    "run_in": _run_in,
+    "strict_return": check_flag,
+    "run_in": check_run_in,
     "keep": seconds,
     "timeout_grace": seconds,
 }

@@ -15,13 +15,13 @@ from typing_extensions import TypeVar, Unpack
 from treadle.callables import is_awaitable
 from treadle.client import Client
 from treadle.engine.open_transaction import current_transaction
-from treadle.engine.submit.enqueue import submit
+from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.handle import Handle, has_connection, is_enqueue, submitted_handle
 from treadle.item import ItemState
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters, Operator, core_of, submits_to
-from treadle.options import ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop, run_without_loop
 from treadle.timing import Duration
@@ -192,6 +192,7 @@ class SyncOperator(SyncSide):
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)
     repair = blocking(Operator.repair)
+    update = blocking(Operator.update)
     trigger = blocking(Operator.trigger)
     delete = blocking(Operator.delete)
     pause = blocking(Operator.pause)
@@ -276,7 +277,8 @@ class SyncClient(SyncOperator):
         elif not is_work(work):
             raise no_work(work, "enqueue")
         if self._is_callers(options.get("tx")):
-            return self._enqueue_within([work], options, "enqueue")[0]
+            work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
+            return self._enqueue_within([work], checked)[0]
 
         async def enqueue() -> Handle[Any, Any]:
             return await self._client.enqueue(work, **options)
@@ -288,7 +290,8 @@ class SyncClient(SyncOperator):
     ) -> list[SyncHandle[S, G]]:
         """Submit works in one atomic step, one group each, all with the same options."""
         if self._is_callers(options.get("tx")):
-            return self._enqueue_within(works_of(works, "enqueue_many"), options, "enqueue_many")
+            checked = check_options(options, "enqueue_many", ENQUEUE_MANY_OPTIONS)
+            return self._enqueue_within(works_of(works, "enqueue_many"), checked)
         handles = self._loop.run(self._client.enqueue_many(works, **options))
         return [SyncHandle(self._loop, handle) for handle in handles]
 
@@ -298,10 +301,9 @@ class SyncClient(SyncOperator):
         return tx is not None and (transaction is None or not transaction.is_connection(tx))
 
     def _enqueue_within(
-        self, works: Sequence[Work[Any, Any]], options: EnqueueOptions, where: str
+        self, works: Sequence[Work[Any, Any]], checked: dict[str, Any]
     ) -> list[SyncHandle[Any, Any]]:
         """Submit in the caller's transaction, and in the caller's thread, which owns the connection."""
-        checked = check_options(options, where, ENQUEUE_OPTIONS)
         core, tenant = core_of(self._client), submits_to(self._client)
         core.check_unopened(checked.get("tx"))
         self.connect()

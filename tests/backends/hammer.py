@@ -13,7 +13,10 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tests.backends.postgres_store import WRONG, connected, opened
 from tests.support.keeper import start_postgres
@@ -21,7 +24,18 @@ from tests.support.run import Run
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.errors import is_conflict
 from treadle.errors import AlreadyEnded, NotFound, ReferencedError, StoreUnavailable
-from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
+from treadle.item import (
+    GROUP_MARK,
+    GROUP_TYPE,
+    Contribution,
+    Demand,
+    ErrorInfo,
+    Heartbeat,
+    Item,
+    Lease,
+    Settlement,
+    Submission,
+)
 from treadle.testing.contract.check import consistent
 
 PROJECT = Path(__file__).parents[2]
@@ -73,7 +87,7 @@ class HammerWorker:
 
     def _item(self, id: str | None = None) -> Item:
         choose = self._random
-        after = tuple({self._some_id() for _ in range(choose.choice([0, 0, 0, 1, 2, 3]))} - {id})
+        after = tuple({self._some_name() for _ in range(choose.choice([0, 0, 0, 1, 2, 3]))} - {id})
         return Item(
             id=id or f"{self._name}-{self._incarnation}-{next(self._numbers)}",
             type="work",
@@ -84,7 +98,27 @@ class HammerWorker:
             counting=choose.choice(["success", "done"]),
             key=f"k{choose.randrange(10)}" if choose.random() < 0.1 else None,
             lane=choose.choice(["", "a", "b"]),
+            contributes=choose.random() < 0.9,
         )
+
+    def _some_name(self) -> str:
+        """The name of an item, or of a whole group."""
+        return self._some_id() if self._random.random() < 0.8 else GROUP_MARK + self._some_id()
+
+    def _nested(self) -> Iterator[Item]:
+        """A group of a few new items, and the item that closes it."""
+        closer = self._item()
+        yield replace(
+            closer,
+            type=GROUP_TYPE,
+            closes_group=True,
+            after=(GROUP_MARK + closer.id,),
+            need=1,
+            counting="success",
+            key=None,
+        )
+        for _ in range(self._random.randrange(4)):
+            yield replace(self._item(), group_id=closer.id)
 
     async def _submit(self) -> None:
         items = [self._item(self._some_id()), *(self._item() for _ in range(self._random.randrange(4)))]
@@ -110,6 +144,8 @@ class HammerWorker:
         )
         if kind == "success" and self._random.random() < 0.2:
             children.append(self._item(self._some_id()))
+        if kind == "success" and self._random.random() < 0.3:
+            children += self._nested()
         version = self._random.choice([None, None, 0, 1, 2])
         return Settlement(
             lease=lease,
@@ -125,7 +161,11 @@ class HammerWorker:
         await self._backend.cancel([self._some_id(), self._some_id()])
 
     async def _requeue(self) -> None:
-        await self._backend.requeue([self._some_id() for _ in range(4)])
+        await self._backend.requeue(
+            [self._some_id() for _ in range(4)],
+            alone=self._random.random() < 0.3,
+            cancelled=self._random.random() < 0.3,
+        )
 
     async def _complete(self) -> None:
         try:

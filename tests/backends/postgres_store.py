@@ -25,18 +25,32 @@ WRONG = {
         select g.no from treadle.item_group g
         where g.open <> (select count(*) from treadle.open_item o where o.group_no = g.no)
           or g.dead <> (select count(*) from treadle.item i join treadle.ended_item e on e.no = i.no
-                        where (i.no = g.no or i.group_no = g.no) and e.outcome = 7)
+                        where coalesce(i.group_no, i.no) = g.no and e.outcome = 7)
           or g.cancelled <> (select count(*) from treadle.item i join treadle.ended_item e on e.no = i.no
-                             where (i.no = g.no or i.group_no = g.no) and e.outcome = 8)
-          or (g.ended is null) <> (g.open > 0)""",
+                             where coalesce(i.group_no, i.no) = g.no and e.outcome = 8)
+          or g.failed < (select count(*) from treadle.item i join treadle.ended_item e on e.no = i.no
+                         where coalesce(i.group_no, i.no) = g.no and e.outcome = 7 and e.flags & 8 = 0)
+          or (g.ended is null) <> (g.open > 0)
+          or exists (select 1 from treadle.item i
+                     where i.no = g.no and (i.group_no is null) <> (g.outermost is null))""",
     "blocked items with a wrong count": """
         select o.no from treadle.open_item o where o.status = 0 and (
           o.pending <> (select coalesce(sum(d.times), 0) from treadle.dependency d where d.dependent = o.no)
           or o.met >= o.need or o.met + o.pending < o.need)""",
     "dependencies on ended items": """
         select d.prerequisite from treadle.dependency d
-        where not exists (select 1 from treadle.open_item o where o.no = d.prerequisite)
+        where not d.of_group and not exists (select 1 from treadle.open_item o where o.no = d.prerequisite)
           and not exists (select 1 from treadle.item i where i.no = d.prerequisite and i.type is null)""",
+    "dependencies on ended groups": """
+        select d.prerequisite from treadle.dependency d
+          left join treadle.item_group g on g.no = d.prerequisite
+        where d.of_group and case when g.no is not null then g.ended is not null
+          else not exists (select 1 from treadle.open_item o where o.no = d.prerequisite)
+            and not exists (select 1 from treadle.item i where i.no = d.prerequisite
+                            and (i.type is null or i.group_no is not null)) end""",
+    "nested groups that are open without an item that waits": """
+        select g.no from treadle.item_group g join treadle.open_item o on o.no = g.no
+        where g.outermost is not null and g.ended is null and o.status <> 0 and o.verdict is null""",
     "items that are neither open nor ended, or both": """
         select i.no from treadle.item i where i.type is not null and
           (select count(*) from treadle.open_item o where o.no = i.no)

@@ -6,11 +6,29 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from tests.backends.postgres_store import connected, opened
+from tests.backends.postgres_store import WRONG, connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.schema import VERSION
+from treadle.backends.postgres.schema import VERSION, migrations
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.testing.contract.build import claim_answer, claim_one, item, items, status, submit
+from treadle.item import Settlement
+from treadle.testing.contract.build import (
+    apply,
+    by_id,
+    claim,
+    claim_answer,
+    claim_one,
+    dependent,
+    die,
+    group,
+    item,
+    items,
+    state,
+    status,
+    statuses,
+    submit,
+    succeed,
+)
+from treadle.testing.contract.check import consistent
 
 
 async def test_many_open_an_empty_database_at_once(postgres_url: str) -> None:
@@ -64,6 +82,123 @@ async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
         await admin.execute("drop table treadle.ended_item")
     async with opened(postgres_url) as backend:
         await submit(backend, item("a"))
+
+
+VERSION_1 = """
+create schema treadle;
+create table treadle.meta (name text primary key, value text not null);
+insert into treadle.meta values ('version', '1'), ('functions', 'old');
+"""
+"""What a database has besides the tables of the first migration, before those."""
+
+ITEMS_OF_VERSION_1 = """
+create function treadle.requeue(p_nos bigint[], p_redrives int, p_backoff float8) returns void
+  language sql as $$ select $$;
+create function treadle.naming(p_ids text[]) returns bigint[] language sql as $$ select null::bigint[] $$;
+
+insert into treadle.worker (no, until, id) values (1000, 1e12, 'w');
+insert into treadle.item (no, queued, due, keep, keep_dead, group_no, priority, attempts, need, id, tenant,
+    type, queue, lane, group_id, parent, after, input, options)
+  select x.no, 0, 0, 86400, null, x.group_no, 0, 3, x.need, x.id, 'default', 'work', 'default', '',
+    case when x.group_no is not null then 'root' end, case when x.group_no is not null then 'root' end,
+    x.after, '', ''
+  from (values
+    (1, 'ready', null::bigint, 0, null::text[]),
+    (2, 'scheduled', null, 0, null),
+    (3, 'running', null, 0, null),
+    (4, 'blocked', null, 1, '{ready}'),
+    (5, 'any', null, 1, '{lost}'),
+    (6, 'doomed', null, 1, '{lost}'),
+    (7, 'root', null, 0, null),
+    (8, 'lost', 7, 0, null),
+    (9, 'charge', 7, 0, null),
+    (10, 'email', 7, 1, '{charge}'),
+    (11, 'cancelled', 7, 0, null),
+    (12, 'waiting', null, 1, '{missing}'),
+    (13, 'alone', null, 0, null)) x(no, id, group_no, need, after);
+insert into treadle.item (no, id, tenant) values (14, 'missing', 'default');
+insert into treadle.open_item (no, seq, due, ready_since, status, priority, queue, tenant, lane, type,
+    shown_status, verdict, counting, need, met, pending, worker, token, attempt, claimed)
+  select x.no, x.no, x.due, 0, x.status, 0, 'default', 'default', '', 'work', x.shown_status, x.verdict,
+    x.counting, x.need, x.met, x.pending, x.worker, x.token, x.attempt, x.claimed
+  from (values
+    (1, 0, 2, null::int, null::int, 0, 0, 0, 0, null::bigint, null::bigint, 0, null::float8),
+    (2, 1e12, 1, null, null, 0, 0, 0, 0, null, null, 0, null),
+    (3, 0, 5, null, null, 0, 0, 0, 0, 1000, 1, 1, 0),
+    (4, 0, 0, null, null, 0, 1, 0, 1, null, null, 0, null),
+    (5, 0, 2, null, null, 1, 1, 1, 0, null, null, 0, null),
+    (6, 0, 4, 0, 5, 0, 1, 0, 0, null, null, 0, null),
+    (12, 0, 0, null, null, 0, 1, 0, 1, null, null, 0, null))
+    x(no, due, status, shown_status, verdict, counting, need, met, pending, worker, token, attempt, claimed);
+insert into treadle.dependency (prerequisite, dependent) values (1, 4), (14, 12);
+insert into treadle.ended_item (no, ended, started, due, token, attempt, outcome, reason, flags, worker,
+    result)
+  values
+    (7, 1, 0, 0, 2, 1, 6, null, 1, 'w', 'value'),
+    (8, 2, 0, 0, 3, 1, 7, 1, 0, 'w', null),
+    (9, 3, 0, 0, 4, 1, 7, 1, 0, 'w', null),
+    (10, 4, null, 0, 5, 0, 7, 5, 0, 'w', null),
+    (11, 5, null, 0, null, 0, 8, null, 0, null, null),
+    (13, 6, 0, 0, 6, 1, 7, 2, 0, 'w', null);
+insert into treadle.item_group (no, open, dead, cancelled, version, contributed, ended, keep, prune_at, value)
+  values (7, 0, 3, 1, 1, true, 5, 86400, 1e12, 'value');
+select setval('treadle.number', 2000), setval('treadle.token', 2000);
+"""
+"""Items in all states, as version 1 stored them. `lost` died, and `any` counts any end of it."""
+
+
+async def test_a_database_of_version_1_is_upgraded(postgres_url: str) -> None:
+    """All items go on: also those that died, and groups that have ended."""
+    async with connected(postgres_url) as admin:
+        for script in (VERSION_1, migrations()[0][1], ITEMS_OF_VERSION_1):
+            await admin.execute(script)
+        async with opened(postgres_url) as backend:
+            for wrong, query in WRONG.items():
+                assert await admin.fetch(query) == [], wrong
+            await consistent(backend)
+            await _use_old_items(backend)
+            for wrong, query in WRONG.items():
+                assert await admin.fetch(query) == [], wrong
+            await consistent(backend)
+        signatures = (
+            "select count(*) from pg_proc where proname = $1 and pronamespace = 'treadle'::regnamespace"
+        )
+        assert [await admin.fetchval(signatures, name) for name in ("requeue", "naming")] == [1, 1]
+
+
+async def _use_old_items(backend: PostgresBackend) -> None:
+    found = await group(backend, "root")
+    assert (found.value, found.failed, [one.id for one in found.deaths]) == (b"value", 2, ["charge", "email"])
+    assert found.cancelled is not None
+    assert (await group(backend, "alone")).failed == 1
+    assert (await state(backend, "waiting")).waiting_for == ("missing",)
+    changed = await backend.requeue(["charge", "lost"])
+    assert [one.id for one in changed.items] == ["charge", "lost", "email"]
+    expected = ["ready", "ready", "blocked", "blocked", "blocked", "ready"]
+    assert await statuses(backend, "charge", "lost", "email", "blocked", "doomed", "any") == expected
+    assert ((await group(backend, "root")).open, (await group(backend, "root")).failed) == (3, 0)
+    (running,) = await backend.unknown_leases("w", [])
+    await apply(backend, succeed(running))
+    await submit(backend, item("missing"), dependent("\x1eroot", id="after"))
+    leases = by_id(await claim(backend))
+    assert leases.keys() == {"ready", "any", "charge", "lost", "missing"}
+    await apply(backend, *(die(lease) if id == "lost" else succeed(lease) for id, lease in leases.items()))
+    assert await statuses(backend, "blocked", "email", "waiting", "after") == [
+        "ready",
+        "ready",
+        "ready",
+        "blocked",
+    ]
+    answer = await claim_answer(backend)
+    await apply(
+        backend,
+        *(
+            Settlement(lease=lease, kind="dead", reason=lease.verdict) if lease.verdict else succeed(lease)
+            for lease in answer.leases
+        ),
+    )
+    # `any` tolerates the death of `lost`, so the group has not failed.
+    assert await statuses(backend, "doomed", "email", "after") == ["dead", "success", "ready"]
 
 
 async def test_two_schemas_in_one_database_are_separate(postgres_url: str) -> None:

@@ -21,6 +21,11 @@ def plain(value: Any) -> Any:
         fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
         if isinstance(value, GroupState) and value.cancelled is not None:
             fields["cancelled"] = "cancelled"  # it may be any of the cancelled members
+        if isinstance(value, Lease) and value.verdict is not None:
+            del fields["ready_at"]  # a doomed item need not have been ready
+        if isinstance(value, GroupState):
+            # Those of one step may be in any order.
+            fields["deaths"] = tuple(sorted(fields["deaths"], key=repr))
         return (type(value).__name__, tuple(sorted(fields.items())))
     if isinstance(value, float):
         return round(value, 4)

@@ -20,6 +20,7 @@ from treadle.item import (
     Filter,
     Fire,
     Heartbeat,
+    ItemUpdate,
     Lease,
     Limit,
     Outcome,
@@ -176,7 +177,7 @@ class BackendMachine(RuleBasedStateMachine):
         kind = draw(st.sampled_from(["dead", "release"] if lease.verdict else kinds))
         if kind == "retry" and lease.attempts is not None and lease.attempt >= lease.attempts:
             kind = "dead"
-        children = draw(st.lists(v.items(), max_size=2)) if kind in ("success", "dead") else []
+        children = draw(v.children()) if kind in ("success", "dead") else []
         return {
             "kind": kind,
             "result": draw(v.results) if kind == "success" else None,
@@ -185,6 +186,7 @@ class BackendMachine(RuleBasedStateMachine):
             "delay": draw(v.durations),
             "contribution": draw(v.contributions) if kind == "success" else None,
             "children": tuple(children),
+            "ran": draw(st.sampled_from((None, 0.0, 2.0, 1e9))),
         }
 
     @rule(worker=st.sampled_from(v.WORKERS))
@@ -242,14 +244,35 @@ class BackendMachine(RuleBasedStateMachine):
         tenant=v.any_tenant,
         limit=st.sampled_from((1, 1000)),
         redrives=st.sampled_from((None, 2)),
+        alone=st.sampled_from((False, False, True)),
+        cancelled=st.booleans(),
     )
-    def requeue(self, where: Any, tenant: str | None, limit: int, redrives: int | None) -> None:
-        how: Any = {"tenant": tenant, "limit": limit, "redrives": redrives, "backoff": 4.0}
+    def requeue(
+        self,
+        where: Any,
+        tenant: str | None,
+        limit: int,
+        redrives: int | None,
+        alone: bool,
+        cancelled: bool,
+    ) -> None:
+        how: Any = {
+            "tenant": tenant,
+            "limit": limit,
+            "redrives": redrives,
+            "backoff": 4.0,
+            "alone": alone,
+            "cancelled": cancelled,
+        }
         self.both(lambda backend, _: backend.requeue(where, **how), unordered)
 
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant)
     def trigger(self, ids: list[str], tenant: str | None) -> None:
         self.both(lambda backend, _: backend.trigger(ids, tenant=tenant), unordered)
+
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), changes=v.updates, tenant=v.any_tenant)
+    def update(self, ids: list[str], changes: ItemUpdate, tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.update(ids, changes, tenant=tenant), unordered)
 
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), tenant=v.any_tenant, cascade=st.booleans())
     def delete(self, ids: list[str], tenant: str | None, cascade: bool) -> None:
@@ -351,7 +374,8 @@ async def _read_everything(backend: Backend) -> Any:
     for tenant in v.TENANTS:
         ids = [state.id for state in listed if state.tenant == tenant]
         whole.append(list(await backend.get(ids, tenant=tenant)))
-        whole.append(list(await backend.group(ids, tenant=tenant)))
+        groups = sorted({*ids, *(state.group_id for state in listed if state.tenant == tenant)})
+        whole.append(list(await backend.group(groups, tenant=tenant)))
     counts = sorted((c.tenant, c.queue, c.type, c.status, c.count) for c in await backend.counts(ended=True))
     workers = sorted((w.id, round(w.until, 4), w.types, w.running) for w in await backend.workers())
     return [

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from treadle.item import Contribution, ErrorInfo, Filter, Item
+from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, ErrorInfo, Filter, Item, ItemUpdate
 
 TENANTS = ("default", "acme'; drop table items; --")
 TYPES = ("a", "b", "ü%_\\")
@@ -17,6 +19,7 @@ IDS = (*(f"i{n}" for n in range(12)), "x" * 255, "é" * 127, "😀", "a'b", "%",
 KEYS = ("k1", "k'2", "K1")
 
 names = st.sampled_from(IDS)
+prerequisites = st.sampled_from((*IDS, *IDS, *(GROUP_MARK + id for id in IDS)))
 tenants = st.sampled_from(TENANTS)
 any_tenant = st.sampled_from((None, *TENANTS))
 data = st.sampled_from((b"", b"{}", b"\x00\xff", b"-0.0", b"1e400", b'"\\ud800"', bytes(range(256))))
@@ -28,7 +31,9 @@ failures = st.builds(ErrorInfo, st.sampled_from(("Oops", "", "é")), texts, text
 
 @st.composite
 def items(draw: Any, id: Any = names, **fixed: Any) -> Item:
-    after = tuple(draw(st.lists(names, max_size=3, unique=True))) if draw(st.integers(0, 3)) == 0 else ()
+    after = (
+        tuple(draw(st.lists(prerequisites, max_size=3, unique=True))) if draw(st.integers(0, 3)) == 0 else ()
+    )
     fields: dict[str, Any] = {
         "id": draw(id),
         "type": draw(st.sampled_from(TYPES)),
@@ -45,13 +50,38 @@ def items(draw: Any, id: Any = names, **fixed: Any) -> Item:
         "counting": draw(st.sampled_from(("success", "done"))),
         "key": draw(st.sampled_from((None, None, None, *KEYS))),
         "key_scope": draw(st.sampled_from(("open", "any", 20.0, 0.0))),
+        "key_policy": draw(st.sampled_from(("existing", "replace", "replace", "debounce", "error"))),
+        "debounce_max": draw(st.sampled_from((None, 10.0, 1e9))),
         "workflow": draw(st.sampled_from((None, None, "flow", "f'low"))),
         "workflow_type": draw(st.sampled_from((None, "kind"))),
         "options": draw(data),
         "keep": draw(st.sampled_from((0.0, 10.0, 1e9))),
         "keep_dead": draw(st.sampled_from((None, 0.0, 10.0))),
+        "contributes": draw(st.sampled_from((True, True, True, False))),
     }
     return Item(**(fields | fixed))
+
+
+updates = st.builds(
+    ItemUpdate,
+    run_at=st.sampled_from((UNSET, UNSET, 0.0, 1_000_020.0, 1_700_000_020.0)),
+    priority=st.sampled_from((UNSET, UNSET, 0, 5)),
+    lane=st.sampled_from((UNSET, UNSET, *LANES)),
+    queue=st.sampled_from((UNSET, UNSET, *QUEUES)),
+    deadline=st.sampled_from((UNSET, UNSET, None, 1_000_030.0, 1_700_000_030.0)),
+)
+
+
+@st.composite
+def children(draw: Any) -> list[Item]:
+    """Children of one settlement: plain ones, and perhaps a nested group with the item that closes it."""
+    plain = draw(st.lists(items(), max_size=2))
+    if not draw(st.integers(0, 2)):
+        id = draw(names)
+        inside = [replace(item, group_id=id) for item in draw(st.lists(items(), max_size=2))]
+        closing = draw(items(after=(GROUP_MARK + id,), need=1, counting="success", id=st.just(id), key=None))
+        plain = draw(st.permutations([*plain, *inside, replace(closing, type=GROUP_TYPE, closes_group=True)]))
+    return plain
 
 
 contributions = st.one_of(
@@ -69,5 +99,5 @@ filters = st.builds(
     workflow=st.sampled_from((None, None, "flow", "f'low", "%")),
     group_id=st.one_of(st.none(), names),
     key=st.sampled_from((None, None, *KEYS, "k_")),
-    reason=st.sampled_from((None, None, "aborted", "expired")),
+    reason=st.sampled_from((None, None, "aborted", "expired", "unsatisfiable")),
 )

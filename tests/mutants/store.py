@@ -20,10 +20,11 @@ from treadle.backends.memory import (
     settle,
     submit,
     transitions,
+    update,
     workers,
 )
 from treadle.item import Contribution, Rejected
-from treadle.rules import settlement, submission
+from treadle.rules import settlement, submission, times
 
 
 def _plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[..., Any]) -> None:
@@ -346,3 +347,59 @@ def unfair(patch: Patch) -> None:
         return real(self, line, self.left)
 
     _plant(patch, claim.HandOut, real, serve)
+
+
+# ------------------------------------------------------------------------------- items that have not started
+
+
+@mutant("an item that is replaced by its key keeps its old input")
+def old_input_kept(patch: Patch) -> None:
+    real = submission.changed_item
+    _plant(patch, update, real, lambda item, new: replace(real(item, new), input=item.input))
+
+
+@mutant("a submit that is repeated changes the earlier item again")
+def change_repeated(patch: Patch) -> None:
+    _plant(patch, submission, submission.takes_over, lambda holder, new: holder.unstarted)
+
+
+@mutant("a debounced item is put off without limit")
+def debounced_for_ever(patch: Patch) -> None:
+    real = times.changed_due_at
+
+    def due_at(new: Any, queued_at: float, now: float) -> float:
+        return real(replace(new, debounce_max=None), queued_at, now)
+
+    _plant(patch, update, real, due_at)
+
+
+@mutant("a taken key is no error")
+def taken_key_accepted(patch: Patch) -> None:
+    real = submission.plan_submission
+
+    def plan(items: Any, *given: Any) -> Any:
+        lenient = {"error": "existing"}
+        items = [replace(item, key_policy=lenient.get(item.key_policy, item.key_policy)) for item in items]
+        return real(items, *given)
+
+    _plant(patch, submit, real, plan)
+
+
+@mutant("an update does not change the deadline")
+def deadline_not_updated(patch: Patch) -> None:
+    _plant(patch, update, update.set_deadline, lambda store, row, deadline: None)
+
+
+@mutant("an updated item keeps its old queue")
+def old_queue_kept(patch: Patch) -> None:
+    real = update.move
+
+    def move(store: Any, row: Any, item: Any, due: float, now: float) -> None:
+        real(store, row, replace(item, queue=row.item.queue), due, now)
+
+    _plant(patch, update, real, move)
+
+
+@mutant("an item is said to start when it ends")
+def started_at_its_end(patch: Patch) -> None:
+    _plant(patch, settle, times.began_at, lambda ran, claimed_at, now: now)

@@ -15,7 +15,7 @@ from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.program import BATCHES, LIMITED, MAKERS, crash, some_options
 from tests.simulation.reference import must
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
-from treadle.errors import CycleError, InputError
+from treadle.errors import CycleError, DuplicateKeyError, InputError
 
 
 class FleetActions(Fleet):
@@ -74,7 +74,7 @@ class FleetActions(Fleet):
             self.checker.cover("an enqueue with unknown outcome")
             self._unknown.append((tenant, work.id))
             return None
-        except (CycleError, InputError) as error:
+        except (CycleError, DuplicateKeyError, InputError) as error:
             self.checker.cover(f"enqueue refused: {type(error).__name__}")
             return None
         except TreadleError as error:
@@ -108,20 +108,49 @@ class FleetActions(Fleet):
         self.checker.cover("waited to the end")
 
     async def _operate(self, rng: random.Random, client: Client) -> None:
-        """Cancel, requeue, trigger or complete, for all tenants or bound to one, the right one or not."""
+        """Cancel, requeue, trigger, complete or update, for all tenants or bound to one, the right one or
+        not."""
         if not self._acknowledged:
             return
         ref = rng.choice(list(self._acknowledged))
-        verb = rng.choice(("cancel", "requeue", "requeue", "trigger", "complete"))
+        verb = rng.choice(("cancel", "requeue", "requeue", "trigger", "complete", "update"))
         waiting = [ref for ref, type in self._acknowledged.items() if type in BATCHES or type in LIMITED]
         if waiting and rng.random() < 0.3:
             ref, verb = waiting[-1], "cancel"  # perhaps while it waits in its worker
         bound = client if rng.random() < 0.3 else client.tenant(rng.choice(TENANTS))
+        if rng.random() < 0.5:
+            ref = self._some_child(rng, ref)
         arguments = (ref[1], 7) if verb == "complete" else (ref[1],)
+        how: dict[str, Any] = self._some_changes(rng) if verb == "update" else {}
+        if verb == "requeue":
+            if rng.random() < 0.3 and (group := self.checker.reference.items.get(ref)) is not None:
+                verb, arguments = "repair", (group.group.ref[1],)
+            else:
+                how = {"alone": rng.random() < 0.2, "cancelled": rng.random() < 0.3}
+                arguments = ([ref[1], *(one for _, one in rng.sample(sorted(self._acknowledged), 1))],)
         try:
-            await asyncio.wait_for(self._run_in(self._client_process, getattr(bound, verb)(*arguments)), 60)
+            call = getattr(bound, verb)(*arguments, **how)
+            await asyncio.wait_for(self._run_in(self._client_process, call), 60)
         except TreadleError as error:
             self.checker.cover(f"{type(error).__name__} to an operator")
+
+    def _some_changes(self, rng: random.Random) -> dict[str, Any]:
+        now = self.store_clock.now()
+        changes = {
+            "run_at": now + rng.uniform(-1, 6),
+            "priority": rng.randint(-5, 5),
+            "lane": rng.choice("abc"),
+            "queue": rng.choice(("default", "bulk")),
+            "deadline": rng.choice((None, now + rng.uniform(1, 20))),
+        }
+        return {name: changes[name] for name in rng.sample(sorted(changes), rng.randint(1, 3))}
+
+    def _some_child(self, rng: random.Random, ref: tuple[str, str]) -> tuple[str, str]:
+        """An item that the handlers of this one queued, at any depth, and that is dead if there is one."""
+        expected = self.checker.reference.items.get(ref)
+        below = self.checker.reference.descendants([expected]) if expected is not None else []
+        dead = [one.ref for one in below if one.status == "dead"]
+        return rng.choice(dead or [one.ref for one in below] or [ref])
 
     async def _pause_queue(self, rng: random.Random, client: Client) -> None:
         queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))

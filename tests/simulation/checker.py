@@ -26,6 +26,17 @@ from tests.simulation.operator_checks import OperatorChecks
 from tests.simulation.reference import Violation, must
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
+from treadle.item import Item
+
+
+def run(reading: Any) -> Any:
+    """The answer of a memory backend, which never waits."""
+    try:
+        reading.send(None)
+    except StopIteration as answer:
+        return answer.value
+    raise AssertionError("a memory backend waited")
+
 
 AUDIT_EVERY = 60
 COMPARE_EVERY = 20
@@ -79,11 +90,47 @@ class Checker(OperatorChecks):
                 not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line"
             )
             must(
+                row.failed_group == expected.failed_group, f"{expected} failed its group: {row.failed_group}"
+            )
+            must(
                 (status, row.attempt, row.token, row.verdict)
                 == (wanted, expected.attempt, expected.token, expected.doom),
                 f"{expected}: {row.status}, attempt {row.attempt}, token {row.token}, {row.verdict}; must be "
                 f"{wanted}, {expected.attempt}, {expected.token}, {expected.doom}",
             )
+
+            must(
+                _data(row.item, row.due_at, row.deadline)
+                == _data(expected.item, expected.due_at, expected.deadline),
+                f"{expected}: {_data(row.item, row.due_at, row.deadline)}; must be "
+                f"{_data(expected.item, expected.due_at, expected.deadline)}",
+            )
+        self._compare_groups()
+
+    def _compare_groups(self) -> None:
+        """Groups are open, failed and nested as the reference says, and as a recount of its items says."""
+        members: dict[Any, list[Any]] = {group: [] for group in self.reference.groups.values()}
+        for expected in self.reference.items.values():
+            members.setdefault(expected.group, []).append(expected)
+        for group, items in members.items():
+            open = sum(not expected.ended for expected in items)
+            must(group.open == open, f"group {group.ref}: {group.open} open, counted {open}")
+            failed = sum(expected.failed_group for expected in items)
+            must(group.failed >= failed, f"group {group.ref}: {group.failed} failed, counted {failed}")
+            if self.reference.groups.get(group.ref) is group:
+                (found,) = run(self._store.group([group.ref[1]], tenant=group.ref[0]))
+                must(found is not None, f"group {group.ref} is missing")
+                outer = None if group.outer is None else group.outer.ref[1]
+                wanted = (group.open, group.failed, group.version, group.value, outer, group.ended_at)
+                shown = (found.open, found.failed, found.version, found.value, found.outer, found.ended_at)
+                must(shown == wanted, f"group {group.ref}: {shown}, not {wanted}")
+                self._check_held_open(group)
+
+    def _check_held_open(self, group: Any) -> None:
+        """An open nested group keeps the groups around it open, as long as the item that closes it waits."""
+        closing = self.reference.items.get(group.ref) if group.outer is not None else None
+        if closing is not None and group.open and not closing.ended:
+            must(closing.status == "blocked" and group.outer.open, f"{closing} does not wait for its group")
 
     def event(self, event: Any) -> None:
         """No event is sent before what it reports has happened."""
@@ -96,8 +143,15 @@ class Checker(OperatorChecks):
         elif isinstance(event, Succeeded | Dead):
             must(expected.ends, f"{type(event).__name__} of {expected}, which has not ended")
         elif isinstance(event, GroupDone):
-            self._done[expected.ref] += 1
+            group = self.reference.groups.get(expected.ref, expected.group)
+            self._done[group.ref] += 1
             must(
-                self._done[expected.ref] <= expected.group.times_ended,
+                self._done[group.ref] <= group.times_ended,
                 f"GroupDone of {expected} too often or too early",
             )
+
+
+def _data(item: Item, due_at: float, deadline: float | None) -> tuple[Any, ...]:
+    """What a submit with the same key, or an update, may change."""
+    fields = (item.input, item.options, item.attempts, item.priority, item.lane, item.queue, item.keep)
+    return (*fields, round(due_at, 6), None if deadline is None else round(deadline, 6))

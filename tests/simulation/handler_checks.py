@@ -28,7 +28,7 @@ from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
 from treadle.engine.run.held import HeldLease
 from treadle.events import Started
-from treadle.item import Item, Lease, PermitReply, PermitRequest, Ref, Settlement
+from treadle.item import GROUP_TYPE, Item, Lease, PermitReply, PermitRequest, Ref, Settlement
 
 PROMPT = 1.0
 """Seconds in which a plain item starts. A poll takes longer."""
@@ -53,7 +53,7 @@ class SimWorker(NamedTuple):
 
     def serves(self, item: Item) -> bool:
         return (
-            (self.types is None or item.type in self.types)
+            (self.types is None or item.type in self.types or item.type == GROUP_TYPE)
             and (self.queues is None or item.queue in self.queues)
             and (self.tenants is None or item.tenant in self.tenants)
         )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from tests.simulation.reference import ReferenceEffects, must, refs_of
 from tests.simulation.work_checks import WorkChecks
-from treadle.item import Changed, Contribution, Ended, Fire, Schedule
+from treadle.item import Changed, Contribution, Ended, Fire, ItemUpdate, Schedule
 
 
 class OperatorChecks(WorkChecks):
@@ -47,15 +50,32 @@ class OperatorChecks(WorkChecks):
         self.reference.count_end(expected, now, effects)
         self._check_effects(effects, changed.effects)
 
-    def requeue(self, now: float, ids: Any, tenant: str | None, changed: Changed) -> None:
-        named = {expected.ref for id in ids if (expected := self.reference.find(tenant, id)) is not None}
-        dead = {ref for ref in named if self.reference.items[ref].status == "dead"}
-        must(set(refs_of(changed.items)) == dead, f"requeued {refs_of(changed.items)}, not {dead}")
-        for ref in dead:
-            self.note(f"requeued {self.reference.items[ref]}")
-            self.cover("requeued")
-            self.cover("an ended group opened again") if not self.reference.items[ref].group.open else None
-            self.reference.requeue(self.reference.items[ref], now)
+    def requeue(
+        self,
+        now: float,
+        ids: Any,
+        tenant: str | None,
+        changed: Changed,
+        alone: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        named = dict.fromkeys(found for id in ids if (found := self.reference.find(tenant, id)) is not None)
+        statuses = ("dead", "cancelled") if cancelled else ("dead",)
+        asked = [expected for expected in named if expected.status in statuses]
+        opened = self.reference.repaired(asked, alone=alone)
+        wanted, found = [expected.ref for expected in opened], refs_of(changed.items)
+        must(sorted(found) == sorted(wanted), f"requeued {found}, not {wanted}")
+        first = [ref for ref in wanted if self.reference.items[ref] in named]
+        must(found[: len(first)] == first, f"requeued {found}, but asked for {first}")
+        for expected in opened:
+            self.note(f"requeued {expected}")
+            self.cover("requeued" if expected in named else "a dependent came back")
+            self.cover("a cancelled item was requeued") if expected.status == "cancelled" else None
+            self.cover("an ended group opened again") if not expected.group.open else None
+            self.cover("a closing item came back") if expected.item.closes_group else None
+        if len(first) < len(asked):
+            self.cover("a requeued item stayed dead")
+        self.reference.requeue(opened, asked, now, alone=alone)
 
     def trigger(self, now: float, ids: Sequence[str], tenant: str | None, changed: Changed) -> None:
         wanted = {expected.ref for id in ids if (expected := self.reference.find(tenant, id)) is not None}
@@ -64,6 +84,23 @@ class OperatorChecks(WorkChecks):
             self.reference.items[ref].due_at = now
             self.reference.items[ref].ready_at = now
             self.cover("triggered")
+
+    def update(
+        self, now: float, ids: Sequence[str], changes: ItemUpdate, tenant: str | None, changed: Changed
+    ) -> None:
+        wanted = {expected.ref for id in ids if (expected := self.reference.find(tenant, id)) is not None}
+        must(set(refs_of(changed.items)) == wanted, f"updated {refs_of(changed.items)}, not {wanted}")
+        for ref in wanted:
+            expected = self.reference.items[ref]
+            must(expected.unstarted, f"{expected} was updated")
+            given = {name: getattr(changes, name) for name in ("priority", "lane", "queue")}
+            expected.item = replace(
+                expected.item, **{name: value for name, value in given.items() if value is not UNSET}
+            )
+            due = expected.due_at if changes.run_at is UNSET else changes.run_at
+            deadline = expected.deadline if changes.deadline is UNSET else changes.deadline
+            self.reference.change(expected, due, deadline)
+            self.cover("updated")
 
     def pause(self, now: float, queue: str, paused: bool, tenant: str | None) -> None:
         (self.reference.paused.add if paused else self.reference.paused.discard)((queue, tenant))
@@ -80,7 +117,7 @@ class OperatorChecks(WorkChecks):
         must(len(gone) == removed, f"{removed} pruned, {len(gone)} are gone")
         for expected in gone:
             keep = expected.item.keep_dead if expected.status == "dead" else expected.item.keep
-            ended_at = expected.group.ended_at
+            ended_at = expected.group.all_ended_at
             over = expected.ended and ended_at is not None and keep is not None and now >= ended_at + keep
             must(over, f"{expected} was pruned too early")
             waiting = self.reference.dependents_of(expected)

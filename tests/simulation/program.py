@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, work
+from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, group, work
 from treadle.doers import concurrency, rate_limited
 
 
@@ -97,7 +97,8 @@ async def local(n: int) -> int:
 async def parent(ctx: Context, n: int) -> Result[None, int]:
     """Queues a keyed child."""
     keyed = leaf(n, 0.1)
-    return ctx.queue(keyed, key=f"child{n % 3}").next(ending(n), when="all_done")
+    policy: Any = "replace" if n % 2 else "existing"
+    return ctx.queue(keyed, key=f"child{n % 3}", key_policy=policy).next(ending(n), when="all_done")
 
 
 @work(name="ending", retry=QUICK)
@@ -199,9 +200,21 @@ async def fan(ctx: Context, n: int, depth: int, trouble: float) -> Result[None, 
     return ctx.queue(children).next(join(), when=when)
 
 
+@work(name="crawl", retry=QUICK)
+async def crawl(ctx: Context, width: int, depth: int, trouble: float) -> Result[None, Any]:
+    """Pages in a group of their own, at every depth, and an index that waits for all of them."""
+    await asyncio.sleep(_rng().expovariate(20))
+    pages: list[Any] = [
+        crawl(width, depth - 1, trouble) if depth and _rng().random() < 0.6 else leaf(i, trouble)
+        for i in range(_rng().randint(0, width))
+    ]
+    when = _rng().choice(("all_success", "all_success", "all_done"))
+    return ctx.group(pages).next(join(), when=when)
+
+
 TYPES = [
     leaf, quick, slow, stubborn, deferring, endless, local, parent, ending, once, brief, tick,
-    hopeless, undo, risky, batched, patient, threaded, crash, counted, counting, join, fan,
+    hopeless, undo, risky, batched, patient, threaded, crash, counted, counting, join, fan, crawl,
 ]  # fmt: skip
 
 
@@ -260,6 +273,7 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "single": lambda rng: _LIMITED["single"](1),
     "narrow": lambda rng: _LIMITED["narrow"](1),
     "counting": lambda rng: counting(rng.randint(1, 8)),
+    "crawl": lambda rng: crawl(rng.randint(1, 3), rng.randint(0, 3), rng.choice((0.0, 0.1, 0.3, 0.6))),
     "fan": lambda rng: fan(rng.randint(1, 5), rng.randint(0, 2), rng.choice((0.0, 0.2, 0.6))),
 }
 
@@ -280,6 +294,9 @@ def some_options(rng: random.Random, type: str, known: list[str], later_ids: lis
     if rng.random() < 0.15:
         options["key"] = f"key{rng.randint(0, 3)}"
         options["key_scope"] = rng.choice(("open", "any", 8.0))
+        options["key_policy"] = rng.choice(("existing", "replace", "debounce", "error"))
+        if options["key_policy"] == "debounce":
+            options["debounce_max"] = rng.choice((None, 15))
     if rng.random() < 0.1 and type != "endless":
         options["retry"] = Retry(attempts=rng.randint(1, 3), base=0.1)
     if known and rng.random() < 0.25:
@@ -290,7 +307,10 @@ def some_options(rng: random.Random, type: str, known: list[str], later_ids: lis
 def _add_dependencies(
     rng: random.Random, options: dict[str, Any], known: list[str], later_ids: list[str]
 ) -> None:
-    options["after"] = rng.sample(known, min(len(known), rng.randint(1, 3)))
+    options["after"] = [
+        group(id) if rng.random() < 0.3 else id
+        for id in rng.sample(known, min(len(known), rng.randint(1, 3)))
+    ]
     if rng.random() < 0.3 and later_ids:
         options["after"] = [*options["after"], later_ids[0]]
     options["when"] = rng.choice(("all_success", "all_done", at_least(1)))

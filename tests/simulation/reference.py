@@ -6,11 +6,14 @@ effect of each call. The checks compare the store with it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
-from treadle.item import Contribution, Item, Ref, Status
+from msgspec.structs import replace
+
+from treadle.item import GROUP_MARK, Contribution, Item, Ref, Status
 
 TERMINAL = ("success", "dead", "cancelled")
 LONGEST_LOSS_DELAY = 30.0
@@ -37,6 +40,22 @@ class ReferenceGroup:
         self.final = False
         self.times_ended = 0
         self.ended_at: float | None = None
+        self.failed = 0
+        self.outer: ReferenceGroup | None = None
+        self.stored = 0
+        """How many members are stored, and whether the item that closes it is."""
+
+    @property
+    def all_ended_at(self) -> float | None:
+        """When it and all groups around it had ended."""
+        ends = [group.ended_at for group in self.with_outer()]
+        return None if None in ends else max(end for end in ends if end is not None)
+
+    def with_outer(self) -> Iterator[ReferenceGroup]:
+        group: ReferenceGroup | None = self
+        while group is not None:
+            yield group
+            group = group.outer
 
 
 class ReferenceItem:
@@ -74,12 +93,18 @@ class ReferenceItem:
         """Its place in line when it was leased last."""
         self.ready_at: float | None = now if not self.item.delay and self.item.run_at is None else None
         """Since when it could start, as far as that is known exactly. A loss makes it unknown."""
+        self.changed_by: list[str] = []
+        """The ids of new items with its key that changed it."""
         self.ended_at: float | None = None
         self.token = 0
         self.worker: str | None = None
         self.settled: list[int] = []
         self.after: tuple[str, ...] = ()
-        """The ids it waits for. They are kept until it ends."""
+        """The names of items and groups that it waits for, waited for, or would wait for again."""
+        self.reason: str | None = None
+        self.failed_group = False
+        self.unreleased = False
+        """It has ended, and its condition was not met."""
         self.pending: dict[str, int] = {}
         self.met = self.open = 0
         self.children: list[ReferenceItem] = []
@@ -92,6 +117,15 @@ class ReferenceItem:
     @property
     def ended(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether it can still be changed."""
+        return not (self.ended or self.token or self.attempt or self.doom)
+
+    @property
+    def tolerant(self) -> bool:
+        return self.item.counting == "done" or self.item.need < len(self.after)
 
     def __repr__(self) -> str:
         return f"{self.ref[0]}/{self.ref[1]} ({self.item.type}, {self.status})"
@@ -163,6 +197,7 @@ class ReferenceStore:
         must(ref not in self.items, f"{ref} was stored twice")
         if group is None:
             group = self.groups[ref] = ReferenceGroup(ref, item.type)
+        group.stored += 1
         self._number += 1
         expected = ReferenceItem(item, group, self._number, now)
         self.items[ref] = expected
@@ -175,20 +210,22 @@ class ReferenceStore:
             parent.children.append(expected)
         if expected.watched:
             self.watched[expected] = None
-        self._block(expected, tuple(after))
+        self.block(expected, tuple(after))
         return expected
 
-    def _block(self, expected: ReferenceItem, after: tuple[str, ...]) -> None:
+    def block(self, expected: ReferenceItem, after: tuple[str, ...]) -> None:
         if not after:
             return
         expected.after = after
-        for id in after:
-            other = self.items.get((expected.ref[0], id))
-            if other is None or not other.ended:
-                expected.pending[id] = expected.pending.get(id, 0) + 1
+        expected.pending = {}
+        expected.met = expected.open = 0
+        for name in after:
+            status = self.status_of(expected, name)
+            if status is None:
+                expected.pending[name] = expected.pending.get(name, 0) + 1
                 expected.open += 1
-                self.waiters[expected.ref[0], id][expected] = None
-            elif expected.item.counting == "done" or other.status == "success":
+                self.waiters[expected.ref[0], name][expected] = None
+            elif expected.item.counting == "done" or status == "success":
                 expected.met += 1
         if expected.met >= expected.item.need:
             return
@@ -196,37 +233,106 @@ class ReferenceStore:
         if expected.met + expected.open < expected.item.need:
             self.doom(expected, "unsatisfiable")
 
+    # -- changing --------------------------------------------------------------------------------------
+
+    def take_over(self, expected: ReferenceItem, new: Item, now: float) -> bool:
+        """An item with the key of `expected` was submitted. Whether that changes `expected`."""
+        repeated = new.id == expected.ref[1] or new.id in expected.changed_by[-20:]
+        if new.key_policy not in ("replace", "debounce") or repeated or not expected.unstarted:
+            return False
+        expected.changed_by.append(new.id)
+        taken = ("input", "options", "attempts", "priority", "lane", "queue", "keep", "keep_dead")
+        expected.item = replace(expected.item, **{name: getattr(new, name) for name in taken})
+        if new.run_at is not None:
+            due = new.run_at
+        elif new.key_policy == "replace":
+            due = expected.queued_at + new.delay
+        else:
+            due = min(now + new.delay, expected.queued_at + (new.debounce_max or math.inf))
+        expires = None if new.expires_in is None else now + new.expires_in
+        self.change(expected, due, new.deadline if new.deadline is not None else expires)
+        return True
+
+    def change(self, expected: ReferenceItem, due_at: float, deadline: float | None) -> None:
+        expected.due_at, expected.deadline = due_at, deadline
+        expected.ready_at = None
+        self._unwatch(expected)
+        if deadline is not None:
+            expected.watched = True
+            self.watched[expected] = None
+
+    def nest(self, closing: Item, outer: ReferenceGroup) -> ReferenceGroup:
+        """The group that an item closes. It has no members yet."""
+        ref = (closing.tenant, closing.id)
+        group = self.groups[ref] = ReferenceGroup(ref, closing.type)
+        group.outer = outer
+        group.stored = 1
+        return group
+
+    def status_of(self, expected: ReferenceItem, name: str, opened: Container[Ref] = ()) -> str | None:
+        """How a prerequisite of an item has ended. None: it is open, or will be once `opened` are."""
+        ref = (expected.ref[0], name)
+        found: ReferenceItem | ReferenceGroup | None = self.items.get(ref)
+        if name.startswith(GROUP_MARK):
+            found = self.groups.get((expected.ref[0], name[1:]))
+        if ref in opened:
+            return None
+        if found is None:  # removed, or not submitted yet
+            return "success" if expected.ended_at is not None and not expected.unreleased else None
+        if found.ended_at is None:
+            return None
+        if isinstance(found, ReferenceGroup):
+            return "dead" if found.failed else "success"
+        return found.status
+
     # -- ending ----------------------------------------------------------------------------------------
 
     def end(self, expected: ReferenceItem, status: Status, now: float) -> None:
         must(not expected.ended, f"{expected} ended twice")
         self.drop_lease(expected)
+        expected.unreleased = expected.status == "blocked"
         expected.status = status
         expected.ended_at = now
         expected.ends += 1
         expected.doom = None
         expected.overdue = False
-        expected.after = ()
         self._unwatch(expected)
         for id in expected.pending:
             self.waiters[expected.ref[0], id].pop(expected, None)
 
     def count_end(self, expected: ReferenceItem, now: float, effects: ReferenceEffects) -> None:
-        for waiter in list(self.waiters.get(expected.ref, ())):
-            named = waiter.pending.pop(expected.ref[1], 0)
-            self.waiters[expected.ref].pop(waiter, None)
-            waiter.open -= named
-            if waiter.item.counting == "done" or expected.status == "success":
-                waiter.met += named
-            if waiter.status == "blocked" and waiter.doom is None:
-                self._release_or_doom(waiter, now, effects)
+        self._count(expected.ref, expected.status, now, effects)
         group = expected.group
+        if expected.status == "dead":
+            expected.failed_group = not any(one.tolerant for one in self.naming(*expected.ref))
+            group.failed += expected.failed_group
         group.open -= 1
         must(group.open >= 0, f"group {group.ref} is below zero")
         if not group.open:
             group.times_ended += 1
             group.ended_at = now
             effects.ended_groups.append((group.ref, group.value))
+            name = (group.ref[0], GROUP_MARK + group.ref[1])
+            self._count(name, "dead" if group.failed else "success", now, effects)
+
+    def naming(self, tenant: str, *names: str) -> list[ReferenceItem]:
+        """The stored items, open or ended, that name one of these in `after`."""
+        return [
+            one
+            for one in self.items.values()
+            if one.after and one.ref[0] == tenant and any(name in one.after for name in names)
+        ]
+
+    def _count(self, ref: Ref, status: str, now: float, effects: ReferenceEffects) -> None:
+        """Count the end of an item or a group for what waits for it."""
+        for waiter in list(self.waiters.get(ref, ())):
+            named = waiter.pending.pop(ref[1], 0)
+            self.waiters[ref].pop(waiter, None)
+            waiter.open -= named
+            if waiter.item.counting == "done" or status == "success":
+                waiter.met += named
+            if waiter.status == "blocked" and waiter.doom is None:
+                self._release_or_doom(waiter, now, effects)
 
     def _release_or_doom(self, waiter: ReferenceItem, now: float, effects: ReferenceEffects) -> None:
         need = waiter.item.need
@@ -241,22 +347,11 @@ class ReferenceStore:
 
     def contribute(self, expected: ReferenceItem, contribution: Contribution) -> None:
         group = expected.group
-        if group.final:
+        if group.final or not expected.item.contributes:
             return
         group.version += 1
         group.value = expected.result if contribution.value is None else contribution.value
         group.final = contribution.final
-
-    def requeue(self, expected: ReferenceItem, due_at: float) -> None:
-        must(expected.status == "dead", f"{expected} was requeued")
-        expected.status = "waiting"
-        expected.attempt = expected.failures = expected.losses = 0
-        expected.ready_at = due_at
-        expected.doom = expected.deadline = None
-        expected.pending = {}
-        expected.due_at = due_at
-        expected.group.open += 1
-        expected.group.ended_at = None
 
     # -- leases ----------------------------------------------------------------------------------------
 
@@ -327,12 +422,19 @@ class ReferenceStore:
         return ref in self.items or ref in self.removed
 
     def dependents_of(self, expected: ReferenceItem) -> list[ReferenceItem]:
-        """The open items that wait or waited for it."""
+        """The items that wait or waited for it or its group and are open, or could not run because of it."""
         tenant, id = expected.ref
-        return [one for one in self.items.values() if id in one.after and one.ref[0] == tenant]
+        naming = self.naming(tenant, id, GROUP_MARK + expected.group.ref[1])
+        return [one for one in naming if not one.ended or one.reason == "unsatisfiable"]
 
     def remove(self, expected: ReferenceItem) -> None:
         del self.items[expected.ref]
+        closed = self.groups.get(expected.ref) if expected.item.closes_group else None
+        for group in (expected.group, closed):
+            if group is not None:
+                group.stored -= 1
+                if not group.stored and self.groups.get(group.ref) is group:
+                    del self.groups[group.ref]
         self.removed.add(expected.ref)
         self.by_id[expected.ref[1]].remove(expected)
         key = (expected.item.tenant, expected.item.type, expected.item.key or "")

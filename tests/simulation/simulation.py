@@ -17,7 +17,7 @@ from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle import Client
 from treadle.ids import set_id_generator
-from treadle.item import Filter
+from treadle.item import GROUP_MARK, Filter, Ref
 
 TIME_TO_FINISH = 900.0
 """Simulated seconds in which a fleet without faults must finish everything."""
@@ -115,10 +115,19 @@ class Simulation(FleetActions):
         reference = self.checker.reference
 
         def waits(expected: ReferenceItem) -> bool:
-            others = [reference.items.get((expected.ref[0], id)) for id in expected.pending]
             return expected.status == "blocked" and any(
-                other is None or (not other.ended and waits(other)) for other in others
+                is_missing((expected.ref[0], name)) for name in expected.pending
             )
+
+        def is_missing(ref: Ref) -> bool:
+            tenant, name = ref
+            if name.startswith(GROUP_MARK):
+                group = reference.groups.get((tenant, name[1:]))
+                return group is None or any(
+                    waits(one) for one in reference.open_items() if one.group is group
+                )
+            other = reference.items.get(ref)
+            return other is None or (not other.ended and waits(other))
 
         return [expected for expected in reference.open_items() if expected.doom or not waits(expected)]
 

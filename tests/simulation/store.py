@@ -17,6 +17,7 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    ItemUpdate,
     Lease,
     Loss,
     PermitReply,
@@ -105,12 +106,19 @@ class CheckedStore(MemoryBackend):
         self, where: Sequence[str] | Filter, *, tenant: str | None = None, **how: Any
     ) -> Changed:
         answer = await super().requeue(where, tenant=tenant, **how)
-        self._check_step("requeue", where, tenant, answer)
+        self._check_step(
+            "requeue", where, tenant, answer, how.get("alone", False), how.get("cancelled", False)
+        )
         return answer
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
         answer = await super().trigger(ids, tenant=tenant)
         self._check_step("trigger", ids, tenant, answer)
+        return answer
+
+    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+        answer = await super().update(ids, changes, tenant=tenant)
+        self._check_step("update", ids, changes, tenant, answer)
         return answer
 
     async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:

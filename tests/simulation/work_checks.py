@@ -12,10 +12,10 @@ from tests.simulation.handler_checks import HandlerChecks
 from tests.simulation.reference import (
     ReferenceEffects,
     ReferenceItem,
-    ReferenceStore,
     Violation,
     must,
 )
+from tests.simulation.reference_repair import ReferenceRepair
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
     Claim,
@@ -32,7 +32,7 @@ from treadle.item import (
     Submitted,
 )
 
-DELEGATING = ("counting", "fan", "parent")
+DELEGATING = ("counting", "fan", "parent", "crawl")
 """Types that never succeed without children."""
 MAX_LOSSES = {"crash": 5}
 DEFAULT_MAX_LOSSES = 20
@@ -44,7 +44,7 @@ class WorkChecks:
     def __init__(self, store: MemoryBackend, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self.reference = ReferenceStore(self._drawn_due)
+        self.reference = ReferenceRepair(self._drawn_due)
         self.handlers = HandlerChecks(self.reference, self._store_now, self.cover)
         self.steps = 0
         self.calls: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class WorkChecks:
 
     def _submitted(self, now: float, items: Sequence[Item], answer: Any) -> None:
         if isinstance(answer, Rejected):
-            self._check_refused(items, answer)
+            self._check_refused(now, items, answer)
             return
         holders = self._find_by_keys(items, now)
         renamed = {item.id: holder[1] for item, holder in holders if holder is not None}
@@ -101,20 +101,34 @@ class WorkChecks:
                 self.cover("an existing item was returned for a key")
             else:
                 self.reference.add(item, (renamed.get(id, id) for id in item.after), None, now)
+        self._apply_changes(holders, now)
         for submitted in answer:
             self._check_leased_at_submit(submitted, items)
+
+    def _apply_changes(self, holders: list[tuple[Item, Any]], now: float) -> None:
+        """Items that have the keys of new ones take over what these have."""
+        for item, holder in holders:
+            if holder is not None and self.reference.take_over(self.reference.items[holder], item, now):
+                self.cover(f"changed by its key: {item.key_policy}")
+                self.note(f"{item.id} changed {self.reference.items[holder]}")
 
     def _find_by_keys(self, items: Sequence[Item], now: float) -> list[tuple[Item, Any]]:
         taken: dict[Any, Any] = {}
         return [(item, self.reference.find_by_key(item, taken, now)) for item in items]
 
-    def _check_refused(self, items: Sequence[Item], rejected: Rejected) -> None:
+    def _check_refused(self, now: float, items: Sequence[Item], rejected: Rejected) -> None:
         self.cover(f"submission refused: {rejected.why}")
         if rejected.why == "duplicate_id":
             known = all(
                 (item.tenant, item.id) in self.reference.items for item in items if item.id in rejected.ids
             )
             must(known or len({item.id for item in items}) < len(items), f"{rejected} is no duplicate")
+        if rejected.why == "duplicate_key":
+            holders = [
+                holder for item, holder in self._find_by_keys(items, now) if item.key_policy == "error"
+            ]
+            found = {holder[1] for holder in holders if holder is not None}
+            must(set(rejected.ids) == found, f"{rejected}, but {found} have the keys")
 
     def _check_leased_at_submit(self, submitted: Submitted, items: Sequence[Item]) -> None:
         lease = submitted.lease
@@ -183,6 +197,7 @@ class WorkChecks:
             self.cover(f"verdict {lease.verdict}")
         number = expected.attempt + (lease.verdict is None and not expected.begun)
         must(lease.attempt == number, f"{expected}: attempt {lease.attempt}, not {number}")
+        must(lease.input == expected.item.input, f"{expected} has the input {lease.input!r}")
         must(lease.group_id == expected.group.ref[1], f"{expected} is in group {lease.group_id}")
         self._check_counters(expected, lease)
         row = self._store.store.find(*expected.ref)
@@ -303,7 +318,7 @@ class WorkChecks:
             refused.add(expected.group.ref if expected is not None else (lease.tenant, lease.group_id))
 
     def _check_fold(self, expected: ReferenceItem, settlement: Settlement, refused: set[Any]) -> None:
-        contribution = settlement.contribution
+        contribution = settlement.contribution if expected.item.contributes else None
         if contribution is not None and contribution.version is not None:
             right = contribution.version == expected.group.version and expected.group.ref not in refused
             must(
@@ -349,17 +364,20 @@ class WorkChecks:
                 self.reference.contribute(expected, settlement.contribution)
         if settlement.kind == "dead":
             self._check_death(now, expected, settlement)
+            expected.reason = settlement.reason
             self.cover(f"dead {settlement.reason}")
             self.cover("dead in a group of several") if expected.group.ref != expected.ref else None
-            undone = [child.type for child in settlement.children]
+            undone = [(child.type, child.contributes) for child in settlement.children]
+            compensated = expected.item.type == "risky" and expected.attempt
             must(
-                undone == (["undo"] if expected.item.type == "risky" else []),
+                undone == ([("undo", False)] if compensated else []),
                 f"{expected} died with these children: {undone}",
             )
         children = self._find_by_keys([_child(item, expected) for item in settlement.children], now)
         self.reference.end(expected, settlement.kind, now)
         self._apply_children(now, expected, children, outcome)
         self.reference.count_end(expected, now, effects)
+        self._apply_changes(children, now)
 
     def _check_death(self, now: float, expected: ReferenceItem, settlement: Settlement) -> None:
         """An item dies of failures or of losses only when that budget is spent."""
@@ -386,9 +404,29 @@ class WorkChecks:
     ) -> None:
         renamed = {item.id: holder[1] for item, holder in children if holder is not None}
         must((outcome.existing or {}) == renamed, f"{expected}: existing {outcome.existing}, not {renamed}")
-        for item, holder in children:
-            if holder is None:
-                self.reference.add(item, (renamed.get(id, id) for id in item.after), expected.group, now)
+        groups = self._nested_groups(now, expected, [item for item, holder in children if holder is None])
+        stored = [item for item, holder in children if holder is None]
+        for item in stored:  # a nested group is open before the items that wait for it are stored
+            group = groups.get(item.group_id or "", expected.group)
+            self.reference.add(item, (), group, now)
+        for item in stored:
+            added = self.reference.items[item.tenant, item.id]
+            self.reference.block(added, tuple(renamed.get(id, id) for id in item.after))
+
+    def _nested_groups(self, now: float, expected: ReferenceItem, items: list[Item]) -> dict[str, Any]:
+        """The groups that children close, by the ids of these children."""
+        groups: dict[str, Any] = {}
+        for item in items:
+            if item.closes_group:
+                self.cover("a group was nested")
+                groups[item.id] = self.reference.nest(item, expected.group)
+        for item in items:
+            if item.id in groups:
+                groups[item.id].outer = groups.get(item.group_id or "", expected.group)
+                if not any(one.group_id == item.id for one in items):
+                    self.cover("a nested group without members")
+                    groups[item.id].ended_at = now
+        return groups
 
     def _apply_return(self, now: float, expected: ReferenceItem, settlement: Settlement) -> None:
         self.reference.drop_lease(expected)

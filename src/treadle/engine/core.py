@@ -96,10 +96,10 @@ class Core:
                 type.name,
             )
 
-    def _fired(self, items: Sequence[Item]) -> None:
-        """A schedule has stored these items."""
-        self.announcer.queued(items)
-        self.wakeups.ready((item.type, item.queue) for item in items)
+    def _fired(self, stored: Sequence[Item], changing: Sequence[Item]) -> None:
+        """A schedule has stored these items, and others have changed earlier ones."""
+        self.announcer.queued(stored)
+        self.wakeups.ready((item.type, item.queue) for item in (*stored, *changing))
 
     # -- connecting ------------------------------------------------------------------------------------
 

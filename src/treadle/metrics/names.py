@@ -62,7 +62,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         LAST_SUCCEEDED_AT, "gauge", "treadle_last_succeeded_timestamp_seconds", "When an item last succeeded."
     ),
     Metric(LAST_FAILED_AT, "gauge", "treadle_last_failed_timestamp_seconds", "When an attempt last failed."),
-    Metric(WAIT, "histogram", "treadle_wait_seconds", "From being due to the start of an attempt."),
+    Metric(WAIT, "histogram", "treadle_wait_seconds", "From being ready to the start of an attempt."),
     Metric(RUN, "histogram", "treadle_run_seconds", "How long attempts ran."),
     Metric(TOTAL, "histogram", "treadle_total_seconds", "From submission to the end of an item."),
     Metric(ATTEMPTS, "histogram", "treadle_attempts", "How many attempts an item took to end."),

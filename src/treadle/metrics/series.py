@@ -105,7 +105,7 @@ class TypeMetrics:
             self.changed(self)
 
     def began(self, waited: float) -> None:
-        """A pending item starts, `waited` seconds after it was due."""
+        """A pending item starts, `waited` seconds after it became ready."""
         self.started += 1
         self.pending -= 1
         self.running += 1

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
 from treadle.rules import settlement as rules
-from treadle.rules.submission import counts, dependency_state
-from treadle.rules.times import waiting_status
+from treadle.rules.submission import counts, dependency_state, is_tolerant
+from treadle.rules.times import began_at, waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 
@@ -72,10 +72,12 @@ def look_at(member: OpenMember) -> float | None:
 # ------------------------------------------------------------------------------------------------ new members
 
 
-def new_member(stored: StoredItem, origin: str = "") -> OpenMember:
-    """A member that is blocked by every item in its `after`."""
+def add_member(record: GroupRecord, stored: StoredItem, origin: str = "") -> None:
+    """Add a member that is blocked by every item in its `after`."""
     item = stored.item
-    return OpenMember(
+    if item.after and is_tolerant(item.counting, item.need, item.after):
+        record.tolerated += item.after
+    record.open[item.id] = OpenMember(
         status="blocked",
         due=stored.due_at,
         deadline=stored.deadline,
@@ -83,6 +85,7 @@ def new_member(stored: StoredItem, origin: str = "") -> OpenMember:
         need=item.need,
         counting=item.counting,
         origin=origin,
+        contributes=item.contributes,
     )
 
 
@@ -147,6 +150,7 @@ def free(member: OpenMember, now: float) -> None:
     if member.status != "running":
         return
     _add_failure(member, token)
+    member.began = member.started
     again = rules.after_loss(now, _counters(member), token, due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
 
@@ -183,21 +187,36 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
         return
     if rules.recorded_failure(settlement, verdict) is not None:
         _add_failure(member, token)
+    member.began = began(member, settlement, now)
     again = rules.put_back(settlement, now, _counters(member), due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
 
 
+def began(member: OpenMember, settlement: Settlement, now: float) -> float:
+    """When the handler of the last attempt began; 0 if none has."""
+    return member.began if settlement.ran is None else began_at(settlement.ran, member.started, now)
+
+
 def end_by_settlement(
-    record: GroupRecord, settlement: Settlement, status: Status, children: Collection[StoredItem], now: float
+    record: GroupRecord,
+    settlement: Settlement,
+    status: Status,
+    children: Collection[StoredItem],
+    now: float,
+    *,
+    tolerated: bool,
 ) -> GroupChange:
-    """Add the children, set the group's value, end the item."""
+    """Add the children, set the group's value, end the item. `tolerated`: an item of another group tolerates
+    its death."""
     lease, change = settlement.lease, GroupChange()
     ids = [child.item.id for child in children]
     for child in children:
-        record.open[child.item.id] = new_member(child, lease.id)
+        add_member(record, child, lease.id)
     if status == "success" and settlement.contribution is not None and not record.final:
         value = rules.contributed(settlement.contribution, settlement.result, record.version)
         record.value_token, record.version, record.final = lease.token, value.version, value.final
+    if status == "dead" and not tolerated and lease.id not in record.tolerated:
+        record.deaths.append(lease.id)
     _end(record, lease.id, status, lease.token, now, change)
     for id in ids:
         unblock(record, id, now)

@@ -79,6 +79,7 @@ class PortsOperate:
             attempt=state.attempt,
             due_at=state.due_at,
             started_at=state.started_at,
+            claimed_at=state.claimed_at,
             history=state.history,
             failures=state.failures,
             losses=state.losses,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from treadle.item import Attempt, Ended, GroupState, ItemState, Lease, Ref
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .records import Records
 from .stored import GroupRecord, ItemEnd, OpenMember, StoredItem
@@ -56,10 +57,13 @@ class PortsRead:
         record = await self._records.group(stored.group)
         if record is None:
             return None
-        failed = None if record.ended_at is None else await self._failed(stored.item.tenant, record)
+        tenant = stored.item.tenant
+        deaths = await self._states(tenant, record.deaths[:SHOWN_DEATHS], record)
+        cancelled = [id for id, ended in record.ended.items() if ended.status == "cancelled"]
+        shown = [] if record.open else await self._states(tenant, cancelled[:1], record)
         return GroupState(
             id=stored.group_id,
-            tenant=stored.item.tenant,
+            tenant=tenant,
             type=record.type,
             open=len(record.open),
             value=await self._records.group_value(stored.group, record),
@@ -67,19 +71,19 @@ class PortsRead:
             final=record.final,
             version=record.version,
             ended_at=record.ended_at,
-            failed=int(failed is not None and failed.status == "dead"),
-            deaths=(failed,) if failed is not None and failed.status == "dead" else (),
-            cancelled=failed if failed is not None and failed.status == "cancelled" else None,
+            failed=len(record.deaths),
+            deaths=tuple(deaths),
+            cancelled=shown[0] if shown else None,
         )
 
-    async def _failed(self, tenant: str, record: GroupRecord) -> ItemState | None:
-        """A member that is dead, else one that was cancelled."""
-        for status in ("dead", "cancelled"):
-            for id, ended in record.ended.items():
-                if ended.status == status:
-                    stored = await self._records.item((tenant, id))
-                    return None if stored is None else await self.state(stored, record)
-        return None
+    async def _states(self, tenant: str, ids: Iterable[str], record: GroupRecord) -> list[ItemState]:
+        """Those of these members that are still stored, without history."""
+        states: list[ItemState] = []
+        for stored in await self._records.items((tenant, id) for id in ids):
+            if (state := await self.state(stored, record)) is not None:
+                state.history = ()
+                states.append(state)
+        return states
 
 
 def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, ...]) -> ItemState:
@@ -88,7 +92,8 @@ def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, 
     state.failures, state.losses = member.failures, member.losses
     if member.status == "running":
         state.worker = member.worker
-    state.started_at = member.started or None
+    state.claimed_at = member.started or None
+    state.started_at = state.claimed_at if member.status == "running" else member.began or None
     return _with_history(state, history)
 
 
@@ -96,7 +101,7 @@ def _ended_state(stored: StoredItem, end: ItemEnd) -> ItemState:
     state = _new_state(stored)
     state.status, state.reason, state.result = end.status, end.reason, end.result
     state.attempt, state.due_at, state.worker = end.attempt, end.due_at, end.worker
-    state.started_at, state.ended_at = end.started_at, end.ended_at
+    state.claimed_at, state.started_at, state.ended_at = end.claimed_at, end.started_at, end.ended_at
     state.failures, state.losses = end.failures, end.losses
     return _with_history(state, end.history)
 
@@ -129,7 +134,7 @@ def _new_state(stored: StoredItem) -> ItemState:
 
 def _with_history(state: ItemState, history: tuple[Attempt, ...]) -> ItemState:
     state.history = history
-    if history:
+    if history and state.status != "success":
         last = history[-1]
         state.error_type = last.error_type
         state.error = f"{last.error_type}: {last.message}" if last.message else last.error_type
@@ -162,4 +167,5 @@ def lease_of(stored: StoredItem, member: OpenMember) -> Lease:
         verdict=member.verdict,
         failures=member.failures,
         losses=member.losses,
+        ready_at=max(member.ready_since, member.due),
     )

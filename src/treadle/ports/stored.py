@@ -58,6 +58,10 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     origin: str = ""
     """The item whose settlement queued it."""
     failures: int = 0
+    began: float = 0.0
+    """When the handler of the last attempt began. (`started`: when it was claimed last.)"""
+    contributes: bool = True
+    """It may add to the group's value."""
 
 
 class EndedMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -84,6 +88,10 @@ class GroupRecord(msgspec.Struct, omit_defaults=True):
     ended_at: float | None = None
     last_ended: str = ""
     """The member whose end ended the group."""
+    tolerated: list[str] = msgspec.field(default_factory=list[str])
+    """Names in the `after` of members that run although these items die."""
+    deaths: list[str] = msgspec.field(default_factory=list[str])
+    """The members whose deaths failed the group, in this order."""
 
     def has(self, id: str) -> bool:
         return id in self.open or id in self.ended
@@ -101,6 +109,7 @@ class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     history: tuple[Attempt, ...] = ()
     failures: int = 0
     losses: int = 0
+    claimed_at: float | None = None
 
 
 class StoredValue(msgspec.Struct, frozen=True):

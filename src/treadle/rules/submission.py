@@ -16,7 +16,7 @@ from treadle.errors import (
     StoreUnavailable,
     TreadleError,
 )
-from treadle.item import GROUP_MARK, Counting, Item, Ref, Rejected, Status
+from treadle.item import GROUP_MARK, Counting, Item, Ref, Rejected, Status, Submitted
 
 N = TypeVar("N")
 
@@ -142,12 +142,18 @@ def takes_over(holder: KeyHolder, new: str) -> bool:
     return holder.unstarted and new != holder.id and new not in holder.changed_by
 
 
+def may_change(item: Item, answer: Submitted) -> bool:
+    """Whether an earlier item may have changed, by the answer for a new one with its key."""
+    return answer.existing and item.key_policy in ("replace", "debounce")
+
+
 def changers(before: tuple[str, ...], new: str) -> tuple[str, ...]:
     """`KeyHolder.changed_by` after one more change."""
     return (*before[1 - KEPT_CHANGES :], new)
 
 
 def _plan_change(plan: SubmitPlan, earlier: Ref, item: Item) -> None:
+    plan.changes.pop(earlier, None)  # in the order of the last changes
     plan.changes[earlier] = item
     first = plan.new.get(earlier)
     if first is not None:

@@ -32,7 +32,7 @@ def update(
         )
         due = row.due_at if changes.run_at is UNSET else changes.run_at
         if item != row.item or due != row.due_at:
-            _move(store, row, item, due, now)
+            move(store, row, item, due, now)
         if changes.deadline is not UNSET:
             set_deadline(store, row, changes.deadline)
     return Changed(before)
@@ -52,14 +52,14 @@ def take_over(store: MemoryTables, changes: Iterable[tuple[Ref, Item]], now: flo
     for ref, new in changes:
         row = store.find(*ref)
         if row is not None and row.unstarted:
-            _move(store, row, changed_item(row.item, new), changed_due_at(new, row.queued_at, now), now)
+            move(store, row, changed_item(row.item, new), changed_due_at(new, row.queued_at, now), now)
             set_deadline(store, row, deadline_at(new, now))
             row.changed_by = changers(row.changed_by, new.id)
 
 
-def _move(store: MemoryTables, row: Row, item: Item, due: float, now: float) -> None:
+def move(store: MemoryTables, row: Row, item: Item, due: float, now: float) -> None:
     """Give a row that has not started other data, and its place at the end of its new line. A blocked one
-    stays blocked. It holds no lane any more."""
+    stays blocked. It holds no lane any more. Public: a mutant replaces it."""
     leave_container(row)
     store.strict_lanes.free(row)
     before, row.item = row.kind, item

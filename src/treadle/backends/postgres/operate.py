@@ -113,7 +113,9 @@ def _changed(rows: Sequence[Record]) -> Changed:
 
 def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
     """Raise treadle's error for what our functions refused."""
-    found: dict[str, Any] = json.loads(getattr(error, "detail", None) or "{}") if error.sqlstate else {}
+    found: dict[str, Any] = {}
+    if (error.sqlstate or "").startswith("TR"):
+        found = json.loads(getattr(error, "detail", None) or "{}")
     match error.sqlstate:
         case "TR003":
             raise NotFound(found["id"]) from None

@@ -14,7 +14,7 @@ from .statements import statement, statements
 BEAT: Final = statement("workers", "beat")
 _sql = statements("workers")
 
-LEASE_FIELDS: Final = Lease.__struct_fields__.index("ready_at")
+LEASE_FIELDS: Final = len(Lease.__struct_fields__)
 
 
 class PostgresWorkers(PostgresVerbs):

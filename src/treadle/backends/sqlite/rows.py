@@ -66,8 +66,8 @@ def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
 
 
 def _state(row: Row) -> ItemState:
-    failed = row[26] is not None and row[17] != SUCCESS
-    error_type = decode_text(row[26]) if failed else None
+    failed = row[26] is not None
+    error_type = decode_text(row[26]) if failed and row[17] != SUCCESS else None
     return ItemState(
         id=row[1],
         tenant=row[2],

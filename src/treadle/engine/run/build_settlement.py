@@ -14,6 +14,7 @@ from treadle.engine.wait.wait_result import decode_group_value, encode_group_val
 from treadle.errors import PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Settlement
 from treadle.result_plan import fold, needs_old
+from treadle.rules.submission import rejection_error
 
 from .decide import Decision, Die, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
 from .held import HeldLease, HeldLeases
@@ -87,7 +88,13 @@ class SettlementBuilder:
             result=pending.result,
             contribution=self.contribution(pending, drafts) if pending.contributions else None,
             children=pending.children,
+            ran=self._ran(pending),
         )
+
+    def _ran(self, pending: PendingSettlement) -> float | None:
+        """Seconds since the handler began. None: it did not."""
+        began = pending.started or pending.held_since
+        return self.core.settings.clock.monotonic() - began if began else None
 
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
         """What the attempt gives to its group's value."""
@@ -138,16 +145,20 @@ class SettlementBuilder:
 
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""
-        lease = pending.lease
+        lease, ran = pending.lease, self._ran(pending)
         pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
-                return settlement(lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure)
+                return settlement(
+                    lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, ran=ran
+                )
             case Die(reason=reason, failure=failure):
                 children = pending.children
-                return settlement(lease=lease, kind="dead", reason=reason, failure=failure, children=children)
+                return settlement(
+                    lease=lease, kind="dead", reason=reason, failure=failure, children=children, ran=ran
+                )
             case GiveBack(delay=delay):
-                return settlement(lease=lease, kind="release", delay=delay)
+                return settlement(lease=lease, kind="release", delay=delay, ran=ran)
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 
@@ -175,7 +186,7 @@ class SettlementBuilder:
                 pending.contributions = ()
             return True
         if outcome.verb == "rejected" and outcome.rejected is not None:
-            why = f"its children cannot be stored ({outcome.rejected.why}: {', '.join(outcome.rejected.ids)})"
+            why = f"its children cannot be stored: {rejection_error(outcome.rejected)}"
             pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
             return True
         return False

@@ -20,9 +20,9 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     children: tuple[Item, ...] = ()
     contributions: tuple[PlannedContribution, ...] = ()
     started: float = 0.0
-    """When the attempt began, by the worker's monotonic clock; 0 if it did not, or if that is not known."""
-    manual: bool = False
-    """The attempt of a manual lease: it has begun."""
+    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
+    held_since: float = 0.0
+    """For a lease without a worker: when it was claimed, by the same clock."""
     outcome: Outcome | None = None
     """The store's final answer."""
     locked: bool = False
@@ -35,5 +35,5 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
         """How many attempts of the item began, for an item that dies."""
         lease, decision = self.lease, self.decision
         lost = isinstance(decision, Die) and decision.reason == "lease_lost"
-        began = self.started or self.manual or lost or lease.verdict is not None
+        began = self.started or self.held_since or lost or lease.verdict is not None
         return lease.attempt if began else lease.attempt - 1

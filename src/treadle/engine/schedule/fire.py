@@ -22,13 +22,14 @@ from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
-from treadle.rules.submission import rejection_error
+from treadle.rules.submission import may_change, rejection_error
 
 from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide
 from .store_clock import StoreClock
 
-OnFired: TypeAlias = Callable[[Sequence[Item]], None]
+OnFired: TypeAlias = Callable[[Sequence[Item], Sequence[Item]], None]
+"""Called with the items that were stored, and with those that may have changed earlier ones by their keys."""
 """Called with the items of an occurrence, once they are stored."""
 
 
@@ -108,8 +109,9 @@ class OccurrenceFirer:
         if answer is None:
             return False
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
-        if stored:
-            self._on_fired(stored)
+        changing = [item for item, each in zip(fire.items, answer, strict=True) if may_change(item, each)]
+        if stored or changing:
+            self._on_fired(stored, changing)
         return _move_on(entry, fire)
 
     async def _find_submitted(self, fire: Fire) -> tuple[Submitted, ...] | None:

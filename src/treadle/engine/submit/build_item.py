@@ -21,11 +21,14 @@ from treadle.engine.settings import Settings
 from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
 from treadle.group_ref import GroupRef, SubmittedGroup, stored_name
 from treadle.item import DEFAULT_QUEUE, Counting, Item, Lease
-from treadle.options import Compensation, Resolved, SubmittedId, resolve
+from treadle.option_checks import Compensation, SubmittedId
+from treadle.options import Resolved, resolve
 from treadle.retry import Retry
 from treadle.timing import MAX_DURATION
 from treadle.work import Work, WorkTypeBase, failure_parameter
 from treadle.work_type import computed_options
+
+from .unique_key import unique_key
 
 
 class LineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,8 +104,8 @@ def read_stored(data: bytes) -> ItemOptions:
 class ItemBuilder:
     def __init__(self, registry: Registry, settings: Settings, backend: Backend) -> None:
         self._registry = registry
-        self._settings = settings
         self._backend = backend
+        self._settings = settings
         self._bases: dict[AnyType, Resolved] = {}
         self._usual: dict[AnyType, tuple[Any, ...]] = {}
         """The fields of an item after its tenant, by type, for a submission without options."""
@@ -137,7 +140,7 @@ class ItemBuilder:
         if usual is not None:  # two thirds of the time that _build takes
             return Item(work.id, work.type, self._encode_input(type, work.input), tenant, *usual)
         item = self._build(work, type, options, tenant, parent, lease_to)
-        if type is not DEPENDENCY and type.options.get("options") is None and not self.base(type).skip_queue:
+        if type is not DEPENDENCY and type.options.get("options") is None and not self._varies(type):
             self._usual[type] = msgspec.structs.astuple(item)[4:]
         return item
 
@@ -146,6 +149,11 @@ class ItemBuilder:
         if "nested" not in self._backend.capabilities:
             advice = f"{what} needs it; use ctx.queue and ids in after=, or another backend"
             raise UnsupportedError("nested", type(self._backend).__name__, "groups in groups", advice=advice)
+
+    def _varies(self, type: AnyType) -> bool:
+        """Whether items of this type differ in more than id and input."""
+        base = self.base(type)
+        return base.skip_queue or base.unique
 
     def check_total(self, items: Sequence[Item], what: str) -> None:
         """Raise PayloadTooLarge if these items are too large to be stored in one step."""
@@ -172,6 +180,11 @@ class ItemBuilder:
         if lease_to is not None and resolved.skip_queue and _starts_now(resolved):
             worker = lease_to(work.type, resolved.queue, tenant)
         after, must_exist = self._split_after(resolved.after) if resolved.after else ((), ())
+        key = self._unique_key(type, work) if resolved.unique else resolved.key
+        if resolved.key_policy != "existing":
+            self._check_policy(resolved, options, key)
+        elif options.get("debounce_max") is not None:
+            raise _no_debounce(options)
         # Positional, in the order of the fields: keyword arguments take four times as long.
         return Item(
             work.id,
@@ -194,13 +207,18 @@ class ItemBuilder:
             after,
             required,
             counting,
-            resolved.key,
+            key,
             resolved.key_scope,
             b"" if resolved is base and base.on_dead is None else self._encode_options(resolved, base),
             type.options.get("keep", self._settings.keep),
             self._settings.keep_dead,
             worker,
             must_exist,
+            None,
+            False,
+            True,
+            resolved.key_policy,
+            resolved.debounce_max,
         )
 
     def _split_after(self, after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -209,6 +227,24 @@ class ItemBuilder:
             self.check_nested("group() in after=")
         submitted = (id for id in after if isinstance(id, SubmittedId | SubmittedGroup))
         return tuple(map(stored_name, after)), tuple(map(stored_name, submitted))
+
+    def _unique_key(self, type: AnyType, work: Work[Any, Any]) -> str:
+        if type is DEPENDENCY:
+            raise InputError(
+                "a dependency has no arguments: give it a key=, not unique=", parameters=("unique",)
+            )
+        return unique_key(type, work.input)
+
+    def _check_policy(self, resolved: Resolved, options: Mapping[str, Any], key: str | None) -> None:
+        """Refuse a key policy that the store does not have, or that has no effect."""
+        if key is None and options.get("key_policy") is not None:
+            problem = "needs key= or unique=True: the item has no key"
+            raise InputError.of("key_policy", resolved.key_policy, problem)
+        if options.get("debounce_max") is not None and resolved.key_policy != "debounce":
+            raise _no_debounce(options)
+        if key is not None and "updates" not in self._backend.capabilities:
+            name = self._backend.__class__.__name__
+            raise UnsupportedError("updates", name, f"key_policy={resolved.key_policy!r}")
 
     def _encode_input(self, type: AnyType, input: dict[str, Any]) -> bytes:
         data = type.encode_input(input, self._settings.codec)
@@ -300,6 +336,10 @@ def _no_need(resolved: Resolved) -> tuple[int, Counting]:
     if isinstance(resolved.when, AtLeast):
         raise InputError.of("when", resolved.when, "needs after=: there is nothing to wait for")
     return NO_NEED
+
+
+def _no_debounce(options: Mapping[str, Any]) -> InputError:
+    return InputError.of("debounce_max", options["debounce_max"], "needs key_policy='debounce'")
 
 
 def _starts_now(resolved: Resolved) -> bool:

@@ -6,11 +6,13 @@ import functools
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from msgspec.structs import force_setattr, replace
+
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
 from treadle.item import Item, Rejected, Submitted
-from treadle.rules.submission import rejection_error
+from treadle.rules.submission import may_change, rejection_error
 from treadle.work import Work
 
 
@@ -38,6 +40,16 @@ def submit(
     return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent)
 
 
+def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any], dict[str, Any]]:
+    """Give a Work the id in the options, if there is one. The caller's Work has it too, so that `after=` can
+    name it. Returns the Work to submit, and the other options."""
+    if options.get("id") is None:
+        return work, options
+    id = options["id"]
+    force_setattr(work, "id", id)
+    return replace(work), {name: value for name, value in options.items() if name != "id"}
+
+
 async def _submit_in(transaction: OpenTransaction, items: tuple[Item, ...]) -> tuple[Submitted, ...]:
     answer = await transaction.submit(items)
     if isinstance(answer, Rejected):
@@ -60,4 +72,4 @@ def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[
     leases = [answer.lease for answer in answers if answer.lease is not None]
     if leases and (runtime := core.local()) is not None:
         runtime.take(tuple(leases), sent)
-    return len(leases) < len(stored)
+    return len(leases) < len(stored) or any(map(may_change, items, answers))

@@ -183,7 +183,8 @@ class Submitter:
     async def recognize_own(self, items: tuple[Item, ...], answer: Answer | Rejected) -> Answer | Rejected:
         """Correct the answer to a repeated call: items that its first try has stored are no duplicates."""
         if isinstance(answer, Rejected):
-            found = await self._find_all(items) if answer.why == "duplicate_id" else None
+            repeated = answer.why in ("duplicate_id", "duplicate_key")
+            found = await self._find_all(items) if repeated else None
             return answer if found is None else found
         return tuple(
             replace(submitted, existing=submitted.existing and submitted.id != item.id)
@@ -197,6 +198,8 @@ class Submitter:
 
     async def _find(self, item: Item) -> Submitted | None:
         (state,) = await self._backend.get([item.id], tenant=item.tenant)
+        if state is None and item.key_policy == "error":
+            return None
         if state is None and item.key is not None and "listing" in self._backend.capabilities:
             # An earlier item with the same key may stand for it.
             where = Filter(tenant=item.tenant, type=item.type, key=item.key)

@@ -15,6 +15,7 @@ from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
 from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
+from .group_dependencies import GroupCycleCases, GroupDependencyCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyDebounceCases, KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
@@ -23,6 +24,8 @@ from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, Ra
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
 from .must_exist import MustExistCases
+from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
+from .nested_groups import NestedGroupCases
 from .operate import CancelCases, CompleteCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -31,6 +34,7 @@ from .races_operate import OperatorRaceCases
 from .races_settle import LostAnswerCases, SettleRaceCases
 from .read import CountCases, ListCases, ReadCases
 from .repair import RepairCases
+from .repair_reach import RepairReachCases
 from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
@@ -86,6 +90,13 @@ class BackendContract(
     CompleteCases,
     RequeueCases,
     RepairCases,
+    RepairReachCases,
+    GroupDependencyCases,
+    GroupCycleCases,
+    NestedGroupCases,
+    NestedFailureCases,
+    NestedRemovalCases,
+    NestedLoadCases,
     TriggerCases,
     UpdateCases,
     TimeCases,

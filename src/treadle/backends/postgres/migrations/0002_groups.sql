@@ -50,6 +50,7 @@ alter type treadle.group_state
   add attribute cancelled bigint,          -- a cancelled member, if it has ended
   add attribute outer_id text;
 
--- Functions whose parameters have changed.
+-- Functions that have other parameters now, or no longer exist.
 drop function if exists treadle.requeue(bigint[], int, float8);
 drop function if exists treadle.count_towards_dependents(float8, bigint[], bigint[], smallint[]);
+drop function if exists treadle.with_open_dependents(bigint[]);

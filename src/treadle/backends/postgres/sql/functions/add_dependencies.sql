@@ -64,9 +64,10 @@ begin
     into bad
     from unnest(named_by, named_tenant, named_id, named_group) w(dependent, tenant, id, of_group)
     join unnest(p_nos, items.owner) u(no, owner) on u.no = w.dependent
-    left join unnest(found_no, found_id, found_tenant, found_missing) s(no, id, tenant, missing)
+    left join unnest(found_no, found_id, found_tenant, found_missing, found_member) s(no, id, tenant, missing, member)
       on s.id = w.id and s.tenant = w.tenant
-    where (s.no is null or s.missing) and not exists (
+    where (s.no is null or s.missing or w.of_group and s.member and s.no <> all(coalesce(group_no, '{}')))
+      and not exists (
       select 1 from unnest(items.id, items.tenant) n(id, tenant) where n.id = w.id and n.tenant = w.tenant);
   if bad.ids is not null then
     raise exception 'not found' using errcode = 'TR007',

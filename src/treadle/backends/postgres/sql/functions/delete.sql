@@ -9,8 +9,7 @@ as $$
 declare
   roots bigint[]; nos bigint[]; again bigint[]; dependents jsonb;
 begin
-  roots := array(select i.no from treadle.item i
-                 where i.no = any(treadle.find_items(p_ids, p_tenant)) and i.group_no is null);
+  roots := array(select g.no from treadle.read_groups(treadle.find_items(p_ids, p_tenant)) g);
   nos := treadle.group_members(roots, p_cascade);
   loop
     -- Transactions that settle a member or wait for one either have committed, or find it gone.
@@ -31,6 +30,9 @@ begin
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
   perform treadle.remove_items(nos);
   delete from treadle.item_group g where g.no = any(nos);
+  -- Nested groups stay as long as the items that close them.
+  update treadle.item_group g set open = 0, ended = coalesce(g.ended, treadle.clock())
+    where g.no = any(roots) and g.open > 0;
 end $$;
 
 -- The members of groups and of the groups inside them; with cascade also those of the groups that any of them
@@ -49,8 +51,12 @@ begin
       select n.no from groups g cross join lateral (
         select x.no from treadle.item_group x where x.outermost = g.no
         union all
+        select x.no from treadle.item_group r join treadle.item i on i.group_no = r.no
+          join treadle.item_group x on x.no = i.no
+          where r.no = g.no and r.outermost is not null
+        union all
         select coalesce(x.outermost, p.group_no, p.no) from (
-            select i.tenant, i.after from treadle.item i where i.no = g.no
+            select i.tenant, i.after from treadle.item i where i.no = g.no and i.group_no is null
             union all
             select i.tenant, i.after from treadle.item i where i.group_no = g.no) m
           cross join lateral unnest(m.after) a(id)
@@ -60,44 +66,52 @@ begin
     )
     select array_agg(distinct m.no order by m.no) from groups g
       cross join lateral (
-        select i.no from treadle.item i where i.no = g.no
+        select i.no from treadle.item i where i.no = g.no and i.group_no is null
         union all
         select i.no from treadle.item i where i.group_no = g.no) m);
 end $$;
 
--- Open items outside of `p_nos` that name one of them, as [prerequisite, dependent] pairs of ids. The order of the
--- joins is as written: see `names_awaited_by`.
+-- Open items outside of `p_nos` that name one of them, or its group, as [prerequisite, dependent] pairs of ids.
 create or replace function treadle.open_dependents(p_nos bigint[]) returns jsonb
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set join_collapse_limit = 1 set from_collapse_limit = 1
-set plan_cache_mode = force_generic_plan
+set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  naming bigint[] := treadle.naming(array(select x.name from treadle.names_of(p_nos) x));
+  tenants text[]; names text[];
 begin
+  select array_agg(x.tenant), array_agg(x.name) into tenants, names
+    from (select distinct x.tenant, x.name from treadle.names_of(p_nos) x) x;
   return (
     select jsonb_agg(jsonb_build_array(x.id, x.dependent) order by x.id, x.dependent) from (
-      select distinct m.id, w.id as dependent from unnest(naming) n(no)
-      join treadle.item w on w.no = n.no
-      join treadle.open_item o on o.no = w.no
-      cross join lateral unnest(w.after) a(id)
-      join treadle.item m on m.id = ltrim(a.id, chr(30)) and m.tenant = w.tenant
-      where m.no = any(p_nos) and w.no <> all(p_nos)
+      select distinct ltrim(w.name, chr(30)) as id, w.id as dependent
+      from treadle.names_awaited_by(treadle.naming(names)) w
+      join unnest(tenants, names) m(tenant, name) on m.name = w.name and m.tenant = w.tenant
+      where w.is_open and w.no <> all(p_nos)
       limit 100) x);
 end $$;
 
--- Remove items from all tables but item_group.
+-- Remove items from all tables but item_group. If an item waits for a group with the id of one of them, which is no
+-- group, that one becomes a placeholder: a group with this id may still come.
 create or replace function treadle.remove_items(p_nos bigint[]) returns void
 language plpgsql
 set jit = off set enable_seqscan = off
 as $$
+declare
+  awaited bigint[] := array(
+    select d.prerequisite from treadle.dependency d join treadle.open_item o on o.no = d.dependent
+    where d.prerequisite = any(p_nos) and d.of_group and o.status = 0 and o.no <> all(p_nos));
 begin
   delete from treadle.open_item o where o.no = any(p_nos);
   delete from treadle.ended_item e where e.no = any(p_nos);
   delete from treadle.attempt a where a.no = any(p_nos);
-  delete from treadle.dependency d where d.prerequisite = any(p_nos);
+  delete from treadle.dependency d where d.prerequisite = any(p_nos)
+    and not (d.of_group and d.prerequisite = any(awaited));
   delete from treadle.key k where k.no = any(p_nos);
-  delete from treadle.item i where i.no = any(p_nos);
+  delete from treadle.item i where i.no = any(p_nos) and i.no <> all(awaited);
+  if awaited <> '{}' then
+    update treadle.item i set type = null, group_no = null, group_id = null, parent = null, workflow = null, key = null,
+        after = null, input = null, options = null
+      where i.no = any(awaited);
+  end if;
 end $$;

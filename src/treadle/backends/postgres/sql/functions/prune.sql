@@ -160,7 +160,8 @@ end $$;
 
 -- The names in `after` of these items, as far as they are open, or dead because they were unsatisfiable. The order of
 -- the joins is as written: from the given items, also if the statistics say otherwise.
-create or replace function treadle.names_awaited_by(p_nos bigint[]) returns table (tenant text, name text)
+create or replace function treadle.names_awaited_by(p_nos bigint[])
+returns table (no bigint, id text, tenant text, name text, is_open boolean)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set join_collapse_limit = 1 set from_collapse_limit = 1
@@ -169,7 +170,7 @@ as $$
 #variable_conflict use_column
 begin
   return query
-    select w.tenant, a.name from unnest(p_nos) n(no)
+    select w.no, w.id, w.tenant, a.name, o.no is not null from unnest(p_nos) n(no)
     join treadle.item w on w.no = n.no
     left join treadle.open_item o on o.no = w.no
     left join treadle.ended_item e on e.no = w.no

@@ -52,3 +52,16 @@ begin
       where i.id = any(p_ids) and i.type is not null and (p_tenant is null or i.tenant = p_tenant)
       order by i.id, i.no) x);
 end $$;
+
+-- The same, in the order of the ids.
+create or replace function treadle.find_items_in_order(p_ids text[], p_tenant text) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  return (
+    select array_agg(i.no order by u.place) from treadle.item i
+    join unnest(p_ids) with ordinality u(id, place) on u.id = i.id
+    where i.no = any(treadle.find_items(p_ids, p_tenant)));
+end $$;

@@ -210,6 +210,7 @@ begin
   if nos is null or p_alone then
     return;
   end if;
+  perform treadle.add_placeholders(nos);
   with conditions as (
     select o.no, coalesce(sum(p.times) filter (where p.state in (0, 3)), 0)::int as pending,
       coalesce(sum(p.times) filter (where p.state = 1), 0)::int as met
@@ -227,6 +228,21 @@ begin
     on conflict do nothing;
 end $$;
 
+-- Placeholders for what these items name and does not exist.
+create or replace function treadle.add_placeholders(p_nos bigint[]) returns void
+language plpgsql
+set jit = off set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  insert into treadle.item (no, id, tenant)
+    select nextval('treadle.number'), x.id, x.tenant from (
+      select distinct ltrim(a.name, chr(30)) as id, a.tenant from treadle.after_of(p_nos) a) x
+    where not exists (select 1 from treadle.item i where i.id = x.id and i.tenant = x.tenant)
+    order by x.id, x.tenant
+    on conflict (id, tenant) do nothing;
+end $$;
+
 -- Open these ended items, which are locked, and their groups.
 create or replace function treadle.open_ended(
   p_now float8, p_nos bigint[], p_groups bigint[], p_named bigint[], p_redrives int, p_backoff float8) returns void
@@ -239,23 +255,19 @@ declare
   blocked bigint[]; met int[]; pending int[];
 begin
   -- A prerequisite that does not exist counts, unless the item was blocked when it ended: then it may still come.
-  insert into treadle.item (no, id, tenant)
-    select nextval('treadle.number'), x.id, x.tenant from (
-      select distinct ltrim(p.name, chr(30)) as id, i.tenant
-      from treadle.prerequisites_of(unmet, p_nos, p_groups) p join treadle.item i on i.no = p.no
-      where p.state = 3 and p.prerequisite is null) x
-    order by x.id, x.tenant
-    on conflict (id, tenant) do nothing;
+  perform treadle.add_placeholders(unmet);
   select array_agg(x.no), array_agg(x.met), array_agg(x.pending) into blocked, met, pending from (
     select p.no, coalesce(sum(p.times) filter (where p.state = 1 or p.state = 3 and p.no <> all(unmet)), 0)::int as met,
       coalesce(sum(p.times) filter (where p.state = 0 or p.state = 3 and p.no = any(unmet)), 0)::int as pending
     from treadle.prerequisites_of(p_nos, p_nos, p_groups) p group by p.no) x;
+  -- Those of an item that ended while it was blocked are still stored.
   insert into treadle.dependency (prerequisite, dependent, of_group, times)
     select p.prerequisite, p.no, p.of_group, p.times
     from treadle.prerequisites_of(p_nos, p_nos, p_groups) p
     join treadle.item i on i.no = p.no
     join unnest(blocked, met) b(no, met) on b.no = p.no and b.met < i.need
-    where p.state = 0 or p.state = 3 and p.no = any(unmet);
+    where p.state = 0 or p.state = 3 and p.no = any(unmet)
+    on conflict do nothing;
 
   update treadle.item_group g
     set open = g.open + m.members, dead = g.dead - m.dead, failed = g.failed - m.failed,

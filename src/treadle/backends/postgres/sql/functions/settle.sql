@@ -75,17 +75,14 @@ begin
   end if;
 
   if 7 = any(ended.kind) then
-    ended.tolerated := treadle.tolerate_deaths(ended.no, ended.kind);
+    ended.tolerated := treadle.tolerate_deaths(ended, null, null);
   end if;
 
-  -- The items that depend on them, or on a group that consists of one of them.
+  -- The items that depend on them. `awaited`: those that are awaited as groups, too.
   select array_agg(d.dependent) filter (where not d.of_group), array_agg(d.prerequisite) filter (where d.of_group)
     into dependents, awaited from treadle.dependency d where d.prerequisite = any(ended.no);
   if dependents is not null then
     effects := treadle.count_towards_dependents(now, dependents, ended.no, ended.kind, false);
-  end if;
-  if awaited is not null then
-    effects := treadle.count_ended_items_as_groups(now, effects, awaited, ended);
   end if;
 
   -- Their children. The groups are locked first. An item without a group row needs none.
@@ -107,6 +104,13 @@ begin
     for k in 1 .. coalesce(cardinality(existing_row), 0) loop
       children.skip[existing_row[k]] := true;
     end loop;
+    if 7 = any(ended.kind) then
+      ended.tolerated := ended.tolerated || treadle.tolerate_deaths(ended, stored.nos, children.owner);
+    end if;
+  end if;
+
+  if awaited is not null then
+    effects := treadle.count_ended_items_as_groups(now, effects, awaited, ended);
   end if;
 
   -- Their groups.

@@ -8,8 +8,7 @@ select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_ids
-array(select i.no from treadle.item i join unnest(:ids::text[]) with ordinality u(id, place) on u.id = i.id
-  where i.no = any(treadle.find_items(:ids::text[], :tenant)) order by u.place)
+treadle.find_items_in_order(:ids::text[], :tenant)
 
 -- :name numbers_of_list
 array({list})

@@ -1,0 +1,125 @@
+"""Checks of the values of options: each returns the value in plain form, or raises InputError."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, get_args
+
+from .callables import check_plain
+from .errors import InputError
+from .group_ref import stored_name
+from .ids import check_id, check_name
+from .item import KeyPolicy
+from .retry import Retry
+from .timing import seconds
+from .work import Work, WorkTypeBase, failure_parameter, is_work
+
+Compensation: TypeAlias = Work[Any, Any] | WorkTypeBase
+
+
+def check_positive(value: Any, name: str) -> float:
+    number = seconds(value, field=name)
+    if number == 0:
+        raise InputError.of(name, value, "must be more than zero")
+    return number
+
+
+def check_flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError.of(name, value, "must be True or False")
+    return value
+
+
+def check_priority(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError.of(name, value, "must be a whole number")
+    if not -(2**31) <= value < 2**31:
+        raise InputError.of(name, value, "does not fit in 32 bits")
+    return value
+
+
+def check_lane(value: Any, name: str) -> str:
+    return "" if value == "" else check_name(value, name)
+
+
+def check_retry(value: Any, name: str) -> Retry:
+    if not isinstance(value, Retry):
+        raise InputError.of(name, value, "must be a Retry, as in retry=Retry(attempts=5)")
+    return value
+
+
+def check_stored_retry(value: Any, name: str) -> Retry:
+    retry = check_retry(value, name)
+    if retry.backoff is not None:
+        raise InputError(
+            "retry=Retry(backoff=...) is code, which is not stored with an item: "
+            "give it to the work type or the app",
+            parameters=(name,),
+        )
+    return retry
+
+
+def check_key_scope(value: Any, name: str) -> Any:
+    if value in ("open", "any"):
+        return value
+    if isinstance(value, str):
+        raise InputError.of(name, value, "must be 'open', 'any' or a duration")
+    return seconds(value, field=name)
+
+
+def check_key_policy(value: Any, name: str) -> Any:
+    allowed = get_args(KeyPolicy)
+    if value not in allowed:
+        raise InputError.of(name, value, f"must be one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def check_after(value: Any, name: str) -> tuple[str, ...]:
+    # A single id is allowed too: it must not be read as a sequence of characters.
+    given: Any = (value,) if isinstance(value, str) or hasattr(value, "id") else value
+    try:
+        ids = [_id_of(each, name) for each in given]
+    except TypeError:
+        raise InputError.of(name, value, "must be works, handles or ids, as in after=[a, b]") from None
+    names: dict[str, str] = {}
+    for id in ids:
+        names.setdefault(stored_name(id), id)  # an item and a group may have the same id
+    return tuple(names.values())
+
+
+class SubmittedId(str):
+    """The id of an item that was submitted before: the id of a handle. A Work, or an id alone, may be
+    submitted later."""
+
+    __slots__ = ()
+
+
+def _id_of(value: Any, name: str) -> str:
+    if isinstance(value, str):
+        return check_id(value, field=name)
+    if not hasattr(value, "id"):
+        raise InputError.of(name, value, "must be a work, a handle, an id or group(...)")
+    id = check_id(value.id, field=name)
+    return id if is_work(value) else SubmittedId(id)
+
+
+def check_compensation(value: Any, name: str) -> Compensation:
+    if isinstance(value, WorkTypeBase):
+        failure_parameter(value)  # raise where the option is written, not when an item has died
+        return value
+    if not is_work(value):
+        raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
+    return value
+
+
+def check_codec(value: Any, name: str) -> Any:
+    if not callable(getattr(value, "encode", None)) or not callable(getattr(value, "decode", None)):
+        raise InputError.of(name, value, "must have the methods encode(value) and decode(data)")
+    check_plain(value.encode, f"{name}.encode")
+    check_plain(value.decode, f"{name}.decode")
+    return value
+
+
+def check_run_in(value: Any, name: str) -> Any:
+    if value not in ("loop", "thread", "process"):
+        raise InputError.of(name, value, "must be 'loop', 'thread' or 'process'")
+    return value
