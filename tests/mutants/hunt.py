@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, rules, store, threads, waiting
+from tests.mutants import combined, engine, groups, rules, store, threads, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
 __all__ = ["MUTANTS", "Find", "hunt"]
 assert combined
 assert engine
+assert groups
 assert rules
 assert store
 assert threads

@@ -16,6 +16,7 @@ from treadle.backends.memory import (
     groups,
     limits,
     operate,
+    requeue,
     schedules,
     settle,
     submit,
@@ -26,7 +27,7 @@ from treadle.item import Contribution, Rejected
 from treadle.rules import settlement, submission
 
 
-def _plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[..., Any]) -> None:
+def plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[..., Any]) -> None:
     """Replace a function where `owner` looks it up. `real` is a reference, so that a rename is an error."""
     assert getattr(owner, real.__name__) is real, f"{owner.__name__} does not use {real.__name__}"
     patch(owner, real.__name__, bug)
@@ -37,7 +38,7 @@ def _plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[...
 
 @mutant("settle does not check the token")
 def no_fencing(patch: Patch) -> None:
-    _plant(patch, settle, settle.owns, lambda lease, row: bool(row.token))
+    plant(patch, settle, settle.owns, lambda lease, row: bool(row.token))
 
 
 @mutant("a token is given out twice")
@@ -47,13 +48,13 @@ def token_reuse(patch: Patch) -> None:
             store.token -= 1
         return transitions.lease(store, row, worker, now, buffered)
 
-    _plant(patch, claim, transitions.lease, lease)
+    plant(patch, claim, transitions.lease, lease)
 
 
 @mutant("a repeated settlement with its own token is refused as stale")
 def again_is_stale(patch: Patch) -> None:
     real = settle.why_lost
-    _plant(patch, settle, real, lambda row, lease: real(row, lease) or "taken")
+    plant(patch, settle, real, lambda row, lease: real(row, lease) or "taken")
 
 
 @mutant("children are stored before the token is checked")
@@ -68,28 +69,28 @@ def children_before_the_fence(patch: Patch) -> None:
                 submit.store_item(call.store, item, call.now)
         return outcome
 
-    _plant(patch, settle, real, settle_one)
+    plant(patch, settle, real, settle_one)
 
 
 @mutant("an item is ready again before its worker's lease lapses")
 def freed_early(patch: Patch) -> None:
     real = workers.remove_lapsed
-    _plant(patch, claim, real, lambda store, now: real(store, now + 2.5))
+    plant(patch, claim, real, lambda store, now: real(store, now + 2.5))
 
 
 @mutant("the items of a dead worker stay leased")
 def not_freed(patch: Patch) -> None:
-    _plant(patch, workers, transitions.free, lambda store, row, now: transitions.unlease(row))
+    plant(patch, workers, transitions.free, lambda store, row, now: transitions.unlease(row))
 
 
 @mutant("a heartbeat does not report lost leases")
 def silent_beat(patch: Patch) -> None:
-    _plant(patch, workers, workers.lost_leases, lambda store, held: {})
+    plant(patch, workers, workers.lost_leases, lambda store, held: {})
 
 
 @mutant("unknown leases are not found")
 def no_unknown_leases(patch: Patch) -> None:
-    _plant(patch, workers, workers.unknown_leases, lambda store, worker, known: [])
+    plant(patch, workers, workers.unknown_leases, lambda store, worker, known: [])
 
 
 # --------------------------------------------------------------------------------------------------- attempts
@@ -102,7 +103,7 @@ def attempt_not_counted(patch: Patch) -> None:
         row.attempt -= row.verdict is None and row.begun
         return found
 
-    _plant(patch, claim, transitions.lease, lease)
+    plant(patch, claim, transitions.lease, lease)
 
 
 def _burn_attempt(patch: Patch, kind: str) -> None:
@@ -113,7 +114,7 @@ def _burn_attempt(patch: Patch, kind: str) -> None:
         if settlement.kind == kind and row.verdict is None:
             row.attempt += 1
 
-    _plant(patch, settle, real, give_back)
+    plant(patch, settle, real, give_back)
 
 
 @mutant("a deferral counts its attempt")
@@ -128,19 +129,19 @@ def release_burns(patch: Patch) -> None:
 
 @mutant("an item whose workers keep dying has no backoff")
 def no_backoff(patch: Patch) -> None:
-    _plant(patch, settlement, settlement.loss_delay, lambda losses, number: 0.0)
+    plant(patch, settlement, settlement.loss_delay, lambda losses, number: 0.0)
 
 
 @mutant("requeue keeps the old attempts")
 def requeue_keeps_attempts(patch: Patch) -> None:
-    real = operate.revive
+    real = requeue.open_again
 
-    def revive(store: Any, row: Any, due_at: float, now: float) -> None:
+    def open_again(store: Any, row: Any) -> None:
         attempt = row.attempt
-        real(store, row, due_at, now)
+        real(store, row)
         row.attempt = attempt
 
-    _plant(patch, operate, real, revive)
+    plant(patch, requeue, real, open_again)
 
 
 # ------------------------------------------------------------------------------------ groups and dependencies
@@ -154,7 +155,7 @@ def _after_end(patch: Patch, spoil: Callable[[Any, Any, int], None]) -> None:
         real(store, row, now, effects)
         spoil(row, effects, before)
 
-    _plant(patch, effects, real, member_ended)
+    plant(patch, effects, real, member_ended)
 
 
 @mutant("a group's counter goes down twice")
@@ -185,7 +186,7 @@ def not_closed(patch: Patch) -> None:
 
 @mutant("requeue does not open the group again")
 def not_reopened(patch: Patch) -> None:
-    _plant(patch, operate, groups.reopen, lambda store, row: None)
+    plant(patch, requeue, groups.reopen, lambda store, row: None)
 
 
 @mutant("an item is released one prerequisite too early")
@@ -193,7 +194,7 @@ def released_early(patch: Patch) -> None:
     def state(need: int, met: int, left: int) -> str:
         return "released" if met >= max(need - 1, 0) else "waiting"
 
-    _plant(patch, submission, submission.dependency_state, state)
+    plant(patch, submission, submission.dependency_state, state)
 
 
 @mutant("an item that cannot be released is never doomed")
@@ -201,7 +202,7 @@ def never_doomed(patch: Patch) -> None:
     def state(need: int, met: int, left: int) -> str:
         return "released" if met >= need else "waiting"
 
-    _plant(patch, submission, submission.dependency_state, state)
+    plant(patch, submission, submission.dependency_state, state)
 
 
 @mutant("an item that is released is not announced")
@@ -213,17 +214,17 @@ def silent_release(patch: Patch) -> None:
         real(store, row, found, now, effects)
         del effects.released[before:]
 
-    _plant(patch, effects, real, release_or_doom)
+    plant(patch, effects, real, release_or_doom)
 
 
 @mutant("a failure counts as a success for the items that wait")
 def failure_counts(patch: Patch) -> None:
-    _plant(patch, submission, submission.counts, lambda counting, status: True)
+    plant(patch, submission, submission.counts, lambda counting, status: True)
 
 
 @mutant("the version of an append is not checked")
 def version_ignored(patch: Patch) -> None:
-    _plant(patch, settle, settle.refuse_moved, lambda call, row, contribution: None)
+    plant(patch, settle, settle.refuse_moved, lambda call, row, contribution: None)
 
 
 @mutant("a final value is not final")
@@ -231,12 +232,12 @@ def not_final(patch: Patch) -> None:
     def contribute(store: Any, row: Any, contribution: Contribution) -> Any:
         return groups.contribute(store, row, replace(contribution, final=False))
 
-    _plant(patch, settle, groups.contribute, contribute)
+    plant(patch, settle, groups.contribute, contribute)
 
 
 @mutant("cancel does not cancel descendants")
 def orphaned_children(patch: Patch) -> None:
-    _plant(patch, operate, operate.descendants, lambda rows: iter(dict.fromkeys(rows)))
+    plant(patch, operate, operate.descendants, lambda rows: iter(dict.fromkeys(rows)))
 
 
 # ---------------------------------------------------------------------------------------------- time and keys
@@ -250,7 +251,7 @@ def promotion_skips(patch: Patch) -> None:
         rows = list(real(self, now, most))
         return iter(rows[1:] if len(rows) > 1 else rows)
 
-    _plant(patch, due.DueItems, real, take_due)
+    plant(patch, due.DueItems, real, take_due)
 
 
 @mutant("a scheduled item is handed out before it is due")
@@ -263,7 +264,7 @@ def claimed_before_due(patch: Patch) -> None:
             transitions.leave_container(row)
             transitions.make_ready(store, row, now)
 
-    _plant(patch, settle, real, wait_again)
+    plant(patch, settle, real, wait_again)
 
 
 @mutant("an item whose deadline passes while it waits does not expire")
@@ -271,18 +272,18 @@ def no_expiry(patch: Patch) -> None:
     def expire(store: Any, watch: Any) -> None:
         watch.row.deadline_watch = None
 
-    _plant(patch, claim, transitions.expire, expire)
+    plant(patch, claim, transitions.expire, expire)
 
 
 @mutant("the scope of a key is not checked")
 def key_scope_ignored(patch: Patch) -> None:
-    _plant(patch, submission, submission.key_answers, lambda scope, group_open, age: True)
+    plant(patch, submission, submission.key_answers, lambda scope, group_open, age: True)
 
 
 @mutant("items are pruned too early")
 def pruned_early(patch: Patch) -> None:
     real = operate.prune
-    _plant(patch, operate, real, lambda store, limit, now: real(store, limit, now + 86000))
+    plant(patch, operate, real, lambda store, limit, now: real(store, limit, now + 86000))
 
 
 @mutant("items are pruned while others wait for them")
@@ -290,12 +291,12 @@ def pruned_while_waited_for(patch: Patch) -> None:
     def may_prune(store: Any, row: Any, now: float) -> bool:
         return row.group is None or operate.kept_long_enough(row, row.group, now)
 
-    _plant(patch, operate, operate.may_prune, may_prune)
+    plant(patch, operate, operate.may_prune, may_prune)
 
 
 @mutant("a claimed key is given to every owner")
 def key_for_all(patch: Patch) -> None:
-    _plant(patch, limits.MemoryLimits, limits.MemoryLimits.claim_key, lambda self, key, owner, ttl, now: True)
+    plant(patch, limits.MemoryLimits, limits.MemoryLimits.claim_key, lambda self, key, owner, ttl, now: True)
 
 
 @mutant("an occurrence fires twice")
@@ -305,12 +306,12 @@ def fires_again(patch: Patch) -> None:
             return None
         return submit.submit_together(store, fire.items, now)
 
-    _plant(patch, schedules, schedules.fire, fire)
+    plant(patch, schedules, schedules.fire, fire)
 
 
 @mutant("a paused queue is served")
 def pause_ignored(patch: Patch) -> None:
-    _plant(patch, operate, operate.pause, lambda store, queue, tenant, paused: None)
+    plant(patch, operate, operate.pause, lambda store, queue, tenant, paused: None)
 
 
 # ---------------------------------------------------------------------------------------------------- tenants
@@ -323,19 +324,19 @@ def get_leaks(patch: Patch) -> None:
     async def get(self: Any, ids: Any, *, tenant: str | None = None) -> Any:
         return await real(self, ids, tenant=None)
 
-    _plant(patch, backend.MemoryBackend, real, get)
+    plant(patch, backend.MemoryBackend, real, get)
 
 
 @mutant("cancel cancels items of another tenant")
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
-    _plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
+    plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
 
 
 @mutant("claim hands out items of another tenant")
 def claim_leaks(patch: Patch) -> None:
     real = claim.claim
-    _plant(patch, claim, real, lambda store, demand, now: real(store, replace(demand, tenants=None), now))
+    plant(patch, claim, real, lambda store, demand, now: real(store, replace(demand, tenants=None), now))
 
 
 @mutant("one tenant is served before all others")
@@ -345,4 +346,4 @@ def unfair(patch: Patch) -> None:
     def serve(self: Any, line: Any, most: int) -> Any:
         return real(self, line, self.left)
 
-    _plant(patch, claim.HandOut, real, serve)
+    plant(patch, claim.HandOut, real, serve)

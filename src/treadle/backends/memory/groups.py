@@ -65,9 +65,7 @@ def value_of(row: Row) -> GroupValue:
 
 
 def contribute(store: MemoryTables, row: Row, contribution: Contribution) -> GroupValue | None:
-    """Set the group's value. The row's result must be set already. None: the value stays as it is."""
-    if not row.item.contributes:
-        return None
+    """Set the group's value. The row's result must be set already. None: the value is final, and stays."""
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
         return GroupValue(1, row.result)

@@ -50,7 +50,8 @@ def complete(store: MemoryTables, id: str, result: bytes | None, tenant: str | N
     effects = CollectedEffects()
     row.claimed_by = None
     row.result = result
-    contribute(store, row, Contribution())
+    if row.item.contributes:
+        contribute(store, row, Contribution())
     end_all(store, [row], "success", now, effects)
     return Changed((before,), effects.result())
 
@@ -80,7 +81,7 @@ def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *,
     for id in group_ids:
         found = store.find_group(tenant, id)
         if found is not None:
-            rows.update(dict.fromkeys(_whole(found)))
+            rows.update(dict.fromkeys(group_rows(found)))
     if cascade:
         _add_prerequisites(store, rows)
     references = [
@@ -96,7 +97,7 @@ def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *,
     return Changed(before)
 
 
-def _whole(found: Row | MemoryGroup) -> Iterator[Row]:
+def group_rows(found: Row | MemoryGroup) -> Iterator[Row]:
     """The members of a group, and of the groups in it."""
     stack = [found]
     while stack:
@@ -135,7 +136,7 @@ def _group_named(store: MemoryTables, tenant: str, name: str) -> Iterable[Row]:
     else:
         row = store.find(tenant, name)
         group = row if row is None or row.group is None else row.group
-    return () if group is None else _whole(group)
+    return () if group is None else group_rows(group)
 
 
 def _remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:

@@ -46,12 +46,12 @@ def requeue(
         if row in asked:
             row.redrives, delay = redrive(row.redrives, options.redrives, options.backoff)
             row.due_at = now + delay
-        _open(store, row)
+        open_again(store, row)
     for row in rows:
-        _wait_again(store, row, now)
+        wait_for_after(store, row, now)
     for name, ended in ends.items():
         if ended is not None:
-            _count_as_open(store, name, ended, {*rows}, alone=options.alone)
+            count_as_open(store, name, ended, {*rows}, alone=options.alone)
     return Changed(before)
 
 
@@ -99,7 +99,7 @@ def _ended(store: MemoryTables, row: Row, name: str) -> Status | None:
     return status_if_ended(store, ref)
 
 
-def _open(store: MemoryTables, row: Row) -> None:
+def open_again(store: MemoryTables, row: Row) -> None:
     """An ended row is as if it had never been claimed. It keeps its history."""
     leave_container(row)
     forget_waiting(store, row)
@@ -111,7 +111,7 @@ def _open(store: MemoryTables, row: Row) -> None:
     set_status(row, "blocked")
 
 
-def _wait_again(store: MemoryTables, row: Row, now: float) -> None:
+def wait_for_after(store: MemoryTables, row: Row, now: float) -> None:
     """It waits for its prerequisites as they are now, or for its time."""
     if (
         not row.item.after
@@ -120,7 +120,7 @@ def _wait_again(store: MemoryTables, row: Row, now: float) -> None:
         wait(store, row, now)
 
 
-def _count_as_open(store: MemoryTables, name: Ref, ended: Status, opened: set[Row], *, alone: bool) -> None:
+def count_as_open(store: MemoryTables, name: Ref, ended: Status, opened: set[Row], *, alone: bool) -> None:
     """Items that are still blocked wait again for what ended without counting, and is open again."""
     for row in store.waiters.get(name, ()):
         found = row.dependencies
@@ -129,6 +129,3 @@ def _count_as_open(store: MemoryTables, name: Ref, ended: Status, opened: set[Ro
         found.reopen(name[1], row.item.after.count(name[1]))
         if row.verdict == "unsatisfiable" and found.state == "waiting" and not alone:
             undoom(store, row)
-
-
-__all__ = ["RequeueOptions", "requeue"]

@@ -174,6 +174,16 @@ class RepairCases:
         assert await run(backend) == ["a"]
 
     @needs("operating", "nested")
+    async def test_more_prerequisites_may_open_than_are_needed(self, backend: Backend) -> None:
+        """The dependent needs one of three, and comes back once."""
+        await submit(backend, *(item(id) for id in "abc"), dependent("a", "b", "c", id="one", need=1))
+        await kill(backend, "a", "b", "c")
+        assert await requeue(backend, "a", "b", "c") == ["a", "b", "c", "one"]
+        settled = await apply(backend, *(succeed(lease) for lease in await claim(backend)))
+        assert [one.id for one in settled.effects.released] == ["one"]
+        await consistent(backend)
+
+    @needs("operating", "nested")
     async def test_alone_leaves_dependents_dead(self, backend: Backend) -> None:
         """They can be requeued later, on their own."""
         await submit(backend, item("charge"), dependent("charge", id="email"), dependent("email", id="log"))
