@@ -53,6 +53,7 @@ class GroupValueCases:
         assert (found.value, found.contributed, found.final, found.version) == (None, False, False, 0)
         assert (found.ended_at, found.failed, found.cancelled) == (None, 0, None)
 
+    @needs("operating")
     async def test_the_end_of_a_group_tells_of_deaths(self, backend: Backend) -> None:
         """`failed`, if the backend gives it, is that of the group."""
         for how in (die, succeed):
