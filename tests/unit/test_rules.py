@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from treadle.item import (
     Algorithm,
     Contribution,
+    Counting,
     ErrorInfo,
     Fire,
     Item,
@@ -17,6 +18,7 @@ from treadle.item import (
     Limit,
     PermitReply,
     PermitRequest,
+    Ref,
     Rejected,
     Schedule,
     Settlement,
@@ -24,6 +26,7 @@ from treadle.item import (
     Status,
 )
 from treadle.rules.limits import LimitState, idle_at, permit
+from treadle.rules.repair import Condition, RepairLookups, plan_repair
 from treadle.rules.settlement import (
     Counters,
     GroupValue,
@@ -46,6 +49,7 @@ from treadle.rules.submission import (
     dependency_cycle,
     dependency_state,
     find_cycle,
+    is_tolerant,
     key_answers,
     plan_submission,
 )
@@ -404,3 +408,39 @@ def test_permits_one_by_one_are_a_hard_limit() -> None:
         reply, states = permit(PermitRequest((rate,), 5), states, 1000.0 + step / 100)
         given_at += [step] * reply.count
     assert max(sum(start <= at < start + 200 for at in given_at) for start in given_at) == 10
+
+
+@pytest.mark.parametrize(
+    ("counting", "need", "tolerant"),
+    [
+        ("success", 2, False),
+        ("success", 1, True),
+        ("success", 3, False),
+        ("done", 2, True),
+        ("done", 1, True),
+    ],
+)
+def test_an_item_is_tolerant_if_it_may_run_after_a_death(
+    counting: Counting, need: int, tolerant: bool
+) -> None:
+    assert is_tolerant(counting, need, ("a", "b")) is tolerant
+
+
+def test_a_repair_leaves_items_that_wait_for_each_other() -> None:
+    """Each of a and b can run only after the other. c can run, and d after it."""
+    after = {"a": ("b",), "b": ("a",), "c": (), "d": ("c",)}
+
+    def condition(id: str) -> Condition:
+        return Condition("t", after[id], len(after[id]), "success")
+
+    def ended(id: str, name: str) -> Status | None:
+        return "dead"
+
+    def names(id: str) -> list[Ref]:
+        return [("t", id)]
+
+    def dependents(name: Ref) -> list[str]:
+        return [id for id, waits_for in after.items() if name[1] in waits_for]
+
+    lookups = RepairLookups(condition, ended, names, dependents)
+    assert plan_repair(["a", "b", "c"], lookups) == (["c", "d"], {("t", "c"), ("t", "d")})

@@ -186,8 +186,12 @@ class MemoryTables:
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
-        if item.closes_group:
-            self._leave_closed_group(row)
+        closed = self.groups.get(item.id, {}).get(kind.tenant) if item.closes_group else None
+        if closed is not None and closed.closer is row:
+            # The group stays as long as it has members.
+            closed.closer = None
+            if not closed.members:
+                self._drop_group(closed)
         _cut(row)
 
     def cut_all(self) -> None:
@@ -247,14 +251,6 @@ class MemoryTables:
             if group.position is not None:
                 self.retention.groups.remove(group)
             if group.closer is None:
-                self._drop_group(group)
-
-    def _leave_closed_group(self, closer: Row) -> None:
-        """The item that closes a nested group is removed. The group stays as long as it has members."""
-        group = self.groups.get(closer.item.id, {}).get(closer.kind.tenant)
-        if group is not None and group.closer is closer:
-            group.closer = None
-            if not group.members:
                 self._drop_group(group)
 
     def _drop_group(self, group: MemoryGroup) -> None:
