@@ -86,7 +86,7 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         )
         version, value, final = value_of(found)
         failed, outer = int(found.failed_group), None
-        deaths = (found,) if failed else ()
+        deaths: Iterable[Row] = (found,) if failed else ()
         cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
