@@ -47,18 +47,20 @@ async def crawl(ctx: Context, pages: int) -> Result[None, int]:
 
 
 @work(name="crawl.leaf")
-async def leaf(n: int) -> int:
-    return n
+async def leaf(ctx: Context) -> Result[int]:
+    """It counts itself, as a page does."""
+    return ctx.result(1, append=lambda old: (old or 0) + 1)
 
 
 @work(name="crawl.count")
-async def count(ctx: Context) -> int:
-    return len(await ctx.results(ctx.dependencies))
+async def count(ctx: Context) -> Result[int]:
+    found = len(await ctx.results(ctx.dependencies))
+    return ctx.result(found, final=True)
 
 
 @work(name="crawl.flat")
 async def flat(ctx: Context, n: int) -> Result[None, int]:
-    return ctx.queue([leaf(each) for each in range(n)]).next(count())
+    return ctx.queue([leaf() for _ in range(n)]).next(count())
 
 
 WORK = (page, merge, index, crawl, leaf, count, flat)

@@ -5,7 +5,7 @@ Run it: python examples/retries_and_compensation.py
 
 import asyncio
 
-from treadle import Abort, Context, Failure, Result, Retry, Treadle, WorkFailed, work
+from treadle import Abort, Context, Failure, GroupFailed, Result, Retry, Treadle, WorkFailed, work
 
 ACCOUNT = {"ada": 500}
 
@@ -40,7 +40,10 @@ async def main() -> None:
     async with Treadle(work=[book, book_hotel, book_flight, refund]) as app:
         print("booking:")
         handle = await app.enqueue(book("ada"))
-        await handle.group()  # ends when every item has ended, including the refund
+        try:
+            await handle.group()  # ends when every item has ended, including the refund
+        except GroupFailed as error:
+            print(f"  the booking failed: {error.error}")
 
         page = await app.list(group_id=handle.group_id, oldest_first=True)
         print("what became of it:")

@@ -387,7 +387,8 @@ class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     """The type of the root. Its codec reads the value. For a nested group: `GROUP_TYPE`."""
     failed: int | None = None
-    """As in `GroupState`. None: not known here."""
+    """As in `GroupState`, where the backend knows it without another read. None: it does not. The engine asks
+    then, if a process waits for the group."""
 
 
 Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]

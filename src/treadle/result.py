@@ -237,18 +237,22 @@ def first_cohort(result: Result[Any, Any], self_id: str) -> tuple[str, ...]:
 
 def has_work(group: Result[Any, Any]) -> bool:
     """Whether there is a Work inside a group. Works that come after it do not count."""
-    return any(isinstance(part, Work) for item in group.items for part in walk(item))
+    for item in group.items:  # mostly works: then the first one decides
+        if isinstance(item, Work) or any(isinstance(part, Work) for part in walk(item)):
+            return True
+    return False
 
 
 def check_members(nodes: Iterable[Node], where: str) -> None:
     """Raise InputError if a Result in a group has a value: it would be this item's, not the group's."""
     for node in nodes:
-        for part in walk(node):
-            if isinstance(part, Result) and part.kind == "value":
-                raise InputError(
-                    f"{where} takes works, queues and groups of works, not ctx.result: return that from the "
-                    "handler of a work in the group, or put ctx.result beside the group, in ctx.queue"
-                )
+        if isinstance(node, Work):
+            continue
+        if any(isinstance(part, Result) and part.kind == "value" for part in walk(node)):
+            raise InputError(
+                f"{where} takes works, queues and groups of works, not ctx.result: return that from the "
+                "handler of a work in the group, or put ctx.result beside the group, in ctx.queue"
+            )
 
 
 def walk(node: Node) -> Iterator[Node]:

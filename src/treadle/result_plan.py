@@ -106,19 +106,21 @@ def _children(root: Result[Any, Any], self_id: str, groups: list[PlannedGroup]) 
     stack: list[_Step] = [(root, {}, {}, None)]
     while stack:
         node, options, wait, group_id = stack.pop()
-        is_work = isinstance(node, Work)
-        if not is_work and (node.kind != "group" or not has_work(node)):
-            stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
-            continue
-        if node.id in seen:
-            raise DuplicateIdError(node.id)
-        seen.add(node.id)
-        if is_work:
+        if isinstance(node, Work):
+            _add_once(node.id, seen)
             yield PlannedChild(node, {**options, **wait} if wait else options, group_id)
-        else:
+            continue
+        if node.kind == "group" and has_work(node):
+            _add_once(node.id, seen)
             followed = any(cohort(link.items) for link in node.links)
             groups.append(PlannedGroup(node.id, group_id, followed))
-            stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
+        stack.extend(reversed(tuple(_steps(node, wait, self_id, group_id))))
+
+
+def _add_once(id: str, seen: set[str]) -> None:
+    if id in seen:
+        raise DuplicateIdError(id)
+    seen.add(id)
 
 
 def _steps(result: Result[Any, Any], wait: _Wait, self_id: str, group_id: str | None) -> Iterator[_Step]:

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
+from treadle.errors import UnsupportedError
+from treadle.item import (
+    GROUP_MARK,
+    Contribution,
+    Demand,
+    ErrorInfo,
+    Heartbeat,
+    Item,
+    Lease,
+    Settlement,
+    Submission,
+)
 from treadle.ports import MemoryStore, PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import BackendContract, ManualClock
 
@@ -106,3 +117,13 @@ def settled(lease: Lease) -> Settlement:
         return Settlement(lease=lease, kind="success", contribution=Contribution(b"1"), children=children)
     kind: Any = "dead" if lease.id.startswith("outside") else "success"
     return Settlement(lease=lease, kind=kind, result=b"1")
+
+
+async def test_an_item_that_waits_for_a_whole_group_is_refused() -> None:
+    """Three ports cannot count the end of a group and of an item in one step. Nothing is stored."""
+    backend = PortsSubject(swap=True).backend
+    assert "nested" not in backend.capabilities
+    waiting = Item(id="a", type="t", input=b"", after=(GROUP_MARK + "b",), need=1)
+    with pytest.raises(UnsupportedError, match="nested"):
+        await backend.submit([Submission((waiting,))])
+    assert list(await backend.get(["a"])) == [None]

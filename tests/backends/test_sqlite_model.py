@@ -364,7 +364,8 @@ def shown_outcome(outcome: Any) -> object:
 
 def shown_effects(effects: Effects) -> object:
     released = sorted(effects.released, key=lambda one: (one.tenant, one.id))
-    return released, sorted(effects.ended_groups, key=lambda one: (one.tenant, one.id)), effects.doomed
+    ended = sorted((one.tenant, one.id, one.type, one.value) for one in effects.ended_groups)
+    return released, ended, effects.doomed
 
 
 def shown_group(group: Any) -> object:

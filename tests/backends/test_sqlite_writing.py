@@ -239,6 +239,7 @@ VERBS = (
     "groups",
     "operate",
     "read",
+    "requeue",
     "retention",
     "rows",
     "settle",
@@ -294,7 +295,7 @@ async def test_items_that_are_waited_for_do_not_hide_items_to_prune(
     assert await backend.prune() == 1 + 150 * len(children)
     assert await backend.prune() == 0
     assert await status(backend, "r149") is None
-    await backend.settle([Settlement(lease=doomed, kind="dead", reason="unsatisfiable")])
+    await backend.settle([Settlement(lease=doomed, kind="dead", reason="expired")])
     assert await backend.prune(100) == 100
     assert await backend.prune(100) == 49
     assert await status(backend, "dependent") == "dead"

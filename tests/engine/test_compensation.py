@@ -138,7 +138,7 @@ async def test_an_item_that_dies_in_an_attempt_is_compensated(
     refund = refund_of(compensated)
     dies = dying("dies", how, refund)
     async with make_app(dies, refund) as app:
-        handle = await app.enqueue(dies(1), expires_in=0.3 if how == "expired" else 60)
+        handle = await app.enqueue(dies(1), expires_in=1.5 if how == "expired" else 60)
         error = await failure(handle.group(PATIENCE))
         assert error.reason == how
     assert [each.reason for each in compensated.failures] == [how]

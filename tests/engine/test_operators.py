@@ -381,8 +381,9 @@ async def test_a_filter_finds_one_id_in_several_tenants(make_app: MakeApp) -> No
     assert await app.dead.delete() == 2
 
 
-async def test_requeuing_a_dependency_leaves_ended_dependents(make_app: MakeApp) -> None:
-    """§17."""
+@pytest.mark.parametrize("alone", [False, True])
+async def test_requeuing_a_dependency_revives_its_dependents(make_app: MakeApp, alone: bool) -> None:
+    """§17, §18: Those that died `unsatisfiable`, also of other groups. With `alone` they stay dead."""
     works = [False]
 
     @work(name="flaky")
@@ -397,10 +398,11 @@ async def test_requeuing_a_dependency_leaves_ended_dependents(make_app: MakeApp)
         with pytest.raises(WorkFailed):
             await after.result(PATIENCE)
         works[0] = True
-        await app.dead.requeue(first)
+        assert await app.dead.requeue(first, alone=alone) == (1 if alone else 2)
         assert await first.result(PATIENCE) == 1
-        assert (await after.state()).reason == "unsatisfiable"
-        await app.dead.requeue(after)
+        if alone:
+            assert (await after.state()).reason == "unsatisfiable"
+            assert await app.dead.requeue(after) == 1
         assert await after.result(PATIENCE) == 2
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.item import Ended, GroupState, Lease
+from treadle.item import Ended, EndedGroup, GroupState, Lease
 
 HIDDEN = frozenset(("token", "ref", "fairness", "cursor", "left"))
 
@@ -21,6 +21,8 @@ def plain(value: Any) -> Any:
         fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name not in HIDDEN}
         if isinstance(value, GroupState) and value.cancelled is not None:
             fields["cancelled"] = "cancelled"  # it may be any of the cancelled members
+        if isinstance(value, EndedGroup):
+            del fields["failed"]  # a backend need not know it
         if isinstance(value, GroupState):
             # Those of one step may be in any order.
             fields["deaths"] = tuple(sorted(fields["deaths"], key=repr))

@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from tests.typing.definitions import Receipt, add, flow, send
-from treadle import Client, Handle, Retry, Work
+from treadle import Client, GroupRef, Handle, Retry, Work, group
 from treadle.handle import EnqueueCall
 
 
@@ -24,6 +24,9 @@ async def waiting(client: Client) -> None:
     handle = await client.enqueue(flow(["a"]))
     assert_type(await handle, int | Receipt)
     assert_type(await handle.group(), int | Receipt)
+    assert_type(await handle.group(partial=True), int | Receipt)
+    assert_type(await client.enqueue(flow(["a"])).group(partial=True), int | Receipt)
+    assert_type(await client.repair(handle.group_id), int)
     assert_type(await handle.result(), None)
     assert_type((handle.id, handle.group_id, handle.existing), tuple[str, str, bool])
 
@@ -31,6 +34,8 @@ async def waiting(client: Client) -> None:
 async def depending(client: Client, handle: Handle[int, int], work: Work[int, int]) -> None:
     await client.enqueue(send("a"), after=[handle, work, "id"], when="all_done")
     await client.enqueue(send("a"), after=handle)
+    await client.enqueue(send("a"), after=[group(handle), group(work), group("id"), work])
+    assert_type(group(handle), GroupRef)
 
 
 async def by_name(client: Client) -> None:

@@ -33,6 +33,13 @@ def queues(ctx: Context) -> None:
     assert_type(ctx.queue(flow(["a"])), Result[None, int | Receipt])
 
 
+def groups(ctx: Context, works: list[Work[int, int]]) -> None:
+    assert_type(ctx.group(), Result[None, None])
+    assert_type(ctx.group(send("a"), add(1, 2), priority=3), Result[None, Receipt | int])
+    assert_type(ctx.group(works).next(resize("p")), Result[None, int | bytes])
+    assert_type(ctx.queue(ctx.group(*works), send("a")), Result[None, int | Receipt])
+
+
 def eight_and_more(ctx: Context) -> None:
     one, two, three, four = add(1, 2), send("a"), resize("p"), notify("a")
     assert_type(

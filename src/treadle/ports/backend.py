@@ -11,6 +11,7 @@ from treadle.backend import HeartbeatConnection, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
+    GROUP_MARK,
     Changed,
     Claim,
     Count,
@@ -113,6 +114,9 @@ class PortsBackend:
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         if tx is not None:
             _unsupported("transactions")
+        after = {name for one in submissions for item in one.items if item.after for name in item.after}
+        if any(name.startswith(GROUP_MARK) for name in after):
+            _unsupported("nested")
         return await self._submit.submit(submissions)
 
     async def claim(self, demand: Demand) -> Claim:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from treadle.item import Item, Ref, Rejected, Status
-from treadle.rules.submission import count_dependencies, find_cycle
+from treadle.rules.submission import count_dependencies, find_cycle, is_tolerant
 
 from . import groups
 from .groups import EffectTotals
@@ -66,6 +66,16 @@ class PortsDependencies:
                     pass
         # A dependent that was registered meanwhile checks by itself whether this item has ended.
         await records.replace(key, draft, None)
+
+    async def is_tolerated(self, ref: Ref) -> bool:
+        """Whether an item of another group runs although this one dies."""
+        found = await self._records.draft(self._records.keys.dependents(ref), DEPENDENTS)
+        dependents = () if found.record is None else found.record.dependents
+        for id in dependents:
+            stored = await self._records.item((ref[0], id))
+            if stored is not None and _is_tolerant(stored.item):
+                return True
+        return False
 
     async def _ended(self, ref: Ref) -> Status | None:
         """How an item ended. None: it has not, or does not exist."""
@@ -145,3 +155,7 @@ class PortsDependencies:
         if member is None or member.status != "blocked" or member.doomed is not None:
             return []
         return [(ref[0], id) for id in member.waits_for]
+
+
+def _is_tolerant(item: Item) -> bool:
+    return is_tolerant(item.counting, item.need, item.after)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
 from treadle.rules import settlement as rules
-from treadle.rules.submission import counts, dependency_state
+from treadle.rules.submission import counts, dependency_state, is_tolerant
 from treadle.rules.times import waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
@@ -72,10 +72,12 @@ def look_at(member: OpenMember) -> float | None:
 # ------------------------------------------------------------------------------------------------ new members
 
 
-def new_member(stored: StoredItem, origin: str = "") -> OpenMember:
-    """A member that is blocked by every item in its `after`."""
+def add_member(record: GroupRecord, stored: StoredItem, origin: str = "") -> None:
+    """Add a member that is blocked by every item in its `after`."""
     item = stored.item
-    return OpenMember(
+    if item.after and is_tolerant(item.counting, item.need, item.after):
+        record.tolerated += item.after
+    record.open[item.id] = OpenMember(
         status="blocked",
         due=stored.due_at,
         deadline=stored.deadline,
@@ -83,6 +85,7 @@ def new_member(stored: StoredItem, origin: str = "") -> OpenMember:
         need=item.need,
         counting=item.counting,
         origin=origin,
+        contributes=item.contributes,
     )
 
 
@@ -188,16 +191,25 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
 
 
 def end_by_settlement(
-    record: GroupRecord, settlement: Settlement, status: Status, children: Collection[StoredItem], now: float
+    record: GroupRecord,
+    settlement: Settlement,
+    status: Status,
+    children: Collection[StoredItem],
+    now: float,
+    *,
+    tolerated: bool,
 ) -> GroupChange:
-    """Add the children, set the group's value, end the item."""
+    """Add the children, set the group's value, end the item. `tolerated`: an item of another group tolerates
+    its death."""
     lease, change = settlement.lease, GroupChange()
     ids = [child.item.id for child in children]
     for child in children:
-        record.open[child.item.id] = new_member(child, lease.id)
+        add_member(record, child, lease.id)
     if status == "success" and settlement.contribution is not None and not record.final:
         value = rules.contributed(settlement.contribution, settlement.result, record.version)
         record.value_token, record.version, record.final = lease.token, value.version, value.final
+    if status == "dead" and not tolerated and lease.id not in record.tolerated:
+        record.deaths.append(lease.id)
     _end(record, lease.id, status, lease.token, now, change)
     for id in ids:
         unblock(record, id, now)

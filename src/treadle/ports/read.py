@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from treadle.item import Attempt, Ended, GroupState, ItemState, Lease, Ref
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .records import Records
 from .stored import GroupRecord, ItemEnd, OpenMember, StoredItem
@@ -56,10 +57,13 @@ class PortsRead:
         record = await self._records.group(stored.group)
         if record is None:
             return None
-        failed = None if record.ended_at is None else await self._failed(stored.item.tenant, record)
+        tenant = stored.item.tenant
+        deaths = await self._states(tenant, record.deaths[:SHOWN_DEATHS], record)
+        cancelled = [id for id, ended in record.ended.items() if ended.status == "cancelled"]
+        shown = [] if record.open else await self._states(tenant, cancelled[:1], record)
         return GroupState(
             id=stored.group_id,
-            tenant=stored.item.tenant,
+            tenant=tenant,
             type=record.type,
             open=len(record.open),
             value=await self._records.group_value(stored.group, record),
@@ -67,19 +71,19 @@ class PortsRead:
             final=record.final,
             version=record.version,
             ended_at=record.ended_at,
-            failed=int(failed is not None and failed.status == "dead"),
-            deaths=(failed,) if failed is not None and failed.status == "dead" else (),
-            cancelled=failed if failed is not None and failed.status == "cancelled" else None,
+            failed=len(record.deaths),
+            deaths=tuple(deaths),
+            cancelled=shown[0] if shown else None,
         )
 
-    async def _failed(self, tenant: str, record: GroupRecord) -> ItemState | None:
-        """A member that is dead, else one that was cancelled."""
-        for status in ("dead", "cancelled"):
-            for id, ended in record.ended.items():
-                if ended.status == status:
-                    stored = await self._records.item((tenant, id))
-                    return None if stored is None else await self.state(stored, record)
-        return None
+    async def _states(self, tenant: str, ids: Iterable[str], record: GroupRecord) -> list[ItemState]:
+        """Those of these members that are still stored, without history."""
+        states: list[ItemState] = []
+        for stored in await self._records.items((tenant, id) for id in ids):
+            if (state := await self.state(stored, record)) is not None:
+                state.history = ()
+                states.append(state)
+        return states
 
 
 def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, ...]) -> ItemState:

@@ -142,6 +142,8 @@ class PortsSettle:
             return SettleStep(settlement, _refusal(state))
         if settlement.kind not in ENDS:
             return await self._put_back(settlement, record)
+        if not record.open[lease.id].contributes:
+            settlement = replace(settlement, contribution=None)
         moved = await self._refuse_moved_fold(settlement, record, refused)
         return moved or await self._end(settlement, record, reservation)
 
@@ -175,8 +177,14 @@ class PortsSettle:
         member, now = record.open[settlement.lease.id], self._records.now()
         await self._write_end(settlement, member, now)
         was_final = record.final
+        dead = settlement.kind == "dead"
         change = groups.end_by_settlement(
-            record, settlement, ENDS[settlement.kind], reservation.items.values(), now
+            record,
+            settlement,
+            ENDS[settlement.kind],
+            reservation.items.values(),
+            now,
+            tolerated=dead and await self._dependencies.is_tolerated(_ref(settlement)),
         )
         outcome = Outcome(verb="applied", existing=reservation.plan.existing or None)
         if _contributes(settlement):

@@ -58,6 +58,8 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     origin: str = ""
     """The item whose settlement queued it."""
     failures: int = 0
+    contributes: bool = True
+    """It may add to the group's value."""
 
 
 class EndedMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -84,6 +86,10 @@ class GroupRecord(msgspec.Struct, omit_defaults=True):
     ended_at: float | None = None
     last_ended: str = ""
     """The member whose end ended the group."""
+    tolerated: list[str] = msgspec.field(default_factory=list[str])
+    """Names in the `after` of members that run although these items die."""
+    deaths: list[str] = msgspec.field(default_factory=list[str])
+    """The members whose deaths failed the group, in this order."""
 
     def has(self, id: str) -> bool:
         return id in self.open or id in self.ended

@@ -77,7 +77,8 @@ class PortsSubmit:
     async def _create_group(self, stored: StoredItem, token: int = 0) -> Submitted:
         """Create the group of a root. May be repeated."""
         now, id = self._records.now(), stored.item.id
-        record = GroupRecord(stored.item.type, {id: groups.new_member(stored)})
+        record = GroupRecord(stored.item.type)
+        groups.add_member(record, stored)
         groups.unblock(record, id, now)
         if token:
             groups.lease(record.open[id], token, stored.item.lease_to or "", None, now)

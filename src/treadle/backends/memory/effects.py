@@ -108,7 +108,8 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
     group, kind = row.group, row.kind
     if group is None:
         value = row.result if row.contributed else None
-        effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type))
+        failed = int(row.failed_group)
+        effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type, failed))
         store.retention.add_member(row, now)
         group_ended(store, (kind.tenant, row.item.id), row.failed_group, now, effects)
         return
@@ -120,7 +121,8 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         group.cancelled[row] = None
     if not group.open:
         group.ended_at = now
-        effects.ended_groups.append(EndedGroup(group.id, group.tenant, group.value, group.type))
+        ended = EndedGroup(group.id, group.tenant, group.value, group.type, group.failed)
+        effects.ended_groups.append(ended)
         store.retention.add_group(group)
         group_ended(store, (group.tenant, group.id), group.failed, now, effects)
 

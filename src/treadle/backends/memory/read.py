@@ -86,12 +86,12 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         )
         version, value, final = value_of(found)
         failed, outer = int(found.failed_group), None
-        deaths: tuple[Row, ...] = (found,) if failed else ()
+        deaths: Iterable[Row] = (found,) if failed else ()
         cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
         version, value, final = found.version, found.value, found.final
-        failed, deaths = found.failed, tuple(islice(found.deaths, SHOWN_DEATHS))
+        failed, deaths = found.failed, islice(found.deaths, SHOWN_DEATHS)
         outer = None if found.outer is None else found.outer.id
         cancelled = None if open else next(iter(found.cancelled), None)
     return GroupState(

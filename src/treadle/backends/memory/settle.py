@@ -108,10 +108,10 @@ def succeed_plain(
         bundle = effects.bundle = store.retention.new_bundle(now, row.item.keep)
     bundle.add(row)
     if contribution is None:
-        effects.ended_groups.append(EndedGroup(id, kind.tenant, None, kind.type))
+        effects.ended_groups.append(EndedGroup(id, kind.tenant, None, kind.type, 0))
         return APPLIED
     row.contributed = True
-    effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type))
+    effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type, 0))
     return Outcome(verb="applied", version=1, value=result)
 
 

@@ -275,7 +275,8 @@ class SettleCall:
                     outcomes[row - 1] = Outcome(verb="applied", version=version, value=value)
             if group is None:
                 lease = settlement.lease
-                effects.ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type))
+                failed = None if settlement.kind == "dead" else 0
+                effects.ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type, failed))
 
     def _read_not_applied(self, record: Record, outcomes: list[Outcome]) -> None:
         for row, loss in zip(record["lost_row"] or (), record["lost_code"] or (), strict=True):

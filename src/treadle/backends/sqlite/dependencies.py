@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from treadle.item import GROUP_MARK, Item, Ref, ReleasedItem, Status
+from treadle.item import GROUP_MARK, Item, Ref, Rejected, ReleasedItem, Status
 from treadle.rules.submission import (
     Dependencies,
     count_dependencies,
@@ -90,6 +90,24 @@ def _awaited(tx: Tx, refs: Sequence[Ref], stored: KnownItems) -> set[Ref]:
     awaited = {no for (no,) in tx.rows(_SQL["awaited"], array(no for no, _ in stored.values()))}
     waited_for = {ref for ref, (no, _) in stored.items() if no in awaited}
     return waited_for | {(tenant, name) for name, tenant, _, _ in rows}
+
+
+def is_closed(items: Sequence[Item]) -> bool:
+    """Whether children of one settlement have no keys, and wait only for each other and for groups that they
+    form: nothing that is stored matters to them."""
+    names = {name for item in items for name in _own_names(item)}
+    return all(item.key is None and names.issuperset((*item.after, *item.must_exist)) for item in items)
+
+
+def _own_names(item: Item) -> tuple[str, ...]:
+    return (item.id, GROUP_MARK + item.id) if item.closes_group else (item.id,)
+
+
+def refuse_cycle(items: Sequence[Item], tenant: str, group_id: str) -> Rejected | None:
+    """Refuse items that wait for each other. They wait for nothing else."""
+    new = {(tenant, item.id): item for item in items}
+    found = dependency_cycle(new, lambda _: None, lambda _: False, lambda _: (), group_id)
+    return None if found is None else Rejected("cycle", found)
 
 
 class Waiting(NamedTuple):

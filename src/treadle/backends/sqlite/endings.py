@@ -65,7 +65,8 @@ class EndingBatch:
         self.groups = SqliteGroups(tx)
         self._done: list[tuple[Any, ...]] = []
         self._alone: list[int] = []
-        self._with_dependencies: list[int] = []
+        self._special: list[int] = []
+        """Items that wait for others, or add nothing to the value of their group."""
         self._dead: list[tuple[int, int]] = []
         self._closed: list[EndedGroup] = []
         self._released: list[ReleasedItem] = []
@@ -92,14 +93,15 @@ class EndingBatch:
             if keep is not None:
                 expires = self._tx.now + keep
             self._alone.append(item.no)
-            self._closed.append(EndedGroup(item.id, item.tenant, result if contributed else None, item.type))
+            value, failed = result if contributed else None, None if outcome == DEAD else 0
+            self._closed.append(EndedGroup(item.id, item.tenant, value, item.type, failed))
         else:
             group = self.groups.get(item.no if item.group is None else item.group)
             group.end_member(self._tx.now, cancelled=outcome == CANCELLED)
         if outcome == DEAD and not tolerated:
             self._dead.append((item.no, item.no if item.group is None else item.group))
-        if item.has_dependencies:
-            self._with_dependencies.append(item.no)
+        if item.has_dependencies or not item.contributes:
+            self._special.append(item.no)
         stored = NULL if result is None else blob(result)
         ending = (item.no, outcome, reason or NULL, token or NULL, self._tx.now, expires, contributed)
         failed = outcome == DEAD and item.verdict is None and item.begun
@@ -118,19 +120,21 @@ class EndingBatch:
             return
         tx = self._tx
         tx.run_rows(_SQL["insert_done"], self._done)
+        if self._special:
+            tx.run(_SQL["keep_conditions"], array(self._special))
         tx.run(_SQL["delete_open"], array(row[0] for row in self._done))
         failing = self._fail_groups() if self._dead else set[int]()
-        if self._with_dependencies:
+        if self._special:
             # Which prerequisites are alone is read from the stored groups.
             self.groups.write()
-            let_prerequisites_expire(tx, array(self._with_dependencies))
+            let_prerequisites_expire(tx, array(self._special))
         if any_blocked(tx):
             counted = count_ends(tx, self._outcomes(failing))
             self._released += counted.released
             self._doomed += counted.doomed
         self._done = []
         self._alone = []
-        self._with_dependencies = []
+        self._special = []
 
     def _fail_groups(self) -> set[int]:
         """Decide which deaths fail their groups. Return the items that died so."""

@@ -140,7 +140,7 @@ class SqliteGroups:
     def closed(self) -> list[EndedGroup]:
         """The groups that ended within this verb."""
         return [
-            EndedGroup(group.id, group.tenant, group.value, group.type)
+            EndedGroup(group.id, group.tenant, group.value, group.type, group.failed)
             for group in self._touched.values()
             if group.closed
         ]

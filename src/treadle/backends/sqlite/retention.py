@@ -42,6 +42,15 @@ def prune(tx: Tx, limit: int) -> int:
     """Remove up to `limit` items whose time is over, and expired keys and limits."""
     tx.run(_SQL["delete_claimed_keys"], tx.now, limit)
     tx.run(_SQL["delete_limits"], tx.now, limit)
+    count = 0
+    while found := _prunable(tx, limit - count):
+        remove(tx, found)
+        count += len(found)
+        # What only these items needed may be pruned too.
+    return count
+
+
+def _prunable(tx: Tx, limit: int) -> list[int]:
     found = _expired(tx, limit)
     while len(found) < limit:
         groups = tx.rows(_SQL["groups_to_prune"], tx.now, _MOST_GROUPS)
@@ -53,9 +62,7 @@ def prune(tx: Tx, limit: int) -> int:
                 found += _expired_members(tx, no, since, limit - len(found))
         if len(groups) < _MOST_GROUPS:
             break
-    if found:
-        remove(tx, found)
-    return len(found)
+    return found
 
 
 def _expired(tx: Tx, most: int) -> list[int]:

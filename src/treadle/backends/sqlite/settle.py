@@ -25,11 +25,13 @@ from treadle.rules.settlement import (
 )
 from treadle.rules.submission import is_tolerant
 
+from .dependencies import is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
+from .placement import Home, PlacedItem
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .submit import Home, PlacedItem, TakenIds, is_closed, is_plain, plan, refuse_cycle, store
+from .submit import TakenIds, is_plain, plan, store
 
 _SQL = statements("settle")
 
@@ -139,8 +141,8 @@ class _SettleCall:
     # -- the end ---------------------------------------------------------------------------------------
 
     def _end_alone(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
-        given = _contribution(settlement, item)
-        code = 0 if given is None else 3 if given.final else 1
+        given = settlement.contribution
+        code = 0 if given is None or outcome != SUCCESS or not item.contributes else 3 if given.final else 1
         self._add_ending(settlement, item, outcome, code)
         return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
-from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules.settlement import shortest_keep
 from treadle.rules.submission import (
     Dependencies,
     KeyHolder,
     KeyRef,
     SubmitPlan,
-    dependency_cycle,
     is_tolerant,
     plan_submission,
 )
@@ -34,9 +30,9 @@ from .dependencies import (
     find_prerequisites,
     store_dependencies,
 )
-from .groups import insert_nested
+from .placement import Home, NestedGroups, PlacedItem, tenant_of
 from .statements import NULL, Row, Tx, array, blob, statements
-from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, SUCCESS, doomed
+from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 
 _SQL = statements("submit")
 
@@ -58,24 +54,6 @@ def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, .
 def is_plain(items: Iterable[Item]) -> bool:
     """Whether only the ids have to be checked: the items have no keys and wait for nothing."""
     return not any(item.key is not None or item.after for item in items)
-
-
-def is_closed(items: Sequence[Item]) -> bool:
-    """Whether children of one settlement have no keys, and wait only for each other and for groups that they
-    form: nothing that is stored matters to them."""
-    names = {name for item in items for name in _names(item)}
-    return all(item.key is None and names.issuperset((*item.after, *item.must_exist)) for item in items)
-
-
-def _names(item: Item) -> tuple[str, ...]:
-    return (item.id, GROUP_MARK + item.id) if item.closes_group else (item.id,)
-
-
-def refuse_cycle(items: Sequence[Item], tenant: str, group_id: str) -> Rejected | None:
-    """Refuse items that wait for each other. They wait for nothing else."""
-    new = {(tenant, item.id): item for item in items}
-    found = dependency_cycle(new, lambda _: None, lambda _: False, lambda _: (), group_id)
-    return None if found is None else Rejected("cycle", found)
 
 
 def _submit_plain(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...] | Rejected]:
@@ -174,40 +152,9 @@ def plan(
 # -- storing -------------------------------------------------------------------------------------------
 
 
-class Home(NamedTuple):
-    """Where the children of a settlement belong."""
-
-    tenant: str
-    group: int
-    group_id: str
-    queued_by: int
-    parent: str
-    outermost: int
-    """The outermost group around that group, or itself."""
-
-
-PlacedItem: TypeAlias = "tuple[Item, Home | None]"
-"""An item and where it belongs: None for the root of its own group."""
-
-
 def store(tx: Tx, placed: Sequence[PlacedItem]) -> list[Submitted]:
     """Write these items, in this order. Everything was checked before."""
     return _ItemStorage(tx, placed).run() if placed else []
-
-
-def _tenant(item: Item, home: Home | None) -> str:
-    return item.tenant if home is None else home.tenant
-
-
-class _NestedGroup(Struct):
-    """A nested group that is stored together with the item that closes it."""
-
-    no: int
-    closer: Item
-    home: Home
-    """Where the closing item belongs: in the outer group."""
-    members: int = 0
-    keep: float = inf
 
 
 class _ItemStorage:
@@ -216,7 +163,6 @@ class _ItemStorage:
     def __init__(self, tx: Tx, placed: Sequence[PlacedItem]) -> None:
         self._tx = tx
         self._placed = placed
-        self._nested: dict[Ref, _NestedGroup] = {}
         leased = any(item.lease_to is not None for item, _ in placed)
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
@@ -225,25 +171,10 @@ class _ItemStorage:
         self._token = self._next.token
         self._dependencies: dict[int, Dependencies] = {}
         self._open_rows: list[tuple[Any, ...]] = []
-        if any(item.closes_group for item, _ in placed):
-            self._place_nested()
-
-    def _place_nested(self) -> None:
-        """Give the members of nested groups their homes there."""
-        for place, (item, home) in enumerate(self._placed):
-            if home is not None and item.closes_group:
-                self._nested[home.tenant, item.id] = _NestedGroup(self._next.no + place, item, home)
-        self._placed = [(item, home and self._join(item, home)) for item, home in self._placed]
-        for group in self._nested.values():
-            group.home = self._placed[group.no - self._next.no][1] or group.home
-
-    def _join(self, item: Item, home: Home) -> Home:
-        group = self._nested.get((home.tenant, item.group_id or ""))
-        if group is None:
-            return home
-        group.members += 1
-        group.keep = min(group.keep, shortest_keep(item.keep, item.keep_dead))
-        return home._replace(group=group.no, group_id=group.closer.id)
+        self._nested: NestedGroups | None = None
+        if placed[0][1] is not None and any(item.closes_group for item, _ in placed):
+            self._nested = NestedGroups(placed, self._next.no)
+            self._placed = self._nested.placed
 
     def run(self) -> list[Submitted]:
         tx, placed = self._tx, self._placed
@@ -252,8 +183,8 @@ class _ItemStorage:
             self._store_dependencies()
         answers = [self._open(place, *one) for place, one in enumerate(placed)]
         tx.run_rows(_SQL["insert_open"], self._open_rows)
-        if self._nested:
-            self._store_nested()
+        if self._nested is not None:
+            self._nested.store(tx)
         if any(item.key is not None for item, _ in placed):
             self._set_key_holders()
         if any_missing(tx):
@@ -265,7 +196,7 @@ class _ItemStorage:
         return (
             no,
             item.id,
-            _tenant(item, home),
+            tenant_of(item, home),
             item.type,
             item.queue,
             item.lane,
@@ -287,7 +218,7 @@ class _ItemStorage:
 
     def _store_dependencies(self) -> None:
         blocked = [
-            (place, _tenant(item, home), item)
+            (place, tenant_of(item, home), item)
             for place, (item, home) in enumerate(self._placed)
             if item.after
         ]
@@ -331,7 +262,7 @@ class _ItemStorage:
                 no,
                 status,
                 item.queue,
-                _tenant(item, home),
+                tenant_of(item, home),
                 item.type,
                 item.lane,
                 -item.priority,
@@ -359,7 +290,7 @@ class _ItemStorage:
     def _lease(self, item: Item, home: Home | None, no: int, due: float, deadline: float | None) -> Lease:
         parent = item.parent or (home.parent if home else None)
         return Lease(
-            item.id, _tenant(item, home), self._token, item.type, item.input, 1,
+            item.id, tenant_of(item, home), self._token, item.type, item.input, 1,
             home.group_id if home else item.id, item.queue, item.lane, item.priority, item.attempts, parent,
             item.workflow, item.workflow_type, item.after, item.options, self._tx.now, due, self._tx.now,
             deadline, ref=no,
@@ -367,37 +298,25 @@ class _ItemStorage:
 
     def _set_key_holders(self) -> None:
         keyed = [
-            (item.key, _tenant(item, home), item.type, self._next.no + place)
+            (item.key, tenant_of(item, home), item.type, self._next.no + place)
             for place, (item, home) in enumerate(self._placed)
             if item.key is not None
         ]
         self._tx.run_rows(_SQL["set_key_holder"], keyed)
 
-    def _store_nested(self) -> None:
-        rows: list[tuple[Any, ...]] = []
-        for group in self._nested.values():
-            home, closer, members = group.home, group.closer, group.members
-            keep = group.keep if members else closer.keep
-            ended = NULL if members else self._tx.now
-            group_row = group.no, closer.id, home.tenant, closer.type, members, keep, ended
-            rows.append((*group_row, home.group, home.outermost))
-        insert_nested(self._tx, rows)
-
     def _groups(self) -> dict[Ref, tuple[int, int | None]]:
-        """The groups that begin with these items, by their names: their numbers, negated, and their outcomes.
-        A nested group without members has ended."""
-        found: dict[Ref, tuple[int, int | None]] = {
-            (item.tenant, GROUP_MARK + item.id): (-self._next.no - place, None)
-            for place, (item, home) in enumerate(self._placed)
+        """The groups that begin with these items, by their names in `after`: their numbers, negated, and the
+        outcomes of those that have ended."""
+        roots: dict[Ref, tuple[int, int | None]] = {
+            (item.tenant, GROUP_MARK + item.id): (-no, None)
+            for no, (item, home) in enumerate(self._placed, start=self._next.no)
             if home is None
         }
-        for (tenant, id), group in self._nested.items():
-            found[tenant, GROUP_MARK + id] = -group.no, None if group.members else SUCCESS
-        return found
+        return roots if self._nested is None else {**roots, **self._nested.known()}
 
     def _numbers(self) -> dict[Ref, int]:
         return {
-            (_tenant(item, home), item.id): self._next.no + place
+            (tenant_of(item, home), item.id): self._next.no + place
             for place, (item, home) in enumerate(self._placed)
         }
 

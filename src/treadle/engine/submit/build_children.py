@@ -10,7 +10,7 @@ from treadle.engine.settings import Settings
 from treadle.item import GROUP_MARK, GROUP_TYPE, Item, Lease
 from treadle.result_plan import PlannedGroup, ResultPlan
 
-from .build_item import ItemBuilder, not_contributing
+from .build_item import SILENT, ItemBuilder, not_contributing
 
 
 def build_children(builder: ItemBuilder, settings: Settings, plan: ResultPlan, lease: Lease) -> list[Item]:
@@ -41,7 +41,7 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
     keyed: the works of the group that have a key. For each an earlier item may answer, which is no member.
     """
     after = (f"{GROUP_MARK}{group.id}", *keyed)
-    item = Item(
+    return Item(
         id=group.id,
         type=GROUP_TYPE,
         input=b"",
@@ -58,8 +58,9 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
         keep_dead=settings.keep_dead,
         group_id=group.group_id,
         closes_group=True,
+        contributes=not group.followed,
+        options=SILENT if group.followed else b"",
     )
-    return not_contributing(item) if group.followed else item
 
 
 def silenced(items: Sequence[Item]) -> list[Item]:

@@ -277,10 +277,16 @@ def line_options(resolved: Resolved) -> LineOptions | msgspec.UnsetType:
     return msgspec.UNSET if line == LineOptions() else line
 
 
+SILENT = _encoder.encode(ItemOptions(compensates=True))
+"""The stored options of an item that has none of its own, and adds nothing to the value of its group."""
+
+
 def not_contributing(item: Item) -> Item:
     """The same item, which adds nothing to the value of its group. Nor does what it queues."""
-    stored = msgspec.structs.replace(read_stored(item.options), compensates=True)
-    return msgspec.structs.replace(item, contributes=False, options=_encoder.encode(stored))
+    options = SILENT
+    if item.options:
+        options = _encoder.encode(msgspec.structs.replace(read_stored(item.options), compensates=True))
+    return msgspec.structs.replace(item, contributes=False, options=options)
 
 
 def retry_of(stored: ItemOptions, base: Retry) -> Retry:

@@ -11,7 +11,7 @@ from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, TreadleError, WorkFailed
 from treadle.group_ref import GroupRef
-from treadle.item import GROUP_TYPE, GroupState, ItemState
+from treadle.item import GROUP_TYPE, GroupState, ItemState, Status
 
 from .group_outcome import group_outcome
 from .wait_result import decode_states, group_value, item_value
@@ -40,7 +40,7 @@ class ResultReader:
         return found
 
     async def _as_item(self, group: GroupState) -> ItemState:
-        ended = "dead" if group.failed else "success"
+        ended: Status = "dead" if group.failed else "success"
         death = group.deaths[0] if group.deaths else None
         return ItemState(
             id=group.id,

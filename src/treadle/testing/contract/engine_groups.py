@@ -9,6 +9,7 @@ from treadle.context import Context
 from treadle.decorators import work
 from treadle.doers import balanced
 from treadle.errors import Abort, GroupFailed
+from treadle.group_ref import group
 from treadle.result import Result
 
 from .fleet import PATIENCE, Fleet, failure
@@ -121,6 +122,110 @@ class EngineGroupCases:
         error = await failure((await fleet.app(root, bad)).enqueue(root()).group(PATIENCE))
         assert isinstance(error, GroupFailed)
         assert error.error == "bad leaf"
+
+    async def test_a_member_that_died_fails_a_group_with_a_value(self, fleet: Fleet) -> None:
+        """`.value` is the value so far, and `group(partial=True)` returns it."""
+
+        @work(name="good")
+        async def good() -> int:
+            return 5
+
+        @work(name="bad")
+        async def bad() -> int:
+            raise Abort("bad leaf")
+
+        @work(name="root")
+        async def root(ctx: Context) -> Result[None, int]:
+            return ctx.queue(good()).next(bad())
+
+        app = await fleet.app(root, good, bad)
+        handle = await app.enqueue(root())
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert (error.value, [death.type for death in error.failed]) == (5, ["bad"])
+        assert await handle.group(PATIENCE, partial=True) == 5
+
+    @needs("nested", "folds")
+    async def test_a_crawl_of_nested_groups_sees_every_page(self, fleet: Fleet) -> None:
+        """Each page with links is a group of its own, on two workers."""
+
+        @work(name="page")
+        async def page(ctx: Context, depth: int) -> Result[int | None, int]:
+            if not depth:
+                return ctx.result(1, append=lambda old: (old or 0) + 1)
+            return ctx.group([page(depth - 1) for _ in range(3)]).next(merge())
+
+        @work(name="merge")
+        async def merge(ctx: Context) -> Result[int]:
+            (below,) = await ctx.results(ctx.dependencies)
+            return ctx.result(below + 1, append=lambda old: (old or 0) + below + 1)
+
+        @work(name="index")
+        async def index(ctx: Context) -> int:
+            (pages,) = await ctx.results(ctx.dependencies)
+            return int(pages)
+
+        @work(name="crawl")
+        async def crawl(ctx: Context) -> Result[None, int]:
+            return ctx.group(page(4)).next(index())
+
+        apps = [await fleet.app(page, merge, index, crawl) for _ in range(2)]
+        assert await apps[0].enqueue(crawl()).group(PATIENCE) == 3**4 + 3**3 + 3**2 + 3 + 1
+
+    @needs("nested", "operating")
+    async def test_a_nested_failure_is_repaired(self, fleet: Fleet) -> None:
+        """The step that died, and all that waited for it, run in order and once."""
+        ran: list[str] = []
+        broken = [True]
+
+        @work(name="step")
+        async def step(name: str) -> str:
+            if name == "fetch" and broken[0]:
+                raise Abort("down")
+            ran.append(name)
+            return name
+
+        @work(name="part")
+        async def part(ctx: Context) -> Result[None, str]:
+            return ctx.group(step("fetch")).next(step("parse"))
+
+        @work(name="whole")
+        async def whole(ctx: Context) -> Result[None, str]:
+            return ctx.queue(step("start")).next(ctx.group(part())).next(step("index"))
+
+        app = await fleet.app(step, part, whole)
+        handle = await app.enqueue(whole())
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert (error.error, ran) == ("down", ["start"])
+        broken[0] = False
+        assert await app.repair(handle.id) == 5
+        assert await handle.group(PATIENCE) == "index"
+        assert ran == ["start", "fetch", "parse", "index"]
+
+    @needs("nested")
+    async def test_an_item_runs_after_a_whole_group(self, fleet: Fleet) -> None:
+        """It has the value of the group."""
+
+        @work(name="leaf")
+        async def leaf(n: int) -> int:
+            return n
+
+        @work(name="root")
+        async def root(ctx: Context) -> Result[None, int]:
+            return ctx.queue(leaf(1)).next(leaf(2)).next(leaf(3))
+
+        @work(name="after")
+        async def after(ctx: Context) -> list[object]:
+            return await ctx.results(ctx.dependencies)
+
+        app = await fleet.idle(leaf, root, after)
+        handle = await app.enqueue(root())
+        waiting = await app.enqueue(after(), after=[group(handle)])
+        last = await app.enqueue(after(), after=[group(waiting)])
+        await app.start()
+        assert await waiting.result(PATIENCE) == [3]
+        assert await last.result(PATIENCE) == [[3]]
 
     async def test_a_batch_function_runs_many_items_in_one_call(self, fleet: Fleet) -> None:
         """Each item has its own value or its own failure."""

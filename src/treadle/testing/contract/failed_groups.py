@@ -48,7 +48,6 @@ async def deaths(backend: Backend, id: str = "root", tenant: str | None = None) 
 
 
 class FailedGroupCases:
-    @needs("nested")
     async def test_a_death_fails_the_group(self, backend: Backend) -> None:
         """It counts as soon as the member is dead, and is shown without history."""
         leases = await start_group(backend, item("a"), item("b"))
@@ -64,7 +63,6 @@ class FailedGroupCases:
         assert (found.open, found.failed, found.value) == (0, 1, b"value")
         await consistent(backend)
 
-    @needs("nested")
     async def test_a_group_of_one_item_fails_with_it(self, backend: Backend) -> None:
         """A success and a cancellation fail nothing."""
         await end(backend, item("dead"), how=die)
@@ -76,7 +74,6 @@ class FailedGroupCases:
         ended = await backend.ended([], [("default", "dead")])
         assert ended.groups["default", "dead"].failed == 1
 
-    @needs("nested")
     async def test_a_root_that_dies_with_children_fails_its_group(self, backend: Backend) -> None:
         """Its compensation runs in the same group."""
         await apply(backend, die(await start_one(backend, item("root")), item("undo")))
@@ -85,7 +82,6 @@ class FailedGroupCases:
         assert await deaths(backend) == ["root"]
         await consistent(backend)
 
-    @needs("nested")
     async def test_the_first_ten_deaths_are_shown_in_their_order(self, subject: Subject) -> None:
         """`failed` counts all of them."""
         backend = subject.backend
@@ -98,7 +94,6 @@ class FailedGroupCases:
         assert [one.id for one in found.deaths] == [f"m{n:02}" for n in reversed(range(2, 12))]
         await consistent(backend)
 
-    @needs("nested")
     async def test_a_dependent_that_dies_unsatisfiable_fails_the_group_too(self, subject: Subject) -> None:
         """It is a death like any other."""
         backend = subject.backend
@@ -108,7 +103,6 @@ class FailedGroupCases:
         await apply(backend, die(await doomed_lease(backend)))
         assert await deaths(backend) == ["a", "b"]
 
-    @needs("nested")
     @pytest.mark.parametrize(
         ("fields", "tolerated"),
         [
@@ -129,7 +123,6 @@ class FailedGroupCases:
         assert await deaths(backend) == ([] if tolerated else ["a"])
         await consistent(backend)
 
-    @needs("nested")
     async def test_one_tolerant_dependent_of_several_is_enough(self, backend: Backend) -> None:
         """Another dependent dies of it, which fails the group."""
         leases = await start_group(
@@ -142,7 +135,6 @@ class FailedGroupCases:
         await apply(backend, die(lease))
         assert await deaths(backend) == ["strict"]
 
-    @needs("nested")
     async def test_a_dependent_of_another_group_tolerates_a_death(self, backend: Backend) -> None:
         """Any item of the tenant does, and none of another tenant."""
         leases = await start_group(backend, item("a"), item("b"))
@@ -151,7 +143,6 @@ class FailedGroupCases:
         await apply(backend, die(leases["a"]), die(leases["b"]))
         assert await deaths(backend) == ["b"]
 
-    @needs("nested")
     async def test_a_dependent_that_was_released_before_tolerates_a_death(self, backend: Backend) -> None:
         """Also if it has ended meanwhile."""
         leases = await start_group(
@@ -168,14 +159,13 @@ class FailedGroupCases:
         assert await deaths(backend) == []
         await consistent(backend)
 
-    @needs("nested")
     async def test_what_is_submitted_after_a_death_does_not_tolerate_it(self, backend: Backend) -> None:
         """It is decided when the member dies."""
         await end(backend, item("a"), how=die)
         await submit(backend, dependent("a", id="late", counting="done"))
         assert await deaths(backend, "a") == ["a"]
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_a_tolerant_dependent_that_was_cancelled_tolerates_a_death(self, backend: Backend) -> None:
         """It is still stored, and names the item."""
         leases = await start_group(backend, item("a"), dependent("a", id="any", counting="done"))
@@ -183,7 +173,7 @@ class FailedGroupCases:
         await apply(backend, die(leases["a"]))
         assert await deaths(backend) == []
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_a_requeue_takes_a_death_back(self, backend: Backend) -> None:
         """If the member dies again, it counts again, and last."""
         leases = await start_group(backend, item("a"), item("b"))
@@ -199,7 +189,7 @@ class FailedGroupCases:
         assert await deaths(backend) == ["b"]
         await consistent(backend)
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_a_requeue_of_a_group_of_one_item_takes_its_death_back(self, backend: Backend) -> None:
         """It dies, runs again with a child, and succeeds."""
         await end(backend, item("root"), how=die)
@@ -208,7 +198,7 @@ class FailedGroupCases:
         await apply(backend, succeed(await claim_one(backend), item("child")))
         assert await deaths(backend) == []
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_a_death_that_was_tolerated_once_is_judged_again(self, backend: Backend) -> None:
         """The dependent was removed before the second death."""
         await submit(backend, item("a"))
@@ -221,7 +211,7 @@ class FailedGroupCases:
         await apply(backend, die(await claim_one(backend)))
         assert await deaths(backend, "a") == ["a"]
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_a_pruned_member_has_failed_its_group_all_the_same(self, subject: Subject) -> None:
         """It is counted, and no longer shown."""
         backend = subject.backend
@@ -246,7 +236,6 @@ def only_verdict(leases: list[Lease]) -> Lease:
 
 
 class ContributesCases:
-    @needs("nested")
     async def test_a_member_that_does_not_contribute_leaves_the_value(self, backend: Backend) -> None:
         """Its settlement applies, with its result. Value, version and `final` stay."""
         leases = await start_group(backend, item("a"), item("b", contributes=False))
@@ -258,7 +247,6 @@ class ContributesCases:
         assert (await state(backend, "b")).result == b"result"
         await consistent(backend)
 
-    @needs("nested")
     async def test_a_lone_item_that_does_not_contribute_has_no_value(self, backend: Backend) -> None:
         """Its own result is not the value of its group."""
         lease = await start_one(backend, item("a", contributes=False))
@@ -267,7 +255,7 @@ class ContributesCases:
         found = await group(backend, "a")
         assert (found.contributed, found.version, found.value) == (False, 0, None)
 
-    @needs("nested", "folds")
+    @needs("folds")
     async def test_a_fold_of_such_a_member_is_never_moved(self, backend: Backend) -> None:
         """It adds nothing, so its version does not matter. Folds of others go on."""
         leases = await start_group(backend, item("a"), item("b", contributes=False), item("c"))
@@ -281,7 +269,7 @@ class ContributesCases:
         found = await group(backend, "root")
         assert (found.value, found.version) == (b"3", 2)
 
-    @needs("nested", "operating")
+    @needs("operating")
     async def test_complete_does_not_make_it_contribute(self, backend: Backend) -> None:
         """In a group, and alone."""
         leases = await start_group(backend, item("a"), item("b", contributes=False))
@@ -293,7 +281,6 @@ class ContributesCases:
         assert not (await group(backend, "lone")).contributed
         assert (await state(backend, "lone")).result == b"result"
 
-    @needs("nested")
     async def test_its_children_contribute_unless_they_say_otherwise(self, backend: Backend) -> None:
         """The store does not pass it on. The engine does."""
         leases = await start_group(backend, item("a", contributes=False))

@@ -53,6 +53,19 @@ class GroupValueCases:
         assert (found.value, found.contributed, found.final, found.version) == (None, False, False, 0)
         assert (found.ended_at, found.failed, found.cancelled) == (None, 0, None)
 
+    @needs("operating")
+    async def test_the_end_of_a_group_tells_of_deaths(self, backend: Backend) -> None:
+        """`failed`, if the backend gives it, is that of the group."""
+        for how in (die, succeed):
+            first, second = await start_members(backend, 2)
+            await apply(backend, how(first))
+            settled = await apply(backend, succeed(second))
+            closed = only(settled.effects.ended_groups)
+            found = await group(backend, closed.id)
+            assert found.failed == (how is die)
+            assert closed.failed in (None, found.failed)
+            await backend.delete([closed.id], cascade=True)
+
     async def test_a_single_item_is_a_group(self, backend: Backend) -> None:
         """Its end is the end of the group, and its contribution is the value."""
         lease = await start_one(backend, item("root", "flow"))

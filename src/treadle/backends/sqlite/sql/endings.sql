@@ -12,14 +12,19 @@ CROSS JOIN treadle_item AS i ON i.no = o.no
 WITH v (no, outcome, reason, token, ended, expires, contributed, worker, result, failed)
     AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO treadle_done (no, outcome, reason, token, settled_tokens, attempt, failures, losses, redrives, due,
-    deadline, started, ended, expires, contributed, worker, result, contributes, need, met, any_end_counts)
+    deadline, started, ended, expires, contributed, worker, result)
 SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tokens, o.attempt,
     o.failures + v.failed, o.losses, o.redrives, o.due, o.deadline, o.started, v.ended, nullif(v.expires, ''),
-    v.contributed, nullif(v.worker, ''), nullif(v.result, ''), o.contributes, o.need, o.met, o.any_end_counts
+    v.contributed, nullif(v.worker, ''), nullif(v.result, '')
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 
 -- :name delete_open
 DELETE FROM treadle_open WHERE no IN (SELECT value FROM json_each(?))
+
+-- Only for items that wait for others, or add nothing to the value of their group: a requeue needs these.
+-- :name keep_conditions
+UPDATE treadle_done SET contributes = o.contributes, need = o.need, met = o.met, any_end_counts = o.any_end_counts
+FROM treadle_open AS o WHERE o.no = treadle_done.no AND treadle_done.no IN (SELECT value FROM json_each(?))
 
 -- :name fail_groups
 WITH v (no, failed_group, failed_place) AS (VALUES (?, ?, ?))
