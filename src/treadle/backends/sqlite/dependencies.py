@@ -124,7 +124,7 @@ def refuse_cycle(items: Sequence[Item], tenant: str, group_id: str) -> Rejected 
     return None if found is None else Rejected("cycle", found)
 
 
-class Waiting(NamedTuple):
+class WaitingItem(NamedTuple):
     """What an item waits for."""
 
     no: int
@@ -134,7 +134,7 @@ class Waiting(NamedTuple):
     counted: Dependencies
 
 
-def store_dependencies(tx: Tx, waiting: Iterable[Waiting], known: KnownItems) -> None:
+def store_dependencies(tx: Tx, waiting: Iterable[WaitingItem], known: KnownItems) -> None:
     """Write what these items wait for: items and groups that exist, and names that do not."""
     existing: list[tuple[int, int, int, int, int]] = []
     missing: list[tuple[str, str, int, int]] = []
@@ -149,7 +149,7 @@ def store_dependencies(tx: Tx, waiting: Iterable[Waiting], known: KnownItems) ->
     tx.run_rows(_SQL["insert_missing"], missing)
 
 
-def replace_dependencies(tx: Tx, waiting: Sequence[Waiting], known: KnownItems) -> None:
+def replace_dependencies(tx: Tx, waiting: Sequence[WaitingItem], known: KnownItems) -> None:
     """Write what these items wait for now, instead of what they waited for before."""
     nos = array(one.no for one in waiting)
     tx.run(_SQL["delete_dependencies"], nos)
