@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from treadle.dependency import DEPENDENCY
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
 from treadle.doers.limited import has_strict_lanes
@@ -25,26 +24,24 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
 from treadle.errors import PayloadError
-from treadle.item import GROUP_TYPE, Demand, Lease
+from treadle.item import Demand, Lease
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .built_in import BUILT_IN, closed_group, met_dependency, read_closed
-from .decide import Decision, GiveBack, judged, lost_too_often, unbegun, undecodable
+from .built_in import BUILT_IN
+from .decide import GiveBack, judged, lost_too_often, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import Isolation
 from .lane_limits import add_strict_type, check_batch, prepare_limits
-from .pending import PendingSettlement
 from .rooms import shared_rooms
 from .settle import Settler
 from .undecodable import UndecodableItems
+from .unrun import UnrunItems
 
 PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
-UNREAD_DELAY = 1.0
-"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),
     "doer": ("hook", "a doer failed"),
@@ -157,7 +154,6 @@ class Dispatcher:
         undecodable_items: UndecodableItems,
         on_room: Callable[[], None],
     ) -> None:
-        self._core = core
         self._hooks = core.hooks
         self._codec, self._now = core.settings.codec, core.settings.clock.monotonic
         self._types = types
@@ -166,7 +162,7 @@ class Dispatcher:
         self._held = held
         self.settler = settler
         self._runner = runner
-        self._undecodable = undecodable_items
+        self._unrun = UnrunItems(core, held, settler, undecodable_items)
         self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
@@ -232,13 +228,13 @@ class Dispatcher:
         """Start these, or settle those that cannot run. `sent`: when they were asked for."""
         if self.stopping:
             for lease in leases:
-                self._settle_unrun(lease, GiveBack())
+                self._unrun.settle(lease, GiveBack())
             return
         knows, bound_types = self._held.knows, self._bound
         unknown = [lease for lease in leases if not knows(lease.token)]
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
-            self._settle_without_handler(
+            self._unrun.settle_all(
                 [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
             )
         received = self._now()
@@ -252,7 +248,7 @@ class Dispatcher:
         others: list[Lease] = []
         for lease in leases:
             if lease.losses and _is_lost_too_often(lease, self._bound[lease.type]):
-                self._settle_unrun(unbegun(lease), judged(lease, "lease_lost"))
+                self._unrun.settle(unbegun(lease), judged(lease, "lease_lost"))
             else:
                 others.append(lease)
         return others
@@ -261,52 +257,8 @@ class Dispatcher:
         """Give back the items that would run beside too many others. Returns those to run."""
         taken, refused = self._isolation.admit(leases)
         for lease in refused:
-            self._settle_unrun(lease, GiveBack(self._isolation.delay(lease)))
+            self._unrun.settle(lease, GiveBack(self._isolation.delay(lease)))
         return taken
-
-    def _settle_without_handler(self, leases: list[Lease]) -> None:
-        closing: list[Lease] = []
-        for lease in leases:
-            if lease.verdict is not None:
-                self._settle_unrun(lease, judged(lease, lease.verdict))
-            elif lease.type == GROUP_TYPE:
-                self._held.take_unrun(lease)
-                closing.append(lease)
-            elif lease.type == DEPENDENCY.name:
-                try:
-                    self.settler.settle_unrun(met_dependency(lease))
-                except PayloadError as error:
-                    self._leave(lease, error)
-            else:
-                # It was not asked for. A worker that has the type will claim it.
-                self._settle_unrun(lease, GiveBack())
-        if closing:
-            self.settler.start_apart(self._close_groups(closing))
-
-    async def _close_groups(self, leases: list[Lease]) -> None:
-        """Read the values of nested groups that have ended, and settle the items that close them."""
-        try:
-            groups = await read_closed(self._core.backend, leases)
-        except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
-            self._hooks.report(error, "claim", "could not read the values of groups; trying again")
-            for lease in leases:
-                self._settle_unrun(lease, GiveBack(UNREAD_DELAY))
-            return
-        announced = self._hooks.listening(GROUP_TYPE)
-        for lease in leases:
-            try:
-                group = groups.get((lease.tenant, lease.id))
-                self.settler.add(closed_group(lease, group, self._core.registry, announced=announced))
-            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
-                self._settle_unrun(lease, undecodable(error))
-
-    def _leave(self, lease: Lease, error: BaseException) -> None:
-        """Leave an item that cannot be decoded to other workers, or end it."""
-        self._held.take_unrun(lease)
-        self.settler.start_apart(self._undecodable.settle(lease, error, self.settler.add))
-
-    def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
-        self.settler.settle_unrun(PendingSettlement(lease, decision))
 
     def _take(self, lease: Lease, bound: BoundType, sent: float, received: float) -> None:
         try:
@@ -314,7 +266,7 @@ class Dispatcher:
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
-            self._leave(lease, error)
+            self._unrun.leave(lease, error)
             return
         held = HeldLease(lease, bound, input, stored, sent, received)
         self._held.take(held)

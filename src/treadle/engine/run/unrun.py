@@ -1,0 +1,77 @@
+"""Items that a worker settles without running them: doomed ones, built-in types, those that it cannot decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from treadle.dependency import DEPENDENCY
+from treadle.engine.core import Core
+from treadle.errors import PayloadError
+from treadle.item import GROUP_TYPE, Lease
+
+from .built_in import closed_group, met_dependency, read_closed
+from .decide import Decision, GiveBack, judged, undecodable
+from .held import HeldLeases
+from .pending import PendingSettlement
+from .settle import Settler
+from .undecodable import UndecodableItems
+
+UNREAD_DELAY: Final = 1.0
+"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
+
+
+class UnrunItems:
+    def __init__(
+        self, core: Core, held: HeldLeases, settler: Settler, undecodable_items: UndecodableItems
+    ) -> None:
+        self._core = core
+        self._held = held
+        self._settler = settler
+        self._undecodable = undecodable_items
+
+    def settle(self, lease: Lease, decision: Decision) -> None:
+        self._settler.settle_unrun(PendingSettlement(lease, decision))
+
+    def settle_all(self, leases: Iterable[Lease]) -> None:
+        """Settle leases that have a verdict, or whose type has no handler here."""
+        closing: list[Lease] = []
+        for lease in leases:
+            if lease.verdict is not None:
+                self.settle(lease, judged(lease, lease.verdict))
+            elif lease.type == GROUP_TYPE:
+                self._held.take_unrun(lease)
+                closing.append(lease)
+            elif lease.type == DEPENDENCY.name:
+                try:
+                    self._settler.settle_unrun(met_dependency(lease))
+                except PayloadError as error:
+                    self.leave(lease, error)
+            else:
+                # It was not asked for. A worker that has the type will claim it.
+                self.settle(lease, GiveBack())
+        if closing:
+            self._settler.start_apart(self._close_groups(closing))
+
+    async def _close_groups(self, leases: list[Lease]) -> None:
+        """Read the values of nested groups that have ended, and settle the items that close them."""
+        hooks = self._core.hooks
+        try:
+            groups = await read_closed(self._core.backend, leases)
+        except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
+            hooks.report(error, "claim", "could not read the values of groups; trying again")
+            for lease in leases:
+                self.settle(lease, GiveBack(UNREAD_DELAY))
+            return
+        announced = hooks.listening(GROUP_TYPE)
+        for lease in leases:
+            try:
+                group = groups.get((lease.tenant, lease.id))
+                self._settler.add(closed_group(lease, group, self._core.registry, announced=announced))
+            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+                self.settle(lease, undecodable(error))
+
+    def leave(self, lease: Lease, error: BaseException) -> None:
+        """Leave an item that cannot be decoded to other workers, or end it."""
+        self._held.take_unrun(lease)
+        self._settler.start_apart(self._undecodable.settle(lease, error, self._settler.add))
