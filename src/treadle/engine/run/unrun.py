@@ -1,4 +1,4 @@
-"""Items that a worker settles without running them: doomed ones, built-in types, those that it cannot decode."""
+"""Items that a worker settles without running them: doomed, of built-in types, or not decodable."""
 
 from __future__ import annotations
 
