@@ -145,7 +145,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     closes_group: bool = False
     """It closes the nested group that has its own id. It is no member of that group, and waits for it."""
     contributes: bool = True
-    """False: whatever it returns, and however it ends, it adds nothing to its group's value."""
+    """False: it adds nothing to its group's value, by every verb that ends it."""
     key_policy: KeyPolicy = "existing"
     """What happens if an earlier item answers for the key."""
     debounce_max: float | None = None

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.dependency import DEPENDENCY
+from treadle.engine.core import Core
 from treadle.engine.registry import Registry
 from treadle.engine.submit.build_children import silenced
 from treadle.engine.submit.build_item import read_stored
@@ -20,10 +21,13 @@ from treadle.errors import DecodeError
 from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
 from treadle.result_plan import NOTHING, PlannedContribution, ResultPlan
 
-from .decide import Succeed
+from .decide import GiveBack, Succeed, undecodable
 from .pending import PendingSettlement
+from .settle import Settler
 
 BUILT_IN: Final = (DEPENDENCY.name, GROUP_TYPE)
+UNREAD_DELAY: Final = 1.0
+"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
 
 _decoder = msgspec.json.Decoder(tuple[Item, ...])
 
@@ -74,3 +78,22 @@ def closed_group(
     compensates = lease.options and read_stored(lease.options).compensates
     contributions = () if compensates else (PlannedContribution(None, encoded=value),)
     return PendingSettlement(lease, Succeed(plan), value, contributions=contributions)
+
+
+async def close_groups(core: Core, settler: Settler, leases: Sequence[Lease]) -> None:
+    """Read the values of nested groups that have ended, and settle the items that close them. Their leases
+    are known to the worker."""
+    try:
+        groups = await read_closed(core.backend, leases)
+    except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
+        core.hooks.report(error, "claim", "could not read the values of groups; trying again")
+        for lease in leases:
+            settler.add(PendingSettlement(lease, GiveBack(UNREAD_DELAY)))
+        return
+    announced = core.hooks.listening(GROUP_TYPE)
+    for lease in leases:
+        try:
+            group = groups.get((lease.tenant, lease.id))
+            settler.add(closed_group(lease, group, core.registry, announced=announced))
+        except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+            settler.add(PendingSettlement(lease, undecodable(error)))

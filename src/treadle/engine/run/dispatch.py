@@ -27,7 +27,7 @@ from treadle.item import GROUP_TYPE, Demand, Lease, SharedRoom
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .built_in import BUILT_IN, closed_group, met_dependency, read_closed
+from .built_in import BUILT_IN, close_groups, met_dependency
 from .decide import Decision, GiveBack, judged, lost_too_often, unbegun, undecodable
 from .held import UNREAD, BoundType, HeldLease, HeldLeases
 from .isolation import Isolation
@@ -38,8 +38,6 @@ PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
-UNREAD_DELAY = 1.0
-"""Seconds after which an item that closes a group is tried again, if the group could not be read."""
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),
     "doer": ("hook", "a doer failed"),
@@ -257,24 +255,7 @@ class Dispatcher:
                 # It was not asked for. A worker that has the type will claim it.
                 self._settle_unrun(lease, GiveBack())
         if closing:
-            self.settler.start_apart(self._close_groups(closing))
-
-    async def _close_groups(self, leases: list[Lease]) -> None:
-        """Read the values of nested groups that have ended, and settle the items that close them."""
-        try:
-            groups = await read_closed(self._core.backend, leases)
-        except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
-            self._hooks.report(error, "claim", "could not read the values of groups; trying again")
-            for lease in leases:
-                self._settle_unrun(lease, GiveBack(UNREAD_DELAY))
-            return
-        announced = self._hooks.listening(GROUP_TYPE)
-        for lease in leases:
-            try:
-                group = groups.get((lease.tenant, lease.id))
-                self.settler.add(closed_group(lease, group, self._core.registry, announced=announced))
-            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
-                self._settle_unrun(lease, undecodable(error))
+            self.settler.start_apart(close_groups(self._core, self.settler, closing))
 
     def _settle_unrun(self, lease: Lease, decision: Decision) -> None:
         self.settler.settle_unrun(PendingSettlement(lease, decision))
