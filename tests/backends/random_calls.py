@@ -4,9 +4,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
 from treadle.item import (
+    GROUP_MARK,
     AvoidedLane,
     Contribution,
     Demand,
@@ -104,7 +107,7 @@ class RandomCalls:
     def item(self, **fields: Any) -> Item:
         self.count += 1
         roll = self.random.random
-        after = tuple({self.some_id() for _ in range(self.random.randint(1, 3))}) if roll() < 0.25 else ()
+        after = tuple({self.some_name() for _ in range(self.random.randint(1, 3))}) if roll() < 0.25 else ()
         made: dict[str, Any] = {
             "id": f"i{self.count}",
             "type": self.random.choice(TYPES),
@@ -126,12 +129,23 @@ class RandomCalls:
             "lease_to": self.random.choice(WORKERS) if roll() < 0.1 else None,
             "keep": self.random.choice((0.0, 10.0, 100.0)),
             "keep_dead": self.random.choice((None, 10.0)),
+            "contributes": roll() < 0.8,
         }
         return Item(**(made | fields))
 
     def some_id(self) -> str:
         """The id of an item that existed, exists, or may be submitted later."""
         return f"i{self.random.randint(max(1, self.count - 30), self.count + 5)}"
+
+    def some_name(self) -> str:
+        """The name of an item or of a group, for `after`."""
+        return (GROUP_MARK if self.random.random() < 0.2 else "") + self.some_id()
+
+    def nested(self) -> tuple[Item, ...]:
+        """A nested group, and the item that closes it."""
+        closer = self.item(closes_group=True, key=None, need=1, lease_to=None, counting="success")
+        members = [self.item(group_id=closer.id) for _ in range(self.random.randint(0, 2))]
+        return (*members, replace(closer, after=(GROUP_MARK + closer.id,)))
 
     def some_ids(self) -> list[str]:
         return [self.some_id() for _ in range(self.random.randint(1, 4))]
@@ -180,6 +194,8 @@ class RandomCalls:
         if lease.attempts is not None and lease.attempt >= lease.attempts and kind == "retry":
             kind = "dead"
         children = tuple(self.item() for _ in range(self.random.choice((0, 0, 1, 3))))
+        if children and self.random.random() < 0.3:
+            children += self.nested()
         value = Contribution(
             self.random.choice((None, b"v")),
             self.random.random() < 0.1,
@@ -217,7 +233,10 @@ class RandomCalls:
     async def requeue(self) -> None:
         where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a")))
         redrives = self.random.choice((None, 2))
-        await self.backend.requeue(where, tenant=self.tenant(), limit=3, redrives=redrives, backoff=4.0)
+        how = {"alone": self.random.random() < 0.3, "cancelled": self.random.random() < 0.3}
+        await self.backend.requeue(
+            where, tenant=self.tenant(), limit=3, redrives=redrives, backoff=4.0, **how
+        )
 
     async def trigger(self) -> None:
         await self.backend.trigger([self.some_id()], tenant=self.tenant())

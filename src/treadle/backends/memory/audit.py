@@ -210,7 +210,7 @@ def _groups(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
 
 
 def _nesting(group: MemoryGroup) -> Iterator[str]:
-    """A nested group and its outer group refer to each other. An item that closes a group waits for it."""
+    """A nested group and its outer group refer to each other. The item that closes it is in the outer one."""
     name, closer = f"group {group.tenant}/{group.id}", group.closer
     if any(inner.outer is not group for inner in group.nested):
         yield f"{name} contains a group that is nested elsewhere"
@@ -220,8 +220,6 @@ def _nesting(group: MemoryGroup) -> Iterator[str]:
         yield f"{name} is closed by {_name(closer)}"
     elif group not in group.outer.nested:
         yield f"{name} is missing in the group around it"
-    if group.open and closer.ended_at is None and closer.status != "blocked":
-        yield f"{name} is open, and {_name(closer)} does not wait for it"
 
 
 def _group(group: MemoryGroup, members: list[Row]) -> Iterator[str]:

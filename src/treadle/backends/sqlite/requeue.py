@@ -13,7 +13,7 @@ from treadle.rules.repair import Condition, RepairLookups, gone_prerequisite, pl
 from treadle.rules.settlement import redrive, shortest_keep
 from treadle.rules.submission import Dependencies, count_dependencies, is_tolerant
 
-from .dependencies import Waiting, find_known, replace_dependencies
+from .dependencies import WaitingItem, find_known, replace_dependencies
 from .groups import SqliteGroups
 from .read import numbers_where
 from .rows import decode_ids, numbers, states
@@ -218,9 +218,9 @@ class _Opening:
             self._tx.run(_SQL["uncount"], names)
             self._tx.run_rows(_SQL["add_pending"], list(pending.items()))
 
-    def _waiting(self, no: int, found: Dependencies) -> Waiting:
+    def _waiting(self, no: int, found: Dependencies) -> WaitingItem:
         tenant, after, need, counting = self._conditions[no]
-        return Waiting(no, tenant, after, is_tolerant(counting, need, after), found)
+        return WaitingItem(no, tenant, after, is_tolerant(counting, need, after), found)
 
     def _row(
         self, no: int, waits: Dependencies, seq: int, most: int | None, backoff: float

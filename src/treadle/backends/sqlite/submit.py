@@ -21,7 +21,7 @@ from treadle.rules.submission import (
 from treadle.rules.times import deadline_at, due_at
 
 from .dependencies import (
-    Waiting,
+    WaitingItem,
     any_missing,
     connect_waiting,
     dependencies,
@@ -229,7 +229,7 @@ class _ItemStorage:
         store_dependencies(
             self._tx,
             [
-                Waiting(
+                WaitingItem(
                     self._next.no + place,
                     tenant,
                     item.after,
