@@ -27,6 +27,7 @@ from treadle import (
 from treadle.errors import StrictReturnError
 from treadle.events import GroupDone, Released, Succeeded
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
+from treadle.testing import Faults
 
 
 @work(name="value")
@@ -459,6 +460,19 @@ async def test_any_worker_closes_a_group(make_app: MakeApp) -> None:
     assert last.type == "total"
     await last.complete(6)
     assert await client.handle(other.id).group(PATIENCE) == 6
+
+
+async def test_a_group_that_cannot_be_read_is_closed_later(make_faulty: MakeApp, faults: Faults) -> None:
+    """The lease is given back. The item that closes the group has lost nothing."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.group(value(4)).next(total())
+
+    fault = faults.fail("group")
+    async with make_faulty(root, value, total) as app:
+        assert await app.enqueue(root()).group(PATIENCE) == 4
+    assert fault.hits == 1
 
 
 async def test_events_of_a_group_show_its_value(make_app: MakeApp) -> None:
