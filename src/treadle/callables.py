@@ -69,6 +69,11 @@ def check_may_block(what: str, instead: str) -> None:
         raise RuntimeError(f"{what} would block the event loop that runs in this thread: use {instead}")
 
 
+def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread runs this event loop."""
+    return _runs_loop() and asyncio.get_running_loop() is loop
+
+
 def _runs_loop() -> bool:
     try:
         asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from treadle.callables import check_may_block
+from treadle.callables import runs_here
 from treadle.engine.core import Core
 from treadle.engine.store_retry import STOP_TIMEOUT
 from treadle.errors import InputError, Stopped
@@ -35,7 +35,6 @@ class SyncLoop:
         """Run a coroutine on the app's loop, and wait for it here."""
         self._leave_parent()
         try:
-            check_may_block("app.sync", "await app.enqueue(...)")
             with self._lock:  # after `_ending` is set, nothing more is started on the loop
                 answer = asyncio.run_coroutine_threadsafe(coroutine, self._usable_loop())
         except BaseException:
@@ -77,6 +76,8 @@ class SyncLoop:
             loop = self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_run_loop, args=(loop,), name="treadle sync", daemon=True)
             self._thread.start()
+        if runs_here(loop):
+            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
         return loop
 
     def _leave_parent(self) -> None:

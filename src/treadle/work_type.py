@@ -23,6 +23,7 @@ from typing import (
     ParamSpec,
     TypeAlias,
     cast,
+    get_origin,
 )
 
 import msgspec
@@ -264,6 +265,8 @@ def check_storable(work_type: AnyWorkType) -> None:
 
 
 def _plain_class(annotation: Any) -> type[Any] | None:
+    if (get_origin(annotation) or annotation) is Work:
+        return None  # the error of a handler that returns one says what to do instead
     try:
         return plain_class_in(own_type(annotation))
     except (DefinitionError, TypeError):

@@ -145,7 +145,11 @@ class TestTimeouts:
                 " and not coalesce(array_to_string(proconfig, ' ') ~ 'lock_timeout', false)"
             )
             # Other functions call these, with their own timeout.
-            assert {row["proname"] for row in waits} == {"count_towards_dependents", "check_folds"}
+            assert {row["proname"] for row in waits} == {
+                "count_towards_dependents",
+                "check_folds",
+                "update_groups",
+            }
 
 
 async def test_retries_are_bounded_and_scattered(prepared_url: str) -> None:

@@ -354,6 +354,8 @@ def submitted(answer: Any) -> object:
 
 
 def shown_lease(lease: Lease) -> Lease:
+    if lease.verdict is not None:
+        lease = replace(lease, ready_at=0.0)  # a doomed item need not have been ready
     return replace(lease, token=0, ref=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from treadle.backends.postgres.sealing import UNSEALED_WAKE, WakeSeal
 from treadle.backends.postgres.wakeups import PostgresListener
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
-from treadle.engine.run.dispatch import met_dependency
+from treadle.engine.run.built_in import met_dependency
 from treadle.errors import DecodeError
 from treadle.item import Lease, Wake
 from treadle.ports.pointers import read_pointer

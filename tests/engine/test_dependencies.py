@@ -330,7 +330,7 @@ async def test_after_a_handle_of_what_is_gone_is_not_found(make_app: MakeApp) ->
             await app.enqueue_many([step(), step()], after=gone)
         with pytest.raises(NotFound, match=gone.id):
             await app.enqueue(dependency(on=[gone], queue=step()))
-        with pytest.raises(WorkFailed, match=f"not_found: {gone.id}"):
+        with pytest.raises(WorkFailed, match=rf"\(not_found\): no item '{gone.id}'"):
             await app.enqueue(parent()).result(PATIENCE)
         for later in (one, one.id):
             assert (await (await app.enqueue(step(), after=later)).state()).status == "blocked"

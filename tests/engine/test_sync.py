@@ -109,12 +109,16 @@ async def test_sync_calls_work_from_a_handler_in_a_thread(store: Callable[[], Ba
         assert await app.enqueue(outer(1)).result(timeout=PATIENCE) == 2
 
 
-async def test_sync_calls_are_refused_on_any_event_loop() -> None:
-    app = Treadle(work=[add])
-    with pytest.raises(RuntimeError, match=r"would block the event loop that runs in this thread: use await"):
-        app.sync.enqueue(add(1, 2))
-    with pytest.raises(RuntimeError, match="would block the event loop"):
-        app.sync.dead.list()
+async def test_sync_calls_are_refused_on_the_event_loop_of_the_app() -> None:
+    """They would wait for themselves. On another loop they only block it."""
+    async with Treadle(work=[add]) as app:
+        with pytest.raises(RuntimeError, match="would block the event loop it runs on: use await"):
+            app.sync.enqueue(add(1, 2))
+        with pytest.raises(RuntimeError, match="would block the event loop"):
+            app.sync.dead.list()
+    other = Treadle(work=[add])
+    assert other.sync.enqueue(add(1, 2)).state().status == "ready"
+    other.sync.close()
     assert not threads()
 
 

@@ -32,6 +32,8 @@ EXAMPLES: list[TreadleError] = [
     errors.DuplicateIdError("id-1"),
     errors.AlreadyEnded("id-1", "success"),
     errors.NotTriggerable("id-1", "running"),
+    errors.NotUpdatable("id-1", "running"),
+    errors.DuplicateKeyError("id-1", "order-42"),
     errors.ReferencedError([("a", "b"), ("a", "c"), ("a", "d"), ("a", "e")]),
     errors.LeaseLost("id-1", "completed"),
     errors.WorkFailed("id-1", "mail.send", "no route", "OSError", 3, "exhausted"),

@@ -123,7 +123,9 @@ class TestChecks:
     def test_the_error_for_an_unknown_option_suggests_a_similar_one(self) -> None:
         with pytest.raises(TypeError, match=r"enqueue has no option 'dealy': did you mean 'delay'\?"):
             check(dealy=5)
-        with pytest.raises(TypeError, match="enqueue has no option 'xyz': it takes after, deadline, delay"):
+        with pytest.raises(
+            TypeError, match="enqueue has no option 'xyz': it takes after, deadline, debounce_max, delay"
+        ):
             check(xyz=5)
 
     def test_each_method_has_its_own_options(self) -> None:

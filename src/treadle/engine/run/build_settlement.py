@@ -188,7 +188,8 @@ class SettlementBuilder:
                 pending.contributions = ()
             return True
         if outcome.verb == "rejected" and outcome.rejected is not None:
-            why = f"its children cannot be stored: {rejection_error(outcome.rejected)}"
+            rejected = outcome.rejected
+            why = f"its children cannot be stored ({rejected.why}): {rejection_error(rejected)}"
             pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
             return True
         return False

@@ -140,7 +140,7 @@ class EngineItemCases:
         async def sorry(failure: Failure) -> None:
             failures.append(failure)
 
-        @work(name="perishable", expires_in=60, on_dead=sorry)
+        @work(name="perishable", expires_in=60, on_dead=sorry, on_dead_unstarted=True)
         async def perishable() -> None:
             raise AssertionError("too late")
 
