@@ -67,7 +67,8 @@ Requeuing a member of an ended group opens the group again, with its value, vers
 
 A member with `contributes` False adds nothing to the value, by whichever verb it ends.
 
-**Failed.** A dead member *fails* its group unless its death is tolerated: some item names it in `after` (also
+**Failed.** A dead member *fails* its group unless `contributes` is False for it (a compensation, or what one
+queued; not for a closing item), or its death is tolerated: some item names it in `after` (also
 an item that was released, or submitted, before the death) and is tolerant: it counts any end, or needs fewer
 than it names (`is_tolerant` in treadle.rules). This is decided when the member dies. `GroupState.failed`
 counts these deaths, also while the group is open; a requeue takes them back, a prune does not.

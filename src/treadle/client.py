@@ -193,6 +193,12 @@ class Client(Operator):
             if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise no_work(work, "enqueue")
             work = self._core.registry.find(work).from_input(input or {})
+        elif input is not None:
+            raise InputError(
+                f"enqueue takes arguments beside a name only: {work.type!r} was called with its own. Give "
+                "options by name, as in enqueue(add(1, 2), delay=60)",
+                parameters=("input",),
+            )
         work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
         return EnqueueCall(self._core, self._submits_to, work, checked)
 

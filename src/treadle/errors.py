@@ -249,7 +249,8 @@ class DuplicateIdError(ConflictError):
 
     def __init__(self, id: str) -> None:
         super().__init__(
-            f"an item with id {id!r} was already submitted: call the work type again for a new Work"
+            f"an item with id {id!r} was already submitted: call the work type again for a new Work, or give "
+            "another id="
         )
         self.id = id
 
@@ -403,6 +404,12 @@ class GroupFailed(WorkFailed):
         ]
         text = f"{first} ({', '.join(also)})" if also else first
         whole = "" if self.group_id == self.id else f"the group {self.group_id} failed: "
+        if self.reason == "unsatisfiable":  # the cause is not a death of this group
+            return (
+                f"{whole}{text}. What it waited for was cancelled, or died in another group: see `after` of "
+                f"app.get({self.id!r}), and run that again with app.requeue(ids, cancelled=True); or take "
+                "the value so far with group(partial=True)"
+            )
         return (
             f"{whole}{text}. Remove the cause, then run it again with app.repair({self.group_id!r}); or take "
             "the value so far with group(partial=True)"

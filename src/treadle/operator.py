@@ -58,9 +58,9 @@ class Operator:
         states = await (current_transaction(backend) or backend).get(wanted, tenant=self._tenant)
         return await decode_states(self._core.registry, states)
 
-    async def group(self, id: str) -> GroupState | None:
+    async def group(self, id: str | HasId) -> GroupState | None:
         """Return a group as it is now, by the id of its root. None for an unknown id."""
-        check_id(id)
+        (id,) = ids_of(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is not None and isinstance(group.value, bytes):
@@ -182,11 +182,11 @@ class Operator:
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
 
-    async def repair(self, group_id: str) -> int:
+    async def repair(self, group_id: str | HasId) -> int:
         """Run the failed part of a group again: requeue the items whose deaths failed it, in nested groups
         too. The items that could not run because of them wait for them again. Returns how many items are open
         again; 0 if no death failed the group. `NotFound` for an unknown group."""
-        check_id(group_id)
+        (group_id,) = ids_of(group_id)
         await self._begin_change("repair")
         backend = self._core.backend
         (group,) = await backend.group([group_id], tenant=self._tenant)

@@ -60,6 +60,8 @@ def inspect_handler(fn: Callable[..., Any]) -> Handler:
     for each in parameters[1:]:
         if _context_form(each.annotation, names) is not None:
             raise TypeError(f"@work: {fn.__name__} takes its Context as {each.name!r}: it must come first")
+    if first is not None and parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise TypeError(f"@work: {fn.__name__} takes its Context by keyword: it must come first, without `*`")
     calls = {each.name: each for each in parameters[first is not None :]}
     return Handler(
         fn,

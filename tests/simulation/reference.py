@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.item import GROUP_MARK, Contribution, Item, Ref, Status
+from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Ref, Status
 
 TERMINAL = ("success", "dead", "cancelled")
 LONGEST_LOSS_DELAY = 30.0
@@ -320,7 +320,8 @@ class ReferenceStore:
         self._count(expected.ref, expected.status, now, effects)
         group = expected.group
         if expected.status == "dead":
-            expected.failed_group = not any(one.tolerant for one in self.naming(*expected.ref))
+            silent = not expected.item.contributes and expected.item.type != GROUP_TYPE
+            expected.failed_group = not silent and not any(one.tolerant for one in self.naming(*expected.ref))
             group.failed += expected.failed_group
         group.open -= 1
         must(group.open >= 0, f"group {group.ref} is below zero")

@@ -188,7 +188,11 @@ class Arguments:
     def _validated(self, bound: dict[str, Any]) -> dict[str, Any]:
         if not self._required <= bound.keys():
             missing = [each.name for each in self.parameters if each.name in self._required - bound.keys()]
-            raise self._refused(f"missing {_listed(missing)}", missing)
+            first = self.parameters[0]
+            hint = ""
+            if first.name in ("ctx", "context") and first.type is Any:
+                hint = f". To receive the Context, annotate it: `{first.name}: Context`"
+            raise self._refused(f"missing {_listed(missing)}{hint}", missing)
         for name in self._enums.keys() & bound.keys():
             bound[name] = as_numbers(bound[name], self._enums[name])
         try:

@@ -215,7 +215,8 @@ def end_by_settlement(
     if status == "success" and settlement.contribution is not None and not record.final:
         value = rules.contributed(settlement.contribution, settlement.result, record.version)
         record.value_token, record.version, record.final = lease.token, value.version, value.final
-    if status == "dead" and not tolerated and lease.id not in record.tolerated:
+    fails = rules.can_fail_group(lease.type, contributes=record.open[lease.id].contributes)
+    if status == "dead" and fails and not tolerated and lease.id not in record.tolerated:
         record.deaths.append(lease.id)
     _end(record, lease.id, status, lease.token, now, change)
     for id in ids:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-from treadle.item import Attempt, Contribution, ErrorInfo, Loss, Reason, Settlement, Status, Verdict
+from treadle.item import (
+    GROUP_TYPE,
+    Attempt,
+    Contribution,
+    ErrorInfo,
+    Loss,
+    Reason,
+    Settlement,
+    Status,
+    Verdict,
+)
 
 from .times import due_at, waiting_status
 
@@ -148,6 +158,12 @@ def loss_of(
 
 
 # ----------------------------------------------------------------------------------------------- group values
+
+
+def can_fail_group(type: str, *, contributes: bool) -> bool:
+    """Whether the death of such an item can fail its group. That of a compensation, and of what it queued,
+    cannot: the death that it compensates has."""
+    return contributes or type == GROUP_TYPE
 
 
 def group_status(failed: int) -> Literal["success", "dead"]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from treadle.item import GROUP_MARK, Effects, EndedGroup, Ref, ReleasedItem, Status
-from treadle.rules.settlement import group_status
+from treadle.rules.settlement import can_fail_group, group_status
 from treadle.rules.submission import Dependencies
 
 from .dependencies import is_tolerated, stop_waiting
@@ -55,7 +55,9 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
 def count_end(store: MemoryTables, row: Row, now: float, effects: CollectedEffects) -> None:
     """Count the end of a row: for the items that wait for it, and for its group."""
     if row.status == "dead":
-        row.failed_group = not is_tolerated(store, row)
+        row.failed_group = can_fail_group(
+            row.item.type, contributes=row.item.contributes
+        ) and not is_tolerated(store, row)
     if store.waiters:
         prerequisite_ended(store, row.ref, row.status, now, effects)
     member_ended(store, row, now, effects)

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
-from treadle.rules.settlement import KEPT_ATTEMPTS, Counters
+from treadle.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
 
 from .dependencies import any_blocked, count_ends, tolerated
 from .groups import SqliteGroups
@@ -102,7 +102,11 @@ class EndingBatch:
         else:
             group = self.groups.get(item.no if item.group is None else item.group)
             group.end_member(self._tx.now, cancelled=outcome == CANCELLED)
-        if outcome == DEAD and not tolerated:
+        if (
+            outcome == DEAD
+            and not tolerated
+            and can_fail_group(item.type, contributes=bool(item.contributes))
+        ):
             self._dead.append((item.no, item.no if item.group is None else item.group))
         if item.has_dependencies or not item.contributes:
             self._special.append(item.no)

@@ -247,6 +247,17 @@ class ContributesCases:
         assert (await state(backend, "b")).result == b"result"
         await consistent(backend)
 
+    async def test_the_death_of_a_member_that_does_not_contribute_fails_no_group(
+        self, backend: Backend
+    ) -> None:
+        """It is a compensation, or a compensation queued it: the death that it compensates has failed the
+        group. Once that item has succeeded, nothing has failed."""
+        leases = await start_group(backend, item("a"), item("b", contributes=False))
+        await apply(backend, die(leases["b"]), contribute(leases["a"], b"value"))
+        found = await group(backend, "root")
+        assert (found.open, found.failed, found.deaths, found.value) == (0, 0, (), b"value")
+        await consistent(backend)
+
     async def test_a_lone_item_that_does_not_contribute_has_no_value(self, backend: Backend) -> None:
         """Its own result is not the value of its group."""
         lease = await start_one(backend, item("a", contributes=False))

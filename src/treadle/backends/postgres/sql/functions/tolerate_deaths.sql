@@ -1,5 +1,6 @@
 -- Of the items that ended, those whose death is tolerated: an item names them in `after`, and counts any end or needs
--- fewer than it names. Their rows are marked. Answers their numbers.
+-- fewer than it names. So is the death of a compensation and of what it queued: the death that it compensates has
+-- failed the group. Their rows are marked. Answers their numbers.
 --
 -- p_new, p_owners  look only at these items, which the settlements in the rows `p_owners` have just stored. What a
 --                  later settlement stores does not tolerate a death.
@@ -14,10 +15,15 @@ as $$
 declare
   dead bigint[] := array(select x.no from unnest(ended.no, ended.kind) x(no, kind) where x.kind = 7);
   naming bigint[] := treadle.naming(array(select i.id from treadle.item i where i.no = any(dead)));
-  tolerated bigint[];
+  tolerated bigint[]; silent bigint[];
 begin
+  if p_new is null then
+    select array_agg(i.no) into silent from treadle.item i
+      where i.no = any(dead) and i.contributes is false and i.type <> 'treadle.group';
+    update treadle.ended_item e set flags = e.flags | 8 where e.no = any(silent);
+  end if;
   if naming is null or p_new is not null and not naming && p_new then
-    return null;
+    return silent;
   end if;
   p_owners := treadle.spread(p_owners, cardinality(p_new));
   select array_agg(distinct m.no) into tolerated from unnest(naming) n(no)
@@ -31,5 +37,5 @@ begin
   if tolerated is not null then
     update treadle.ended_item e set flags = e.flags | 8 where e.no = any(tolerated);
   end if;
-  return tolerated;
+  return tolerated || silent;
 end $$;
