@@ -11,7 +11,7 @@ from treadle import Context, GroupFailed, InputError, Treadle, work
 
 def test_a_context_without_annotation_is_explained() -> None:
     names: dict[str, Any] = {}
-    exec("async def first(ctx, x: int) -> int: ...", names)  # noqa: S102  a type checker refuses it elsewhere
+    exec("async def first(ctx, x: int) -> int: ...", names)
     first: Any = work(name="first")(names["first"])
     with pytest.raises(
         InputError, match=r"missing parameter 'x'\. To receive the Context, annotate it: `ctx: C"
