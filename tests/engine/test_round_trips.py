@@ -136,3 +136,28 @@ async def _pass(clock: ManualClock, intervals: int) -> None:
     """Let this many poll intervals pass in small steps, so that every timer fires."""
     for _ in range(intervals * 4):
         await clock.advance(0.25)
+
+
+async def test_handlers_that_read_at_the_same_time_share_reads(make_counted: MakeCounted) -> None:
+    """The first read is made alone. The others collect in the meantime, and each gets a state of its own."""
+    begun = asyncio.Event()
+    waiting: set[int] = set()
+
+    @work(name="reader")
+    async def reader(ctx: Context, n: int) -> int:
+        waiting.add(n)
+        if len(waiting) == 100:
+            begun.set()
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        mine, same = await asyncio.gather(ctx.results([source.id]), ctx.states([source.id, "missing"]))
+        assert [each and each.result for each in same] == [7, None]
+        return mine[0]
+
+    app, counted = make_counted(noop, reader)
+    async with app:
+        source = await app.enqueue(noop(7))
+        assert await source.result(PATIENCE) == 7
+        counted.reset()
+        handles = await app.enqueue_many([reader(n) for n in range(100)])
+        assert [await handle.result(PATIENCE) for handle in handles] == [7] * 100
+    assert counted.calls["get"] <= 5

@@ -46,7 +46,7 @@ class EngineServices:
         self._extend = extend
         self._settler = settler
         self._loop = asyncio.get_running_loop()
-        self._reader = ResultReader(core.backend, core.registry)
+        self._reader = ResultReader(core.backend, core.registry, core.tasks)
         self.worker_id = worker_id
         self.resources: Any = None
 

@@ -9,10 +9,12 @@ from treadle.backend import Backend
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
+from treadle.engine.tasks import Tasks
 from treadle.errors import NotFound, TreadleError, WorkFailed
 from treadle.group_ref import GroupRef
 from treadle.item import GROUP_TYPE, GroupState, ItemState, Status
 
+from .combined_reads import CombinedReads
 from .group_outcome import group_outcome
 from .wait_result import decode_states, group_value, item_value
 
@@ -22,9 +24,10 @@ Found: TypeAlias = ItemState | GroupState | None
 class ResultReader:
     """Reads items and groups for handlers."""
 
-    def __init__(self, backend: Backend, registry: Registry) -> None:
+    def __init__(self, backend: Backend, registry: Registry, tasks: Tasks) -> None:
         self._backend = backend
         self._registry = registry
+        self._combined = CombinedReads(backend, tasks)
 
     async def states(
         self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str]
@@ -85,7 +88,8 @@ class ResultReader:
     ) -> list[Found]:
         """What `ids` name. failed: for an item that closes a failed group, the group."""
         plain = [id for id in ids if not isinstance(id, GroupRef)]
-        states = iter(await within.get(plain, tenant=tenant) if plain else ())
+        source = self._combined if within is self._backend else within
+        states = iter(await source.get(plain, tenant=tenant) if plain else ())
         found: list[Found] = [None if isinstance(id, GroupRef) else next(states) for id in ids]
         groups = [
             at
