@@ -10,6 +10,7 @@ import inspect
 from typing import Any, Final, cast
 
 from .errors import InputError
+from .masking import masked
 
 _ENTER = "is a context manager that was not entered: pass what `with ... as connection:` gives"
 _TRANSACTION = "is a transaction: pass its connection"
@@ -75,6 +76,8 @@ _NAMES: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL
 
 def check_tx(tx: Any, field: str) -> Any:
     """Return `tx`, or raise InputError if it cannot be a connection, with any backend."""
+    if isinstance(tx, str):
+        raise InputError.of(field, masked(tx), _NEEDED)
     if isinstance(tx, _NO_OBJECTS):
         raise InputError.of(field, cast("object", tx), _NEEDED)
     if inspect.iscoroutine(tx):

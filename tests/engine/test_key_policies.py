@@ -357,3 +357,15 @@ async def test_a_policy_in_the_callers_transaction_on_sqlite(tmp_path: Path) -> 
         connection.execute("COMMIT")
     assert (await earlier.state()).input == b'{"text":"new"}'
     await app.stop()
+
+
+def test_unique_ignores_the_order_of_keys_that_are_no_text() -> None:
+    @work(name="any")
+    async def anything(value: Any) -> None: ...
+
+    def key(value: object) -> str:
+        return unique_key(anything, anything(value).input)
+
+    assert key({1: 2, 3: {5: {7, 8}}}) == key({3: {5: {8, 7}}, 1: 2})
+    assert key({(1, 2): 3, (4, 5): 6}) == key({(4, 5): 6, (1, 2): 3})
+    assert key({1: 2, 3: 4}) != key({1: 4, 3: 2})

@@ -257,3 +257,10 @@ async def test_a_connection_of_another_engine_is_refused_by_sqlite(tmp_path: Pat
             pytest.raises(InputError, match=r"pass the sqlite3\.Connection itself"),
         ):
             await client.enqueue(add(1), tx=connection)
+
+
+def test_a_url_as_a_transaction_shows_no_password() -> None:
+    app = Treadle()
+    with pytest.raises(InputError) as caught:
+        app.enqueue(add(1, 2), tx="postgresql://me:secret@host/db")
+    assert "secret" not in str(caught.value)

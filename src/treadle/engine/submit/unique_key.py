@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 from typing_extensions import TypeIs
 
+from treadle.codec.tags import MARK
 from treadle.engine.registry import AnyType
 from treadle.options import Input
 from treadle.work_type import arguments_of
@@ -29,6 +30,15 @@ def _without_order(value: object, tree: object) -> object:
     """The tree that a value was written as, with the members of sets in order."""
     if isinstance(value, set | frozenset):
         return _sorted_lists(tree)
+    if (
+        _is_dict(value)
+        and _is_dict(tree)
+        and tree.get(MARK) == "dict"
+        and _is_list(pairs := tree.get("value"))
+    ):
+        # A dict whose keys are no text is written as a list of pairs.
+        parts = map(_without_order, value.items(), pairs)
+        return {**tree, "value": sorted(parts, key=_encoder.encode)}
     if _is_dict(tree):
         return {name: _without_order(_part(value, name), part) for name, part in tree.items()}
     if _is_list(tree) and _is_sequence(value) and len(value) == len(tree):
