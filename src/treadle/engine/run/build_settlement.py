@@ -12,7 +12,7 @@ from treadle.engine.submit.build_children import build_children, silenced
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
-from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Settlement
+from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
 from treadle.result_plan import fold, needs_old
 from treadle.rules.submission import rejection_error
 
@@ -146,7 +146,8 @@ class SettlementBuilder:
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""
         lease, ran = pending.lease, self._ran(pending)
-        pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
+        compensated = isinstance(decision, Die) and not pending.childless
+        pending.children = self.compensation(pending, decision) if compensated else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return settlement(
@@ -188,11 +189,20 @@ class SettlementBuilder:
                 pending.contributions = ()
             return True
         if outcome.verb == "rejected" and outcome.rejected is not None:
-            rejected = outcome.rejected
-            why = f"its children cannot be stored ({rejected.why}): {rejection_error(rejected)}"
-            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
+            self._refused(pending, outcome.rejected)
             return True
         return False
+
+    def _refused(self, pending: PendingSettlement, rejected: Rejected) -> None:
+        """The store cannot hold the children: the item dies. If it cannot hold the compensation, the item
+        dies without."""
+        error = rejection_error(rejected)
+        if isinstance(pending.decision, Die):
+            pending.childless = True
+            self.core.hooks.report(error, "settle", f"could not store the compensation of {pending.lease.id}")
+        else:
+            why = f"its children cannot be stored ({rejected.why}): {error}"
+            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
 
     def _learn(self, pending: PendingSettlement, outcome: Outcome) -> None:
         """Remember the group's version and value, for the next fold."""
