@@ -146,8 +146,7 @@ class SettlementBuilder:
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""
         lease, ran = pending.lease, self._ran(pending)
-        compensated = isinstance(decision, Die) and not pending.childless
-        pending.children = self.compensation(pending, decision) if compensated else ()
+        pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return settlement(
@@ -167,7 +166,9 @@ class SettlementBuilder:
 
     def compensation(self, pending: PendingSettlement, died: Die) -> tuple[Item, ...]:
         """The items to submit because this one died. If the options of their type cannot be computed, they
-        are submitted without these."""
+        are submitted without these. None if the store has refused them."""
+        if pending.childless:
+            return ()
         lease, error = pending.lease, str(died.failure)
         for computed in (True, False):
             try:
