@@ -198,8 +198,7 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
 async def _closed(core: Core, lease: Lease) -> PendingSettlement:
     """The settlement of an item that closes a nested group."""
     groups = await read_closed(core.backend, [lease])
-    announced = core.hooks.listening(GROUP_TYPE)
-    return closed_group(lease, groups.get((lease.tenant, lease.id)), core.registry, announced=announced)
+    return closed_group(lease, groups.get((lease.tenant, lease.id)), core.registry, core.hooks)
 
 
 def _policy_of(core: Core, lease: Lease) -> Retry:
