@@ -157,9 +157,10 @@ async def claim_one(
 
 
 def _strict_types(core: Core) -> frozenset[str]:
-    """The types whose lanes are strict, as far as it is known here."""
-    known = core.registry.types.items()
-    core.strict_types |= {name for name, type in known if has_strict_lanes(type.options.get("doer"))}
+    """The types whose lanes are strict, as far as it is known here, by all their names."""
+    for type in core.registry.types.values():
+        if has_strict_lanes(type.options.get("doer")):
+            core.strict_types.update((type.name, *type.aliases))
     return frozenset(core.strict_types)
 
 
