@@ -224,7 +224,7 @@ class Client(Operator):
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
         await self._begin_change("claim_one")
-        names = None if types is None else names_of(types)
+        names = None if types is None else self._core.registry.all_names(names_of(types, aliases=True))
         return await claim_one(
             self._core,
             tenant=self._tenant,
@@ -280,10 +280,15 @@ class Client(Operator):
         return Schedules(self._core, self._tenant)
 
 
-def names_of(types: Iterable[AnyType | str]) -> tuple[str, ...]:
-    """Return the names of work types."""
-    given = check_list(types, "types", types if isinstance(types, str) else "add")
-    return tuple(each.name if isinstance(each, WorkType) else check_name(each, "types") for each in given)
+def names_of(types: Iterable[AnyType | str], *, aliases: bool = False) -> tuple[str, ...]:
+    """Return the names of work types, with the aliases of those that are no names if asked for."""
+    names: list[str] = []
+    for each in check_list(types, "types", types if isinstance(types, str) else "add"):
+        if isinstance(each, WorkType):
+            names += (each.name, *(each.aliases if aliases else ()))
+        else:
+            names.append(check_name(each, "types"))
+    return tuple(names)
 
 
 def _check_names(given: Iterable[str]) -> None:

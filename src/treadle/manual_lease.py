@@ -13,7 +13,7 @@ and an outcome that comes too late is refused with `LeaseLost` and changes nothi
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
-from treadle.engine.run.built_in import closed_group, met_dependency, read_closed
+from treadle.engine.run.built_in import BUILT_IN, closed_group, met_dependency, read_closed
 from treadle.engine.run.decide import (
     Decision,
     FailureDecider,
@@ -44,6 +44,9 @@ from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
+
+MOST_CLAIMS: Final = 100
+"""How often `claim_one` asks the store, if what it gets needs no handler."""
 
 
 class ClaimedLease:
@@ -135,9 +138,13 @@ async def claim_one(
     queues: tuple[str, ...] | None,
     lease: float,
 ) -> ClaimedLease | None:
-    """Lease one item. Each lease has its own worker in the store, so that leases lapse one by one."""
+    """Lease one item. Each lease has its own worker in the store, so that leases lapse one by one.
+
+    Built-in items are never handed out. One that takes the place of an item is settled here, and then the
+    store is asked again.
+    """
     worker = core.settings.generate_id()
-    await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
+    types = None if types is None else (*types, *BUILT_IN)
     demand = Demand(
         worker=worker,
         limit=1,
@@ -147,19 +154,26 @@ async def claim_one(
     )
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))
-    claim = await core.backend.claim(demand)
-    found: ClaimedLease | None = None
-    for each in claim.leases:
-        found = await _claimed(core, each, worker, lease) or found
-    if found is None:
-        await _remove_worker(core, worker)
-    return found
+    for _ in range(MOST_CLAIMS):
+        await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
+        claim = await core.backend.claim(demand)
+        found: ClaimedLease | None = None
+        for each in claim.leases:
+            found = await _claimed(core, each, worker, lease) or found
+        if found is not None:
+            return found
+        if all(each.verdict is not None for each in claim.leases):
+            break
+        demand = replace(demand, fairness=claim.fairness)
+    await _remove_worker(core, worker)
+    return None
 
 
 def _strict_types(core: Core) -> frozenset[str]:
-    """The types whose lanes are strict, as far as it is known here."""
-    known = core.registry.types.items()
-    core.strict_types |= {name for name, type in known if has_strict_lanes(type.options.get("doer"))}
+    """The types whose lanes are strict, as far as it is known here, by all their names."""
+    for type in core.registry.types.values():
+        if has_strict_lanes(type.options.get("doer")):
+            core.strict_types.update((type.name, *type.aliases))
     return frozenset(core.strict_types)
 
 
@@ -198,8 +212,7 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
 async def _closed(core: Core, lease: Lease) -> PendingSettlement:
     """The settlement of an item that closes a nested group."""
     groups = await read_closed(core.backend, [lease])
-    announced = core.hooks.listening(GROUP_TYPE)
-    return closed_group(lease, groups.get((lease.tenant, lease.id)), core.registry, announced=announced)
+    return closed_group(lease, groups.get((lease.tenant, lease.id)), core.registry, core.hooks)
 
 
 def _policy_of(core: Core, lease: Lease) -> Retry:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
-from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, work
-from treadle.errors import DefinitionError
+from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, group, work
+from treadle.errors import CycleError, DefinitionError
 from treadle.events import Dead
 from treadle.testing import Faults
 
@@ -548,3 +548,90 @@ async def test_the_event_and_the_failure_say_the_same(make_app: MakeApp, compens
     assert texts[first.id] == "ValueError: declined"
     assert {event.id: event.text for event in seen.of(Dead)} == texts
     assert {each.id: each.error for each in compensated.failures} == texts
+
+
+@pytest.mark.parametrize("policy", ["error", "replace", "debounce"])
+async def test_a_compensation_leaves_the_earlier_item_with_its_key_as_it_is(
+    make_app: MakeApp, policy: str
+) -> None:
+    """§18: The earlier item answers for it, whatever the key policy of its type is."""
+    errors = Errors()
+
+    @work(name="refund", options=lambda _: {"key": "refund"}, key_policy=policy)  # type: ignore[call-overload,untyped-decorator]
+    async def refund(order: str) -> str:
+        return order
+
+    @work(name="charge", on_dead=refund("compensated"), retry=Retry(attempts=1))
+    async def charge() -> None:
+        raise OSError("declined")
+
+    async with make_app(charge, refund, on_error=errors) as app:
+        own = await app.enqueue(refund("own"), delay=60)
+        error = await failure(app.enqueue(charge()).group(PATIENCE))
+        assert (error.reason, error.error) == ("exhausted", "declined")
+        await app.trigger(own.id)
+        assert await own.group(PATIENCE) == "own"
+        assert len((await app.list(type="refund")).items) == 1
+    assert errors.of("settle") == []
+
+
+def waits_for_itself(given: Any) -> Any:
+    """Options of a compensation that waits for the group that it joins."""
+    return {"after": group(given["failure"].id)}
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("how", ["exhausted", "bad_result"])
+async def test_an_item_whose_compensation_is_refused_dies_without_it(
+    make_app: MakeApp, compensated: Compensated, how: str, within: bool
+) -> None:
+    """§18: The error is reported, and the reason is that of the item."""
+    errors = Errors()
+    refund = refund_of(compensated, options=waits_for_itself)
+
+    @work(name="charge", on_dead=refund, retry=Retry(attempts=1))
+    async def charge(ctx: Context) -> Any:
+        if within:
+            async with ctx.transaction():
+                pass
+        if how == "exhausted":
+            raise OSError("declined")
+        return ctx.queue(value(1), after=group(ctx.id))
+
+    async with make_app(charge, refund, value, on_error=errors) as app:
+        if within and "transactions" not in app.backend.capabilities:
+            pytest.skip("it has no transactions")
+        error = await failure(app.enqueue(charge()).group(PATIENCE))
+        assert error.reason == how
+        assert not (await app.list(type="refund")).items
+    assert [type(each) for each in errors.of("settle")] == [CycleError]
+    assert compensated.failures == []
+
+
+async def test_a_nested_group_in_a_compensation_has_its_own_value(make_app: MakeApp) -> None:
+    """§17, §18: What follows the group gets its value. The group of the dead item gets nothing."""
+    seen: list[object] = []
+
+    @work(name="last")
+    async def last(ctx: Context) -> str:
+        seen.extend(await ctx.results(ctx.dependencies))
+        return "last"
+
+    @work(name="undo")
+    async def undo(ctx: Context) -> Any:
+        return ctx.queue(ctx.group(value(1), ctx.group(value(2))).next(last()), ctx.group(value(3)))
+
+    @work(name="charge", on_dead=undo())
+    async def charge() -> str:
+        raise Abort("declined")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.queue(ctx.result("started"), charge())
+
+    async with make_app(root, charge, undo, last, value) as app:
+        error = await failure(app.enqueue(root()).group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert error.value == "started"
+    assert len(seen) == 1
+    assert seen[0] in (1, 2)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import Abort, Context, Defer, LeaseLost, NotFound, Result, Retry, dependency, work
+from treadle import Abort, Context, Defer, LeaseLost, NotFound, Result, Retry, Worker, dependency, work
 from treadle.item import Item, Submission
 from treadle.testing import Faults, ManualClock, drain, run_inline
 
@@ -217,11 +217,58 @@ async def test_claim_one_carries_out_dependencies_itself(make_app: MakeApp) -> N
     lease = await app.claim_one()
     assert lease is not None
     await lease.complete(1)
-    assert await app.claim_one() is None
-    assert (await handle.state()).status == "success"
     lease = await app.claim_one()
+    assert (await handle.state()).status == "success"
     assert lease is not None
     assert lease.id == last.id
+    await lease.complete(2)
+    assert await app.claim_one() is None
+    assert await app.backend.workers() == []
+
+
+@pytest.mark.parametrize("typed", [False, True])
+async def test_claim_one_closes_nested_groups_itself(make_app: MakeApp, typed: bool) -> None:
+    """§18: Also if it asks for some types only. It goes on to the item that waits behind."""
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.group(value(4)).next(value(5))
+
+    app = make_app(root, value)
+    async with Worker(app, types=[root]):
+        handle = await app.enqueue(root())
+        await handle.result(PATIENCE)
+    types = [value] if typed else None
+    for n in (4, 5):
+        lease = await app.claim_one(types=types)
+        assert lease is not None
+        assert lease.input == {"n": n}
+        await lease.complete(n)
+    assert await app.claim_one(types=types) is None
+    assert await handle.group(PATIENCE) == 5
+
+
+@pytest.mark.parametrize("given", ["type", "name", "alias"])
+async def test_claim_one_finds_items_under_an_earlier_name(make_app: MakeApp, given: str) -> None:
+    """§18."""
+
+    @work(name="new", aliases=["old"])
+    async def new(n: int) -> int: ...  # type: ignore[empty-body]
+
+    @work(name="old")
+    async def old(n: int) -> int: ...  # type: ignore[empty-body]
+
+    earlier = await make_app(old).enqueue(old(1))
+    app = make_app(new)
+    later = await app.enqueue(new(2))
+    asked = {"type": new, "name": "new", "alias": "old"}[given]
+    claimed = [await app.claim_one(types=[asked]) for _ in range(2)]
+    assert {lease.id for lease in claimed if lease is not None} == {earlier.id, later.id}
+    if given == "type":
+        again = await make_app(old).enqueue(old(3))
+        lease = await make_app().claim_one(types=[new])
+        assert lease is not None
+        assert lease.id == again.id
 
 
 # ------------------------------------------------------------------------------------------------ retention

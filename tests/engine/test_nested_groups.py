@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until_status
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until_status
 from treadle import (
     Abort,
     Context,
@@ -24,7 +24,8 @@ from treadle import (
     group,
     work,
 )
-from treadle.errors import StrictReturnError
+from treadle.codec import JsonCodec
+from treadle.errors import DecodeError, StrictReturnError
 from treadle.events import GroupDone, Released, Succeeded
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import Faults
@@ -542,3 +543,49 @@ async def test_a_backend_without_nested_groups_says_so() -> None:
         error = await failure(app.enqueue(root()).result(PATIENCE))
         assert (error.reason, error.error_type) == ("bad_result", "UnsupportedError")
         assert "use ctx.queue" in error.error
+
+
+class WriteOnly(JsonCodec):
+    """It cannot read the text that it writes."""
+
+    __slots__ = ()
+
+    def decode(self, data: bytes) -> Any:
+        if data.startswith(b'"'):
+            raise ValueError("cannot be read")
+        return super().decode(data)
+
+
+@pytest.mark.parametrize("how", ["worker", "claim_one"])
+@pytest.mark.parametrize("listened", [False, True])
+async def test_a_value_that_cannot_be_read_ends_its_group_all_the_same(
+    make_app: MakeApp, listened: bool, how: str
+) -> None:
+    """Whether events are listened to makes no difference. They show None, and the error is reported."""
+    codec, errors, seen = WriteOnly(), Errors(), Seen()
+
+    @work(name="text", queue="texts", codec=codec)
+    async def text(n: int) -> str:
+        return "text"
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.group(text(4))
+
+    settings: dict[str, Any] = {"on_error": errors, "on_event": seen if listened else None}
+    app = make_app(root, text, queues=None if how == "worker" else ["default"], **settings)
+    await app.start()
+    handle = await app.enqueue(root())
+    await handle.result(PATIENCE)
+    (closing,) = (await app.list(type="treadle.group")).items
+    if how == "claim_one":
+        await app.stop()
+        app = make_app(root, text, **settings)
+        lease = await app.claim_one(queues=["texts"])
+        assert lease is not None
+        await lease.complete("text")
+        assert await app.claim_one() is None
+    assert (await until_status(app, closing.id, "success", "dead")).status == "success"
+    if listened:
+        assert (await seen.until(Succeeded, closing.id)).result is None
+    assert {type(error) for error in errors.of("hook")} == ({DecodeError} if listened else set())

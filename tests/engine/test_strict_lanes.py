@@ -175,6 +175,40 @@ async def test_manual_leases_respect_strict_lanes(make_app: MakeApp) -> None:
     assert second.input == {"n": 1}
 
 
+@pytest.mark.parametrize("how", ["worker", "claim_one"])
+async def test_lanes_of_an_earlier_name_are_strict(make_app: MakeApp, how: str) -> None:
+    """They are lanes of their own."""
+    barrier = Barrier()
+    starts: list[tuple[str, int]] = []
+
+    @work(name="step.old")
+    async def old(n: int) -> int: ...  # type: ignore[empty-body]
+
+    @work(name="step", aliases=["step.old"], doer=LANE)
+    async def step(ctx: Context, n: int) -> int:
+        starts.append((ctx.type, n))
+        if n == 0:
+            await barrier.wait()
+        return n
+
+    earlier = make_app(old)
+    handles = [await earlier.enqueue(old(n), lane="a") for n in range(2)]
+    app = make_app(step, poll_interval=POLL)
+    if how == "worker":
+        await app.start()
+        await barrier.reached()
+        assert await app.enqueue(step(5), lane="a").result(PATIENCE) == 5
+        assert starts == [("step.old", 0), ("step", 5)]
+        barrier.go.set()
+        assert await app.handle(handles[1].id).result(PATIENCE) == 1
+    else:
+        first = await app.claim_one()
+        assert first is not None
+        assert await app.claim_one() is None
+        await first.complete(0)
+        assert await app.claim_one() is not None
+
+
 async def test_a_strict_lane_with_a_rate_limit_keeps_its_order(make_app: MakeApp) -> None:
     """Whichever of the two is around the other."""
     log = Log()

@@ -64,7 +64,7 @@ class Core:
         self._on_unhandled_group: OnUnhandledGroup | None = None
         self.runtimes: list[LocalRuntime] = []
         self.strict_types: set[str] = set()
-        """The types known here whose lanes are strict: see `Demand.strict`."""
+        """The types known here whose lanes are strict, by all their names: see `Demand.strict`."""
         self.lingering: set[object] = set()
         """Runtimes that have stopped, but whose leases are kept through the backend."""
         self.stop_workers: list[Callable[[], Awaitable[None]]] = []

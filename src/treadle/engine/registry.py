@@ -59,6 +59,14 @@ class Registry:
         type = self._by_name.get(name)
         return name if type is None else type.name
 
+    def all_names(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names under which items of these types may be stored: also the other names of each type."""
+        found: dict[str, None] = {}
+        for name in names:
+            type = self._by_name.get(name)
+            found.update(dict.fromkeys((name,) if type is None else (type.name, *type.aliases)))
+        return tuple(found)
+
     def find(self, name: str) -> AnyType:
         type = self._by_name.get(name)
         if type is None:

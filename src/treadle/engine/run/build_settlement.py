@@ -12,7 +12,7 @@ from treadle.engine.submit.build_children import build_children, silenced
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
-from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Settlement
+from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
 from treadle.result_plan import fold, needs_old
 from treadle.rules.submission import rejection_error
 
@@ -166,7 +166,9 @@ class SettlementBuilder:
 
     def compensation(self, pending: PendingSettlement, died: Die) -> tuple[Item, ...]:
         """The items to submit because this one died. If the options of their type cannot be computed, they
-        are submitted without these."""
+        are submitted without these. None if the store has refused them."""
+        if pending.childless:
+            return ()
         lease, error = pending.lease, str(died.failure)
         for computed in (True, False):
             try:
@@ -188,11 +190,20 @@ class SettlementBuilder:
                 pending.contributions = ()
             return True
         if outcome.verb == "rejected" and outcome.rejected is not None:
-            rejected = outcome.rejected
-            why = f"its children cannot be stored ({rejected.why}): {rejection_error(rejected)}"
-            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
+            self._refused(pending, outcome.rejected)
             return True
         return False
+
+    def _refused(self, pending: PendingSettlement, rejected: Rejected) -> None:
+        """The store cannot hold the children: the item dies. If it cannot hold the compensation, the item
+        dies without."""
+        error = rejection_error(rejected)
+        if isinstance(pending.decision, Die):
+            pending.childless = True
+            self.core.hooks.report(error, "settle", f"could not store the compensation of {pending.lease.id}")
+        else:
+            why = f"its children cannot be stored ({rejected.why}): {error}"
+            pending.decision = Die("bad_result", ErrorInfo("BadResultError", why))
 
     def _learn(self, pending: PendingSettlement, outcome: Outcome) -> None:
         """Remember the group's version and value, for the next fold."""

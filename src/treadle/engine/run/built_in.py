@@ -6,12 +6,13 @@ A dependency queues its works. An item that closes a nested group ends with the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from treadle.backend import Backend
 from treadle.dependency import DEPENDENCY
+from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.engine.submit.build_children import silenced
 from treadle.engine.submit.build_item import read_stored
@@ -63,14 +64,23 @@ async def read_closed(backend: Backend, leases: Sequence[Lease]) -> Mapping[Ref,
 
 
 def closed_group(
-    lease: Lease, group: GroupState | None, registry: Registry, *, announced: bool
+    lease: Lease, group: GroupState | None, registry: Registry, hooks: Hooks
 ) -> PendingSettlement:
     """The settlement of an item that closes a nested group: the value of the group is its result, and its
-    contribution to the group around it. announced: an event will show the value."""
+    contribution to the group around it."""
     value = None if group is None or not group.contributed else group.value
     if group is None or not isinstance(value, bytes):
         return PendingSettlement(lease, Succeed(NOTHING))
-    plan = ResultPlan(group_value(registry, group)) if announced else NOTHING
+    plan = ResultPlan(_announced_value(registry, hooks, group)) if hooks.listening(GROUP_TYPE) else NOTHING
     compensates = lease.options and read_stored(lease.options).compensates
     contributions = () if compensates else (PlannedContribution(None, encoded=value),)
     return PendingSettlement(lease, Succeed(plan), value, contributions=contributions)
+
+
+def _announced_value(registry: Registry, hooks: Hooks, group: GroupState) -> Any:
+    """The value that an event shows. None if it cannot be read here: the item ends all the same."""
+    try:
+        return group_value(registry, group)
+    except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+        hooks.report(error, "hook", f"cannot read the value of the group {group.id}")
+        return None

@@ -100,8 +100,8 @@ class BoundTypes:
         doer = self._doers.of(given)
         check_batch(type, doer)
         if has_strict_lanes(given):
-            add_strict_type(core, type.name)
-            self.strict |= {type.name}
+            add_strict_type(core, names)
+            self.strict |= {*names}
         self._bind(doer, type.name)
         metrics = core.metrics.of(type.name)
         bound = BoundType(

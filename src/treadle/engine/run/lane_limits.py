@@ -19,12 +19,12 @@ from .held import attempts_of
 from .settle import Settler
 
 
-def add_strict_type(core: Core, name: str) -> None:
-    """The lanes of this type are strict. `UnsupportedError` if the store cannot do that."""
+def add_strict_type(core: Core, names: Sequence[str]) -> None:
+    """The lanes of the type with these names are strict. `UnsupportedError` if the store cannot do that."""
     if "strict" not in core.backend.capabilities:
-        what = f"strict lanes, which concurrency(strict=True) of {name!r} needs"
+        what = f"strict lanes, which concurrency(strict=True) of {names[0]!r} needs"
         raise UnsupportedError("strict", type(core.backend).__name__, what)
-    core.strict_types.add(name)
+    core.strict_types.update(names)
 
 
 def check_batch(type: AnyType, doer: BaseDoer) -> None:

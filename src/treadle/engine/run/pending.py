@@ -27,6 +27,8 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """The store's final answer."""
     locked: bool = False
     """It waits for another transaction: it is settled apart from the others."""
+    childless: bool = False
+    """The store has refused the compensation of the item: it dies without."""
     maybe_applied: PendingSettlement | None = None
     """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
 

@@ -63,12 +63,11 @@ class UnrunItems:
             for lease in leases:
                 self.settle(lease, GiveBack(UNREAD_DELAY))
             return
-        announced = hooks.listening(GROUP_TYPE)
         for lease in leases:
             try:
                 group = groups.get((lease.tenant, lease.id))
-                self._settler.add(closed_group(lease, group, self._core.registry, announced=announced))
-            except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+                self._settler.add(closed_group(lease, group, self._core.registry, hooks))
+            except PayloadError as error:  # its options cannot be read
                 self.settle(lease, undecodable(error))
 
     def leave(self, lease: Lease, error: BaseException) -> None:

@@ -64,5 +64,6 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
 
 
 def silenced(items: Sequence[Item]) -> list[Item]:
-    """The same items, which add nothing to the value of their group, nor does what they queue."""
-    return [not_contributing(item) for item in items]
+    """The same items as children of one that adds nothing to the value of its group: nor do those that join
+    the same group. Members of a nested group may: its value ends at the item that closes it."""
+    return [not_contributing(item) if item.group_id is None else item for item in items]

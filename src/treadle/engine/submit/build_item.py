@@ -20,7 +20,7 @@ from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
 from treadle.group_ref import GroupRef, SubmittedGroup, stored_name
-from treadle.item import DEFAULT_QUEUE, Counting, Item, Lease
+from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease
 from treadle.option_checks import Compensation, SubmittedId
 from treadle.options import Resolved, resolve
 from treadle.retry import Retry
@@ -318,11 +318,15 @@ SILENT = _encoder.encode(ItemOptions(compensates=True))
 
 
 def not_contributing(item: Item) -> Item:
-    """The same item, which adds nothing to the value of its group. Nor does what it queues."""
+    """The same item, which adds nothing to the value of its group. Nor does what it queues. It changes no
+    earlier item with its key: that one would take its options over, and may be one that adds to a value."""
     options = SILENT
     if item.options:
         options = _encoder.encode(msgspec.structs.replace(read_stored(item.options), compensates=True))
-    return msgspec.structs.replace(item, contributes=False, options=options)
+    policy: KeyPolicy = "error" if item.key_policy == "error" else "existing"
+    return msgspec.structs.replace(
+        item, contributes=False, options=options, key_policy=policy, debounce_max=None
+    )
 
 
 def retry_of(stored: ItemOptions, base: Retry) -> Retry:
