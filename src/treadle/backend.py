@@ -39,8 +39,8 @@ one of the store's clock, except those that users wrote (`run_at`, `deadline`).
   + open < need` it is **doomed**: it can only end `dead: unsatisfiable`. A prerequisite that ended before the
   dependent is submitted counts at once. One that does not exist yet is open. A name in `after` that begins
   with `GROUP_MARK` means a whole group: it ends when the group ends, as `success` if no death in it failed
-  the group (see Groups), else as `dead`. A prerequisite that ended without counting, and is requeued, is open
-  again for items that are still blocked; one that counted stays counted.
+  the group (see Groups) and no member is cancelled, else as `dead`. A prerequisite that ended without
+  counting, and is requeued, is open again for items that are still blocked; one that counted stays counted.
 - `scheduled`: it is due in the future. The first claim after it is due makes it ready, at the end of its
   line.
 - `ready`: it can be claimed. There is a line for each queue, tenant and lane. In a line, higher priority goes

@@ -539,6 +539,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group_id: str | None = None
     key: str | None = None
     reason: Reason | None = None
+    failed_group: bool = False
+    """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
     since: float | None = None
     """Queued at this instant or later."""
     until: float | None = None

@@ -125,6 +125,63 @@ async def test_repair_runs_the_failed_steps_in_order_and_once(make_app: MakeApp)
         assert await app.repair(handle.id) == 0
 
 
+async def test_repair_leaves_tolerated_deaths(make_app: MakeApp) -> None:
+    """§18: They are no causes, at any depth."""
+    ran: list[str] = []
+    broken = [True]
+
+    @work(name="step")
+    async def step(name: str) -> str:
+        ran.append(name)
+        if name.startswith("tolerated") or (name == "charge" and broken[0]):
+            raise Abort("no")
+        return name
+
+    @work(name="order")
+    async def order(ctx: Context) -> Result[None, str]:
+        return (
+            ctx.queue(step("tolerated"), step("reserve"))
+            .next(ctx.group(ctx.queue(step("tolerated inside"))), when="all_done")
+            .next(step("charge"), when="all_done")
+        )
+
+    async with make_app(order, step) as app:
+        handle = await app.enqueue(order())
+        error = await failure(handle.group(PATIENCE))
+        assert error.error == "no"
+        broken[0] = False
+        ran.clear()
+        assert await app.repair(handle.id) == 1
+        assert await handle.group(PATIENCE) in ("reserve", "charge")
+        assert ran == ["charge"]
+
+
+async def test_repair_runs_a_tolerated_death_again_that_another_member_died_of(make_app: MakeApp) -> None:
+    """§18: Its death failed nothing, but the group cannot succeed without it."""
+    broken = [True]
+
+    @work(name="load")
+    async def load() -> str:
+        if broken[0]:
+            raise Abort("no")
+        return "loaded"
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str | int]:
+        return ctx.queue(loading).next(value(2))
+
+    loading = load()
+    async with make_app(root, load, value) as app:
+        await app.enqueue(value(1), after=[loading], when="all_done")
+        handle = await app.enqueue(root())
+        error = await failure(handle.group(PATIENCE))
+        assert error.reason == "unsatisfiable"
+        broken[0] = False
+        assert await app.repair(handle.id) == 2
+        assert await handle.group(PATIENCE) == 2
+        assert await app.repair(handle.id) == 0
+
+
 async def test_a_requeue_alone_leaves_what_waited(make_app: MakeApp) -> None:
     """§18: `requeue(ids, alone=True)`."""
     broken = [True]

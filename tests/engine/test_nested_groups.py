@@ -388,6 +388,37 @@ async def test_an_item_that_waits_for_a_failed_group_dies_and_is_repaired(make_a
     assert switch.ran == ["third", "first", "second"]
 
 
+async def test_a_group_with_a_cancelled_member_is_no_success(make_app: MakeApp) -> None:
+    """§17: Cancelled counts as done, not as success. A requeue of the member brings back what waited."""
+    statuses: list[str | None] = []
+
+    @work(name="report")
+    async def report(ctx: Context) -> str:
+        statuses.extend(state and state.status for state in await ctx.states(ctx.dependencies))
+        return "reported"
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, int]:
+        return ctx.group(value(1), delay=3600).next(value(3))
+
+    async with make_app(root, value, report) as app:
+        handle = await app.enqueue(root())
+        await app.handle(handle.id).result(PATIENCE)
+        (later,) = (await app.list("scheduled")).items
+        waiting = await app.enqueue(value(4), after=[group(later.group_id)])
+        tolerant = await app.enqueue(report(), after=[group(later.group_id)], when="all_done")
+        await app.cancel(later.id)
+        assert await tolerant.result(PATIENCE) == "reported"
+        assert statuses == ["cancelled"]
+        assert (await failure(waiting.result(PATIENCE))).reason == "unsatisfiable"
+        error = await failure(handle.group(PATIENCE))
+        assert isinstance(error, GroupFailed)
+        assert await app.repair(handle.id) == 0
+        assert await app.requeue(later.id, cancelled=True) == 4
+        assert await waiting.result(PATIENCE) == 4
+        assert await handle.group(PATIENCE) == 3
+
+
 async def test_a_handle_of_a_group_that_is_gone_is_not_found(make_app: MakeApp) -> None:
     async with make_app(value) as app:
         handle = await app.enqueue(value(1))

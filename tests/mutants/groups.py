@@ -57,14 +57,15 @@ def group_counted_early(patch: Patch) -> None:
     def member_ended(store: Any, row: Any, now: float, collected: Any) -> None:
         real(store, row, now, collected)
         if row.group is not None and row.group.open:
-            effects.group_ended(store, (row.group.tenant, row.group.id), row.group.failed, now, collected)
+            status = settlement.group_status(row.group.failed, row.group.cancellations)
+            effects.group_ended(store, (row.group.tenant, row.group.id), status, now, collected)
 
     plant(patch, effects, real, member_ended)
 
 
 @mutant("a group that failed counts as a success for what waits for it")
 def failed_group_counts(patch: Patch) -> None:
-    plant(patch, effects, settlement.group_status, lambda failed: "success")
+    plant(patch, effects, settlement.group_status, lambda failed, cancelled: "success")
 
 
 @mutant("a nested group does not hold the group around it open")

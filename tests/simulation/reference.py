@@ -41,9 +41,15 @@ class ReferenceGroup:
         self.times_ended = 0
         self.ended_at: float | None = None
         self.failed = 0
+        self.cancelled = 0
         self.outer: ReferenceGroup | None = None
         self.stored = 0
         """How many members are stored, and whether the item that closes it is."""
+
+    @property
+    def status(self) -> Status:
+        """How it has ended, for what waits for it."""
+        return "dead" if self.failed or self.cancelled else "success"
 
     @property
     def all_ended_at(self) -> float | None:
@@ -298,7 +304,7 @@ class ReferenceStore:
         if found.ended_at is None:
             return None
         if isinstance(found, ReferenceGroup):
-            return "dead" if found.failed else "success"
+            return found.status
         return found.status
 
     # -- ending ----------------------------------------------------------------------------------------
@@ -323,6 +329,7 @@ class ReferenceStore:
             silent = not expected.item.contributes and expected.item.type != GROUP_TYPE
             expected.failed_group = not silent and not any(one.tolerant for one in self.naming(*expected.ref))
             group.failed += expected.failed_group
+        group.cancelled += expected.status == "cancelled"
         group.open -= 1
         must(group.open >= 0, f"group {group.ref} is below zero")
         if not group.open:
@@ -330,7 +337,7 @@ class ReferenceStore:
             group.ended_at = now
             effects.ended_groups.append((group.ref, group.value))
             name = (group.ref[0], GROUP_MARK + group.ref[1])
-            self._count(name, "dead" if group.failed else "success", now, effects)
+            self._count(name, group.status, now, effects)
 
     def naming(self, tenant: str, *names: str) -> list[ReferenceItem]:
         """The stored items, open or ended, that name one of these in `after`."""

@@ -66,7 +66,7 @@ class ReferenceRepair(ReferenceStore):
         group = self.groups[tenant, name[1:]]
         if group.open:
             return None
-        return "dead" if group.failed else "success"
+        return group.status
 
     def _open(self, expected: ReferenceItem, due_at: float, now: float) -> None:
         must(expected.ended and expected.status != "success", f"{expected} was requeued")
@@ -74,6 +74,7 @@ class ReferenceRepair(ReferenceStore):
         group.open += 1
         group.ended_at = None
         group.failed -= expected.failed_group
+        group.cancelled -= expected.status == "cancelled"
         expected.failed_group = False
         expected.status = "waiting"
         expected.attempt = expected.failures = expected.losses = 0

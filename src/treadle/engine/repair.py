@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import Container, Iterable
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState
+from treadle.item import GROUP_MARK, GROUP_TYPE, Filter, GroupState, ItemState
 
 PORTION: Final = 1000
 
 
 async def deaths_to_repair(backend: Backend, group: GroupState) -> list[str]:
-    """The ids of the causes: the dead members that did not die because of others, oldest first, in nested
-    groups too. If all died because of others, as of an item of another group: those."""
-    causes: list[str] = []
-    others: list[str] = []
+    """The ids of the causes: the dead members that failed the group and did not die because of others, oldest
+    first, in nested groups too. If all died because of others, as of an item of another group: those.
+
+    A tolerated death is a cause only if another member could not run because of it, and failed the group."""
+    found: dict[str, ItemState] = {}
     groups = [group.id]
     for id in groups:  # it grows: a nested group that failed is read too
-        async for item in _dead_members(backend, group.tenant, id):
-            (others if item.reason == "unsatisfiable" else causes).append(item.id)
-            if item.type == GROUP_TYPE:
-                groups.append(item.id)
-    return causes or others
+        new = await _failing_deaths(backend, group.tenant, id)
+        while new:
+            found |= {item.id: item for item in new}
+            groups += [item.id for item in new if item.type == GROUP_TYPE and item.id not in groups]
+            new = await _dead_prerequisites(backend, group.tenant, groups, new, found)
+    causes = [item.id for item in found.values() if item.reason != "unsatisfiable"]
+    return causes or list(found)
 
 
-async def _dead_members(backend: Backend, tenant: str, group_id: str) -> AsyncGenerator[ItemState]:
-    where, cursor = Filter(tenant=tenant, status=("dead",), group_id=group_id), None
+async def _failing_deaths(backend: Backend, tenant: str, group_id: str) -> list[ItemState]:
+    where, cursor = Filter(tenant=tenant, status=("dead",), group_id=group_id, failed_group=True), None
+    found: list[ItemState] = []
     while True:
         page = await backend.list(where, limit=PORTION, cursor=cursor, oldest_first=True)
-        for item in page.items:
-            yield item
+        found += page.items
         cursor = page.cursor
         if cursor is None:
-            return
+            return found
+
+
+async def _dead_prerequisites(
+    backend: Backend,
+    tenant: str,
+    groups: Container[str],
+    items: Iterable[ItemState],
+    known: Container[str],
+) -> list[ItemState]:
+    """The dead members of these groups that items could not run because of, and that are not known yet."""
+    after = dict.fromkeys(name for item in items if item.reason == "unsatisfiable" for name in item.after)
+    names = [name for name in after if name not in known and not name.startswith(GROUP_MARK)]
+    found: list[ItemState] = []
+    for start in range(0, len(names), PORTION):
+        states = await backend.get(names[start : start + PORTION], tenant=tenant)
+        found += [
+            one for one in states if one is not None and one.status == "dead" and one.group_id in groups
+        ]
+    return found

@@ -166,9 +166,10 @@ def can_fail_group(type: str, *, contributes: bool) -> bool:
     return contributes or type == GROUP_TYPE
 
 
-def group_status(failed: int) -> Literal["success", "dead"]:
-    """How a group has ended, for items that wait for it. `failed`: its deaths that were not tolerated."""
-    return "dead" if failed else "success"
+def group_status(failed: int, cancelled: int) -> Literal["success", "dead"]:
+    """How a group has ended, for items that wait for it. `failed`: its deaths that were not tolerated.
+    `cancelled`: its members that were cancelled."""
+    return "dead" if failed or cancelled else "success"
 
 
 class GroupValue(NamedTuple):

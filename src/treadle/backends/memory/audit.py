@@ -234,6 +234,8 @@ def _group(group: MemoryGroup, members: list[Row]) -> Iterator[str]:
         yield f"{name} has members of other tenants"
     if {row for row in members if row.status == "cancelled"} != group.cancelled.keys():
         yield f"{name}: {len(group.cancelled)} cancelled"
+    if group.cancellations < len(group.cancelled):
+        yield f"{name}: {group.cancellations} cancellations, {len(group.cancelled)} cancelled"
     failed = {row for row in members if row.failed_group}
     if failed != group.deaths.keys() or group.failed < len(failed):
         yield f"{name}: {group.failed} failed, {len(group.deaths)} deaths, counted {len(failed)}"

@@ -24,7 +24,9 @@ def status_if_ended(store: MemoryTables, ref: Ref) -> Status | None:
 def _group_status(found: Row | MemoryGroup | None) -> Status | None:
     if found is None or found.ended_at is None:
         return None
-    return group_status(found.failed_group if isinstance(found, Row) else found.failed)
+    if isinstance(found, Row):
+        return group_status(found.failed_group, found.status == "cancelled")
+    return group_status(found.failed, found.cancellations)
 
 
 def waits_for(store: MemoryTables, ref: Ref) -> list[Ref]:

@@ -117,7 +117,8 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         failed = int(row.failed_group)
         effects.ended_groups.append(EndedGroup(row.item.id, kind.tenant, value, kind.type, failed))
         store.retention.add_member(row, now)
-        group_ended(store, (kind.tenant, row.item.id), row.failed_group, now, effects)
+        status = group_status(failed, row.status == "cancelled")
+        group_ended(store, (kind.tenant, row.item.id), status, now, effects)
         return
     group.open -= 1
     if row.failed_group:
@@ -125,16 +126,20 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         group.deaths[row] = None
     elif row.status == "cancelled":
         group.cancelled[row] = None
+        group.cancellations += 1
     if not group.open:
         group.ended_at = now
         ended = EndedGroup(group.id, group.tenant, group.value, group.type, group.failed)
         effects.ended_groups.append(ended)
         store.retention.add_group(group)
-        group_ended(store, (group.tenant, group.id), group.failed, now, effects)
+        status = group_status(group.failed, group.cancellations)
+        group_ended(store, (group.tenant, group.id), status, now, effects)
 
 
-def group_ended(store: MemoryTables, group: Ref, failed: int, now: float, effects: CollectedEffects) -> None:
+def group_ended(
+    store: MemoryTables, group: Ref, ended: Status, now: float, effects: CollectedEffects
+) -> None:
     """Count the end of a group for the items that wait for it."""
     if store.waiters:
         tenant, id = group
-        prerequisite_ended(store, (tenant, GROUP_MARK + id), group_status(failed), now, effects)
+        prerequisite_ended(store, (tenant, GROUP_MARK + id), ended, now, effects)

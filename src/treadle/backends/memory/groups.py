@@ -52,6 +52,7 @@ def reopen(store: MemoryTables, row: Row) -> None:
     group.failed -= row.failed_group
     group.deaths.pop(row, None)
     group.cancelled.pop(row, None)
+    group.cancellations -= row.status == "cancelled"
     row.failed_group = False
     if group.position is not None:
         store.retention.groups.remove(group)

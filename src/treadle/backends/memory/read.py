@@ -192,6 +192,7 @@ def _matches(row: Row, where: Filter) -> bool:
         and where.group_id in (None, row.group_id)
         and where.key in (None, item.key)
         and where.reason in (None, row.reason)
+        and (not where.failed_group or row.failed_group)
         and (where.since is None or row.queued_at >= where.since)
         and (where.until is None or row.queued_at < where.until)
     )

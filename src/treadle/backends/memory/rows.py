@@ -179,6 +179,8 @@ class MemoryGroup:
     deaths: dict[Row, None] = field(default_factory=dict[Row, None])
     """The members that died these deaths, in this order."""
     cancelled: dict[Row, None] = field(default_factory=dict[Row, None])
+    cancellations: int = 0
+    """How many members were cancelled. Those that were pruned count too."""
     outer: MemoryGroup | None = None
     """For a nested group: the group that contains it."""
     nested: dict[MemoryGroup, None] = field(default_factory=dict["MemoryGroup", None])

@@ -240,8 +240,10 @@ class ListQuery:
         codes = sorted(STATUS_CODES[status] for status in statuses)
         if where.reason is not None:
             self._add("reason", reason=REASON_CODES[where.reason])
-            if where.status and not statuses:
-                self._add("nothing")  # none of those statuses has a reason
+        if where.failed_group:
+            self._add("failed_group")
+        if where.status and not statuses:
+            self._add("nothing")  # only the dead have a reason, and fail groups
         if codes == [DEAD]:
             self._add("is_dead")
         elif statuses and statuses <= TERMINAL:
@@ -277,7 +279,7 @@ def _listed(codes: Sequence[int]) -> str:
 
 def _statuses(where: Filter) -> set[Status]:
     statuses: set[Status] = set(where.status)
-    if where.reason is None:
+    if where.reason is None and not where.failed_group:
         return statuses
     dead: set[Status] = {"dead"}
     return statuses & dead if statuses else dead

@@ -161,7 +161,7 @@ class EndingBatch:
     def _outcomes(self, failing: Container[int]) -> dict[int, int]:
         """How items and groups ended since the last flush."""
         ended = {row[0]: row[1] for row in self._done}
-        alone = {-no: DEAD if no in failing else SUCCESS for no in self._alone}
+        alone = {-no: DEAD if no in failing or ended[no] == CANCELLED else SUCCESS for no in self._alone}
         return ended | alone | self.groups.outcomes()
 
 

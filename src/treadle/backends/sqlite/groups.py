@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.item import EndedGroup
-from treadle.rules.settlement import GroupValue
+from treadle.rules.settlement import GroupValue, group_status
 
 from .statements import NULL, Tx, array, blob, statements
 from .status_codes import DEAD, SUCCESS
@@ -68,6 +68,11 @@ class SqliteGroup(msgspec.Struct):
         if self.open == 0:
             self.ended = now
             self.closed = True
+
+    @property
+    def counts_as_success(self) -> bool:
+        """For what waits for it, once it has ended."""
+        return group_status(self.failed, self.cancelled) == "success"
 
     def row(self) -> tuple[Any, ...]:
         ended: float | str = NULL if self.ended is None else self.ended
@@ -135,7 +140,7 @@ class SqliteGroups:
         ended = [group for group in self._touched.values() if group.closed and not group.counted]
         for group in ended:
             group.counted = True
-        return {-group.no: DEAD if group.failed else SUCCESS for group in ended}
+        return {-group.no: SUCCESS if group.counts_as_success else DEAD for group in ended}
 
     def closed(self) -> list[EndedGroup]:
         """The groups that ended within this verb."""

@@ -175,6 +175,8 @@ def _conditions(tx: Tx, where: Filter) -> Iterator[tuple[str, tuple[Any, ...]]]:
             yield _LIST[name], (value,)
     if where.status:
         yield _LIST["status"], (array(codes(where.status)),)
+    if where.failed_group:
+        yield _LIST["failed_group"], ()
     if where.group_id is not None:
         no = root(tx, where.group_id, where.tenant)
         yield _LIST["group"], (no, no)

@@ -192,21 +192,25 @@ class _Opening:
 
     def _reopen_groups(self) -> set[int]:
         """Count the items in their groups again. Return the numbers, negated, of the groups that had ended
-        and failed."""
+        and did not count as success."""
         groups = SqliteGroups(self._tx)
         items = [self._items[no] for no in self.opened]
         groups.load(item.group for item in items if item.has_group_row)
-        failed = {-item.no for item in items if not item.has_group_row and item.fails_group}
+        unsuccessful = {
+            -item.no
+            for item in items
+            if not item.has_group_row and (item.fails_group or item.outcome == CANCELLED)
+        }
         for item in items:
             group = groups.touched(item.group)
             if group is not None:
-                if group.ended is not None and group.failed:
-                    failed.add(-group.no)
+                if group.ended is not None and not group.counts_as_success:
+                    unsuccessful.add(-group.no)
                 group.failed -= item.fails_group
                 group.cancelled -= item.outcome == CANCELLED
                 group.add(1, shortest_keep(item.keep, item.keep_dead))
         groups.write()
-        return failed
+        return unsuccessful
 
     def _reopen_for_blocked(self, groups: Collection[int]) -> None:
         """For items that are still blocked, these prerequisites are open again, unless their end counted."""

@@ -43,7 +43,7 @@ class ResultReader:
         return found
 
     async def _as_item(self, group: GroupState) -> ItemState:
-        ended: Status = "dead" if group.failed else "success"
+        ended: Status = "dead" if group.failed else "success" if group.cancelled is None else "cancelled"
         death = group.deaths[0] if group.deaths else None
         return ItemState(
             id=group.id,

@@ -8,6 +8,7 @@ from treadle.backend import Backend
 
 from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
+from .cancelled_groups import CancelledGroupCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
 from .claim import ClaimCases, PauseCases
 from .debounce import KeyDebounceCases
@@ -94,6 +95,7 @@ class BackendContract(
     RepairReachCases,
     GroupDependencyCases,
     GroupCycleCases,
+    CancelledGroupCases,
     NestedGroupCases,
     NestedFailureCases,
     NestedRemovalCases,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
-from treadle.item import Contribution, Lease, Settlement
+from treadle.item import Contribution, Filter, Lease, Settlement
 
 from .build import (
     apply,
@@ -134,6 +134,30 @@ class FailedGroupCases:
         lease = only_verdict(await claim_all(backend))
         await apply(backend, die(lease))
         assert await deaths(backend) == ["strict"]
+
+    @needs("operating")
+    async def test_a_filter_selects_the_deaths_that_failed_groups(self, backend: Backend) -> None:
+        """`list` and `requeue` take it. It holds for dead items alone."""
+        any_end = dependent("tolerated", id="any", counting="done")
+        leases = await start_group(
+            backend, item("tolerated"), any_end, item("dead"), item("cancelled"), item("open")
+        )
+        await apply(backend, die(leases["tolerated"]), die(leases["dead"]), cancel(leases["cancelled"]))
+        await end(backend, item("lone", type="other"), how=die)
+
+        async def found(**fields: Any) -> list[str]:
+            where = Filter(failed_group=True, **fields)
+            return [one.id for one in (await backend.list(where, oldest_first=True)).items]
+
+        assert await found() == ["dead", "lone"]
+        assert await found(status=("dead",)) == ["dead", "lone"]
+        assert await found(status=("dead", "cancelled", "ready")) == ["dead", "lone"]
+        assert await found(status=("cancelled", "running")) == []
+        assert await found(group_id="root") == ["dead"]
+        assert await found(reason="aborted", type="other") == ["lone"]
+        changed = await backend.requeue(Filter(failed_group=True), cancelled=True)
+        assert sorted(one.id for one in changed.items) == ["dead", "lone"]
+        assert await found() == []
 
     async def test_a_dependent_of_another_group_tolerates_a_death(self, backend: Backend) -> None:
         """Any item of the tenant does, and none of another tenant."""

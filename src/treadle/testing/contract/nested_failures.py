@@ -84,11 +84,12 @@ class NestedFailureCases:
         await consistent(backend)
 
     @needs("nested", "operating")
-    async def test_cancelling_the_last_member_releases_the_closing_item(self, backend: Backend) -> None:
-        """A cancellation does not fail the nested group."""
+    async def test_cancelling_the_last_member_dooms_the_closing_item(self, backend: Backend) -> None:
+        """A cancellation does not fail the nested group, but it is no success."""
         await start_nested(backend, item("a"))
         changed = await backend.cancel(["a"])
-        assert [one.id for one in changed.effects.released] == ["g"]
+        assert (changed.effects.released, changed.effects.doomed) == ((), 1)
+        assert (await doomed_lease(backend)).id == "g"
 
     @needs("nested", "operating")
     async def test_a_requeue_inside_brings_back_everything_around_it(self, backend: Backend) -> None:

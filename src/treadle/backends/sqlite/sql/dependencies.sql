@@ -12,13 +12,13 @@ CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
 -- The same for whole groups. A nested group, or one whose root was removed, has a row and no root. An outcome: 10 if no
--- death failed the group, else 11.
+-- death failed the group and no member is cancelled, else 11.
 -- :name prerequisite_groups
-SELECT g.id, -g.no, CASE WHEN g.ended IS NULL THEN NULL WHEN g.failed THEN 11 ELSE 10 END
+SELECT g.id, -g.no, CASE WHEN g.ended IS NULL THEN NULL WHEN g.failed OR g.cancelled THEN 11 ELSE 10 END
 FROM json_each(?1) AS e
 CROSS JOIN treadle_group AS g ON g.id = e.value AND g.tenant = ?2
 UNION ALL
-SELECT i.id, -i.no, CASE WHEN d.no IS NULL THEN NULL WHEN d.failed_group THEN 11 ELSE 10 END
+SELECT i.id, -i.no, CASE WHEN d.no IS NULL THEN NULL WHEN d.failed_group OR d.outcome = 12 THEN 11 ELSE 10 END
 FROM json_each(?1) AS e
 CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?2 AND i.group_no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no

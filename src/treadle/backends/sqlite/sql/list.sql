@@ -31,6 +31,9 @@ AND i.key = ?
 -- :name reason
 AND d.reason = ?
 
+-- :name failed_group
+AND d.failed_group IS NOT NULL
+
 -- :name since
 AND i.queued_at >= ?
 

@@ -23,7 +23,7 @@ declare
   named_times int[];
   found_no bigint[]; found_id text[]; found_tenant text[]; found_missing boolean[]; found_member boolean[];
   open_no bigint[]; ended_no bigint[]; ended_outcome smallint[]; ended_flags smallint[];
-  group_no bigint[]; group_ended boolean[]; group_failed boolean[]; bad record;
+  group_no bigint[]; group_ended boolean[]; group_unsuccessful boolean[]; bad record;
 begin
   select array_agg(u.no), array_agg(u.tenant), array_agg(ltrim(a.name, chr(30))),
          array_agg(left(a.name, 1) = chr(30)), array_agg(u.counting = 1), array_agg(a.times)
@@ -46,9 +46,9 @@ begin
   select array_agg(x.no) into open_no
     from (select o.no from treadle.open_item o where o.no = any(found_no) order by o.no for key share) x;
   if true = any(named_group) then
-    select array_agg(x.no), array_agg(x.ended is not null), array_agg(x.failed > 0)
-      into group_no, group_ended, group_failed
-      from (select g.no, g.ended, g.failed from treadle.item_group g where g.no = any(found_no)
+    select array_agg(x.no), array_agg(x.ended is not null), array_agg(x.failed > 0 or x.cancelled > 0)
+      into group_no, group_ended, group_unsuccessful
+      from (select g.no, g.ended, g.failed, g.cancelled from treadle.item_group g where g.no = any(found_no)
             order by g.no for key share) x;
   end if;
   select array_agg(e.no), array_agg(e.outcome), array_agg(e.flags) into ended_no, ended_outcome, ended_flags
@@ -82,8 +82,8 @@ begin
            when g.no is not null then not g.ended
            else joined.no is not null or o.no is not null or new.no is not null or s.member end as is_open,
       case when not w.of_group then e.outcome
-           when g.no is not null then case when g.failed then 7 else 6 end
-           when e.no is not null then case when e.outcome = 7 and e.flags & 8 = 0 then 7 else 6 end end as outcome
+           when g.no is not null then case when g.unsuccessful then 7 else 6 end
+           when e.no is not null then case when e.outcome = 7 and e.flags & 8 <> 0 then 6 else e.outcome end end as outcome
     from unnest(named_by, named_tenant, named_id, named_group, named_any_end, named_times)
       w(dependent, tenant, id, of_group, any_end, times)
     left join unnest(found_no, found_id, found_tenant, found_missing, found_member) s(no, id, tenant, missing, member)
@@ -91,7 +91,7 @@ begin
     left join unnest(open_no) o(no) on o.no = s.no
     left join unnest(p_nos) new(no) on new.no = s.no
     left join unnest(ended_no, ended_outcome, ended_flags) e(no, outcome, flags) on e.no = s.no
-    left join unnest(group_no, group_ended, group_failed) g(no, ended, failed) on g.no = s.no
+    left join unnest(group_no, group_ended, group_unsuccessful) g(no, ended, unsuccessful) on g.no = s.no
     left join (select distinct j.no from unnest(items.group_no) j(no)) joined on joined.no = s.no
   ), named as (
     select f.*, f.missing or f.is_open as waits,

@@ -90,7 +90,7 @@ declare
   groups bigint[]; kinds smallint[];
 begin
   select array_agg(x.no),
-         array_agg(case when x.kind = 7 and x.no <> all(coalesce(ended.tolerated, '{}')) then 7 else 6 end::smallint)
+         array_agg(case when x.kind = 7 and x.no = any(ended.tolerated) then 6 else x.kind end)
     into groups, kinds
     from unnest(ended.no, ended.group_no, ended.kind, ended.flags) x(no, group_no, kind, flags)
     where x.no = any(p_awaited) and x.group_no is null and x.flags & 8 = 0;

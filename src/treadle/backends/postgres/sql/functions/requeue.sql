@@ -153,9 +153,10 @@ begin
            when left(a.name, 1) = chr(30) then
              case when i.no = any(p_groups) then 0
                   when g.no is not null then
-                    case when g.ended is null then 0 when g.failed = 0 or a.any_end then 1 else 2 end
+                    case when g.ended is null then 0
+                         when a.any_end or g.failed = 0 and g.cancelled = 0 then 1 else 2 end
                   when e.no is null or i.group_no is not null then 0
-                  when a.any_end or e.outcome <> 7 or e.flags & 8 <> 0 then 1
+                  when a.any_end or e.outcome = 6 or e.outcome = 7 and e.flags & 8 <> 0 then 1
                   else 2 end
            when e.no is null or i.no = any(p_opened) then 0
            when a.any_end or e.outcome = 6 then 1
@@ -175,7 +176,7 @@ set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  nos bigint[] := treadle.dependents_by_name(p_opened); failed bigint[];
+  nos bigint[] := treadle.dependents_by_name(p_opened); unsuccessful bigint[];
 begin
   if nos is null then
     return;
@@ -186,19 +187,20 @@ begin
   if nos is null then
     return;
   end if;
-  -- The groups that had failed. (An item without a group row is a group.)
-  failed := array(
-    select g.no from treadle.item_group g where g.no = any(p_groups) and g.ended is not null and g.failed > 0
+  -- The groups that had not counted as success. (An item without a group row is a group.)
+  unsuccessful := array(
+    select g.no from treadle.item_group g
+      where g.no = any(p_groups) and g.ended is not null and (g.failed > 0 or g.cancelled > 0)
     union all
     select e.no from treadle.ended_item e
-      where e.no = any(p_groups) and e.no = any(p_opened) and e.outcome = 7 and e.flags & 8 = 0
+      where e.no = any(p_groups) and e.no = any(p_opened) and (e.outcome = 8 or e.outcome = 7 and e.flags & 8 = 0)
         and not exists (select 1 from treadle.item_group g where g.no = e.no));
   with again as (
     insert into treadle.dependency (prerequisite, dependent, of_group, times)
       select p.prerequisite, p.no, p.of_group, p.times
       from treadle.prerequisites_of(nos, p_opened, p_groups) p
       join treadle.open_item o on o.no = p.no and o.status = 0 and o.counting = 0
-      where p.state = 0 and case when p.of_group then p.prerequisite = any(failed)
+      where p.state = 0 and case when p.of_group then p.prerequisite = any(unsuccessful)
                                  else p.prerequisite = any(p_opened) end
       on conflict do nothing
       returning dependent, times

@@ -6,7 +6,7 @@ create or replace function treadle.update_groups(
   p_now float8, p_groups bigint[], ended treadle.ended_rows, p_result bytea[], p_value bytea[],
   children treadle.new_items,
   out version_row int[], out version_no int[],
-  out no bigint[], out kind smallint[],         -- 7: a death has failed it  6: none has
+  out no bigint[], out kind smallint[],         -- 6: it counts as success  7: it does not
   out id text[], out tenant text[], out type text[], out value bytea[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
@@ -85,11 +85,11 @@ begin
   -- dependency can be seen. What is in nested groups may have a shorter retention.
   if ended_nos is not null then
     perform 1 from treadle.item_group g where g.no = any(ended_nos) order by g.no for update;
-    select array_agg(i.no), array_agg(case when g.failed > 0 then 7 else 6 end::smallint), array_agg(i.id),
-           array_agg(i.tenant), array_agg(i.type), array_agg(case when g.contributed then g.value end)
+    select array_agg(i.no), array_agg(case when g.failed > 0 or g.cancelled > 0 then 7 else 6 end::smallint),
+           array_agg(i.id), array_agg(i.tenant), array_agg(i.type), array_agg(case when g.contributed then g.value end)
       into no, kind, id, tenant, type, value
       from (select no, id, tenant, type from treadle.item where no = any(ended_nos)) i
-      join (select no, contributed, value, failed from treadle.item_group where no = any(ended_nos)) g
+      join (select no, contributed, value, failed, cancelled from treadle.item_group where no = any(ended_nos)) g
         on g.no = i.no;
     if exists (select 1 from treadle.item_group x where x.outermost = any(ended_nos)) then
       update treadle.item_group g set prune_at = least(g.prune_at, p_now + (

@@ -33,6 +33,9 @@ false
 -- :name reason
 e.reason = :reason::smallint
 
+-- :name failed_group
+e.flags & 8 = 0
+
 -- :name is_dead
 e.outcome = 7
 
