@@ -395,10 +395,10 @@ class Backend(Protocol):
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        """End these items and all their open descendants (the items that their settlements queued, and so on)
-        as `cancelled`. Their leases are lost. Items that have ended are not changed, and ids that do not
-        exist are skipped, but open descendants of an ended item are ended. For dependents they count as done,
-        not as success."""
+        """End these items and all their open descendants (the items that their settlements queued, the
+        members of the nested groups that they close, and so on) as `cancelled`. Their leases are lost. Items
+        that have ended are not changed, and ids that do not exist are skipped, but open descendants of an
+        ended item are ended. For dependents they count as done, not as success."""
         ...
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:

@@ -144,7 +144,8 @@ class Operator:
             await self._core.store_clock.refresh()  # for the times of events
 
     async def cancel(self, ids: Ids) -> int:
-        """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
+        """End these items and their open descendants, and interrupt handlers. With an item that closes a
+        nested group, everything in the group ends. Returns how many ended."""
         wanted = ids_of(ids)
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
