@@ -404,7 +404,8 @@ class Backend(Protocol):
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
         """End an open item as `success` without a worker, also if it waits for other items. Its lease is
         lost. The result is its contribution too. Its `worker` is None. Raises `NotFound` or
-        `AlreadyEnded`."""
+        `AlreadyEnded`. Members of a nested group that it closes go on: the engine does not complete such an
+        item while that group is open."""
         ...
 
     async def requeue(
