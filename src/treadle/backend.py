@@ -396,16 +396,17 @@ class Backend(Protocol):
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        """End these items and all their open descendants (the items that their settlements queued, and so on)
-        as `cancelled`. Their leases are lost. Items that have ended are not changed, and ids that do not
-        exist are skipped, but open descendants of an ended item are ended. For dependents they count as done,
-        not as success."""
+        """End these items and all their open descendants (the items that their settlements queued, the
+        members of the nested groups that they close, and so on) as `cancelled`. Their leases are lost. Items
+        that have ended are not changed, and ids that do not exist are skipped, but open descendants of an
+        ended item are ended. For dependents they count as done, not as success."""
         ...
 
     async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
         """End an open item as `success` without a worker, also if it waits for other items. Its lease is
         lost. The result is its contribution too. Its `worker` is None. Raises `NotFound` or
-        `AlreadyEnded`."""
+        `AlreadyEnded`. Members of a nested group that it closes go on: the engine does not complete such an
+        item while that group is open."""
         ...
 
     async def requeue(

@@ -14,10 +14,12 @@ from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
-from treadle.errors import InputError, NotFound
+from treadle.errors import ConflictError, InputError, NotFound
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
+    GROUP_TYPE,
+    TERMINAL,
     Count,
     Filter,
     GroupState,
@@ -144,7 +146,8 @@ class Operator:
             await self._core.store_clock.refresh()  # for the times of events
 
     async def cancel(self, ids: Ids) -> int:
-        """End these items and their open descendants, and interrupt handlers. Returns how many ended."""
+        """End these items and their open descendants, and interrupt handlers. With an item that closes a
+        nested group, everything in the group ends. Returns how many ended."""
         wanted = ids_of(ids)
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
@@ -153,10 +156,13 @@ class Operator:
         return len(changed.items)
 
     async def complete(self, id: str | HasId, value: Any = None) -> None:
-        """End an open item as a success, without a worker. A running handler is interrupted."""
+        """End an open item as a success, without a worker. A running handler is interrupted. `ConflictError`
+        for an item that closes a nested group, as long as that is open."""
         name = check_id(id if isinstance(id, str) else getattr(id, "id", id))
         await self._begin_change("complete")
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
+        if state is not None and state.type == GROUP_TYPE and state.status not in TERMINAL:
+            await _check_group_ended(self._core, state)
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant)
@@ -296,6 +302,16 @@ class DeadLetters:
                 return
             cursor = page.cursor
             left = None if left is None else left - len(page.items)
+
+
+async def _check_group_ended(core: Core, closing: ItemState) -> None:
+    """If the item ended before its nested group, the outer group could end while members run."""
+    (group,) = await core.backend.group([closing.id], tenant=closing.tenant)
+    if group is not None and group.open:
+        raise ConflictError(
+            f"item {closing.id} closes a group that is still open: complete or cancel its members, or cancel"
+            " the item with everything in the group"
+        )
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until_status
 from treadle import (
     Abort,
+    AlreadyEnded,
     Context,
     CycleError,
     GroupFailed,
@@ -25,8 +26,9 @@ from treadle import (
     work,
 )
 from treadle.codec import JsonCodec
-from treadle.errors import DecodeError, StrictReturnError
+from treadle.errors import ConflictError, DecodeError, StrictReturnError
 from treadle.events import GroupDone, Released, Succeeded
+from treadle.item import GROUP_TYPE
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.testing import Faults
 
@@ -294,6 +296,60 @@ async def test_cancelling_the_root_cancels_what_is_nested(make_app: MakeApp) -> 
         with pytest.raises(WorkFailed):
             await handle.group(PATIENCE)
         assert {item.status for item in (await app.list(type="held")).items} == {"cancelled"}
+
+
+async def test_a_closing_item_is_cancelled_with_its_group_and_not_completed_before_it(
+    make_app: MakeApp,
+) -> None:
+    """Completed, it would end the outer group while members of the nested group still run."""
+    barrier = Barrier()
+
+    @work(name="held")
+    async def held() -> None:
+        await barrier.wait()
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, None]:
+        return ctx.group(held())
+
+    async with make_app(root, held) as app:
+        handle = await app.enqueue(root())
+        await barrier.reached()
+        (closing,) = (await app.list(type=GROUP_TYPE)).items
+        with pytest.raises(ConflictError, match="still open: complete or cancel its members"):
+            await app.complete(closing.id, 1)
+        assert [item.status for item in await app.get([closing.id]) if item is not None] == ["blocked"]
+        assert await app.cancel(closing.id) == 2
+        with pytest.raises(AlreadyEnded):
+            await app.complete(closing.id, 1)
+        assert {item.status for item in (await app.list(type="held")).items} == {"cancelled"}
+        found = await app.group(handle.id)
+        assert found is not None
+        assert found.open == 0
+
+
+async def test_a_closing_item_may_be_completed_once_its_group_has_ended(make_app: MakeApp) -> None:
+    """It waits in a queue that is paused."""
+    barrier = Barrier()
+
+    @work(name="held")
+    async def held() -> int:
+        await barrier.wait()
+        return 3
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[int | None, int]:
+        return ctx.group(held())
+
+    async with make_app(root, held) as app:
+        handle = await app.enqueue(root())
+        await barrier.reached()
+        (closing,) = (await app.list(type=GROUP_TYPE)).items
+        await app.pause(closing.queue)
+        barrier.go.set()
+        await until_status(app, closing.id, "ready")
+        await app.complete(closing.id, 5)
+        assert await handle.group(PATIENCE) == 5
 
 
 # ----------------------------------------------------------------------------------------- waiting for groups

@@ -24,6 +24,8 @@ class OperatorChecks(WorkChecks):
         )
         effects = ReferenceEffects()
         self.cover("a running item was cancelled") if any(expected.token for expected in ending) else None
+        if any(self.reference.members_closed_by(expected) for expected in named):
+            self.cover("a closing item was cancelled")
         for expected in ending:
             self.note(f"cancelled {expected}")
             self.reference.end(expected, "cancelled", now)

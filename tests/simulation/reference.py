@@ -465,11 +465,16 @@ class ReferenceStore:
         if self.keys.get(key) is expected:
             del self.keys[key]
 
+    def members_closed_by(self, expected: ReferenceItem) -> list[ReferenceItem]:
+        closed = self.groups.get(expected.ref) if expected.item.closes_group else None
+        return [] if closed is None else [one for one in self.items.values() if one.group is closed]
+
     def descendants(self, named: Iterable[ReferenceItem]) -> list[ReferenceItem]:
         seen: dict[ReferenceItem, None] = dict.fromkeys(named)
         stack = list(seen)
         while stack:
-            for child in stack.pop().children:
+            expected = stack.pop()
+            for child in (*expected.children, *self.members_closed_by(expected)):
                 if child not in seen:
                     seen[child] = None
                     stack.append(child)

@@ -18,7 +18,7 @@ from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
 
 def cancel(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float) -> Changed:
     named = [row for id in ids if (row := store.find(tenant, id)) is not None]
-    rows = [row for row in descendants(named) if row.ended_at is None]
+    rows = [row for row in descendants(store, named) if row.ended_at is None]
     before = tuple(item_state(row) for row in rows)
     effects = CollectedEffects()
     for row in rows:
@@ -27,14 +27,16 @@ def cancel(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: flo
     return Changed(before, effects.result())
 
 
-def descendants(rows: Iterable[Row]) -> Iterator[Row]:
-    """These rows and all their descendants, each once."""
+def descendants(store: MemoryTables, rows: Iterable[Row]) -> Iterator[Row]:
+    """These rows and all their descendants, each once. What is in a group descends from the row that closes
+    it too."""
     seen = dict.fromkeys(rows)
     stack = [*reversed(seen)]
     while stack:
         row = stack.pop()
         yield row
-        for child in row.children or ():
+        closed = store.closed_group(row)
+        for child in (*(row.children or ()), *members(closed)):
             if child not in seen:
                 seen[child] = None
                 stack.append(child)

@@ -123,6 +123,13 @@ class MemoryTables:
         groups = self.groups.get(id, {})
         return next(iter(groups.values()), None) if tenant is None else groups.get(tenant)
 
+    def closed_group(self, row: Row) -> MemoryGroup | None:
+        """The nested group that a row closes."""
+        if not row.item.closes_group:
+            return None
+        group = self.groups.get(row.item.id, {}).get(row.kind.tenant)
+        return group if group is not None and group.closer is row else None
+
     def _rows_of_id(self, tenant: str | None, id: str) -> Iterable[Row]:
         """All rows that an id can mean, in the order of their submission."""
         found = self.items.get(id)
@@ -186,8 +193,8 @@ class MemoryTables:
         _leave_family(row)
         if row.group is not None:
             self._leave_group(row, row.group)
-        closed = self.groups.get(item.id, {}).get(kind.tenant) if item.closes_group else None
-        if closed is not None and closed.closer is row:
+        closed = self.closed_group(row)
+        if closed is not None:
             # The group stays as long as it has members.
             closed.closer = None
             if not closed.members:

@@ -46,13 +46,10 @@ def _with_descendants(tx: Tx, nos: Iterable[int]) -> list[int]:
 
 
 def _children(tx: Tx, nos: Iterable[int]) -> list[int]:
-    """The items that settlements of these queued: in their groups, and in groups that are nested in them."""
-    new = [no for (no,) in tx.rows(_SQL["children"], array(nos))]
-    found = new
-    while new:
-        new = [no for (no,) in tx.rows(_SQL["nested_children"], array(new))]
-        found += new
-    return found
+    """The items in the groups of these that their settlements queued, and the members of the nested groups
+    that these close."""
+    parents = array(nos)
+    return [no for name in ("children", "closed_members") for (no,) in tx.rows(_SQL[name], parents)]
 
 
 def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Changed:

@@ -12,6 +12,7 @@ from treadle.item import GROUP_TYPE, Item, Lease
 
 from .build import (
     apply,
+    by_id,
     claim,
     claim_answer,
     claim_ids,
@@ -23,7 +24,9 @@ from .build import (
     exists,
     group,
     item,
+    settle_one,
     start_one,
+    state,
     statuses,
     submit,
     succeed,
@@ -81,6 +84,53 @@ class NestedFailureCases:
         assert (changed.effects.released, changed.effects.doomed) == ((), 0)
         assert (await claim_answer(backend)).leases == ()
         assert [(await group(backend, id)).open for id in ("h", "g", "root")] == [0, 0, 0]
+        await consistent(backend)
+
+    @needs("nested", "operating")
+    async def test_cancelling_a_closing_item_ends_its_nested_group(self, backend: Backend) -> None:
+        """With everything in that, at any depth. What is outside of it goes on."""
+        root = await start_one(backend, item("root"))
+        other = nested("other", item("o"))
+        await apply(backend, succeed(root, *nested("g", item("a"), item("b")), *other, item("side")))
+        leases = by_id(await claim(backend))
+        await apply(backend, succeed(leases["a"], *nested("h", item("deep")), dependent("h", id="late")))
+        changed = await backend.cancel(["g"])
+        assert sorted(one.id for one in changed.items) == ["b", "deep", "g", "h", "late"]
+        assert sorted(one.id for one in changed.effects.ended_groups) == ["g", "h"]
+        assert (changed.effects.released, changed.effects.doomed) == ((), 0)
+        outcome = await settle_one(backend, succeed(leases["b"]))
+        assert (outcome.verb, outcome.loss) == ("stale", "cancelled")
+        assert await statuses(backend, "other", "o", "side") == ["blocked", "running", "running"]
+        assert await open_counts(backend, "g", "h", "root") == [0, 0, 2]
+        await consistent(backend)
+        assert [one.id for one in (await backend.cancel(["g"])).items] == []
+
+    @needs("nested", "operating")
+    async def test_a_closing_item_that_is_a_descendant_ends_its_nested_group(self, backend: Backend) -> None:
+        """All that a closing item of the outer nested group closes, and nothing of the group around it."""
+        root = await start_one(backend, item("root"))
+        inner = nested("inner", item("a"))
+        await apply(backend, succeed(root, *nested("outer", *inner, item("b")), item("side")))
+        leases = by_id(await claim(backend))
+        await apply(backend, succeed(leases["a"], item("deeper")))
+        changed = await backend.cancel(["outer"])
+        assert sorted(one.id for one in changed.items) == ["b", "deeper", "inner", "outer"]
+        assert sorted(one.id for one in changed.effects.ended_groups) == ["inner", "outer"]
+        assert (await state(backend, "side")).status == "running"
+        await consistent(backend)
+
+    @needs("nested", "operating")
+    async def test_cancelling_an_ended_closing_item_ends_what_is_open_in_its_group(
+        self, backend: Backend
+    ) -> None:
+        """As for the descendants of an ended item."""
+        leases = await start_nested(backend, item("a"), dependent("a", id="any", counting="done"))
+        await apply(backend, die(leases["a"]))
+        assert await run(backend) == ["any", "g", "next"]
+        assert await requeue(backend, "a") == ["a"]
+        changed = await backend.cancel(["g"])
+        assert [one.id for one in changed.items] == ["a"]
+        assert sorted(one.id for one in changed.effects.ended_groups) == ["g"]
         await consistent(backend)
 
     @needs("nested", "operating")

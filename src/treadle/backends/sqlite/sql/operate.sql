@@ -3,12 +3,11 @@ SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_item AS p ON p.no = e.value
 CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = p.group_no AND i.queued_by = p.no
 
--- The members of nested groups, if these items close such groups: those that were queued together with them.
--- :name nested_children
+-- The members of the nested groups that these items close.
+-- :name closed_members
 SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_group AS g ON g.no = e.value AND g.outer_no IS NOT NULL
-CROSS JOIN treadle_item AS c ON c.no = e.value
-CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = c.no AND i.queued_by = c.queued_by
+CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = g.no AND i.queued_by IS NOT NULL
 
 -- :name outcome
 SELECT outcome FROM treadle_done WHERE no = ?

@@ -1,4 +1,4 @@
--- Cancel: end items and all their open descendants.
+-- Cancel: end items and all their open descendants, with the open members of the nested groups that they close.
 create or replace function treadle.cancel(p_ids text[], p_tenant text)
 returns table (item treadle.item_state, effects treadle.effects)
 language plpgsql
@@ -25,7 +25,7 @@ begin
   end if;
 end $$;
 
--- Items, what their settlements queued, and so on.
+-- Items, what their settlements queued, the members of the nested groups that they close, and so on.
 create or replace function treadle.descendants(p_nos bigint[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -37,8 +37,11 @@ begin
     with recursive family(no, id, tenant) as (
       select i.no, i.id, i.tenant from treadle.item i where i.no = any(p_nos)
       union
-      select c.no, c.id, c.tenant from family f
-        join treadle.item c on c.parent = f.id and c.tenant = f.tenant
+      select c.no, c.id, c.tenant from family f, lateral (
+        select i.no, i.id, i.tenant from treadle.item i where i.parent = f.id and i.tenant = f.tenant
+        union all
+        select i.no, i.id, i.tenant from treadle.item_group g join treadle.item i on i.group_no = g.no
+        where g.no = f.no and g.outermost is not null) c
     )
     select array_agg(f.no) from family f);
 end $$;
