@@ -112,6 +112,10 @@ class GroupDone(ItemEvent):
 
     result: Any
     """The group's value. None if no member contributed one."""
+    failed: int = 0
+    """How many deaths failed the group: see `GroupState.failed`. Waiting for it raises `GroupFailed` then.
+    For a group of one item that died, stores other than memory do not say whether another item tolerates the
+    death: then it counts."""
 
 
 @dataclass(frozen=True, slots=True)

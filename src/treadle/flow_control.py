@@ -54,6 +54,8 @@ class UnhandledGroup(Struct, frozen=True):
     result: Any
     states: Mapping[str, Status]
     """The status of each member, by id."""
+    failed: int = 0
+    """How many deaths failed the group: see `GroupState.failed`."""
 
 
 class Redrive(Struct, frozen=True):

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import Abort, Context, GroupFailed, NotFound, Result, WorkFailed, at_least, work
+from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until
+from treadle import (
+    Abort,
+    Context,
+    GroupFailed,
+    NotFound,
+    Result,
+    UnhandledGroup,
+    WorkFailed,
+    at_least,
+    work,
+)
 from treadle.errors import Death
+from treadle.events import GroupDone
 
 
 @work(name="value")
@@ -240,3 +252,39 @@ def test_the_error_of_a_group_says_what_to_do() -> None:
         "so far with group(partial=True)"
     )
     assert isinstance(error, WorkFailed)
+
+
+@pytest.mark.parametrize("how", ["failed", "tolerated", "alone"])
+async def test_hooks_are_told_whether_a_group_failed(make_app: MakeApp, how: str) -> None:
+    """§18: `GroupDone.failed` and `UnhandledGroup.failed`. The event comes before the answer."""
+    seen, infos = Seen(), list[UnhandledGroup]()
+
+    @work(name="dies")
+    async def dies() -> None:
+        raise Abort("no")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        if how == "alone":
+            raise Abort("no")
+        first = dies()
+        if how == "tolerated":
+            return ctx.queue(ctx.result("value"), first, ctx.queue(after(), after=first, when="all_done"))
+        return ctx.queue(ctx.result("value"), first, dies())
+
+    @work(name="after")
+    async def after() -> None: ...
+
+    hooks: dict[str, Any] = {"on_unhandled_group": infos.append, "unhandled_grace": 0.01, "on_event": seen}
+    expected = {"failed": 2, "tolerated": 0, "alone": 1}[how]
+    async with make_app(root, dies, after, **hooks) as app:
+        handle = await app.enqueue(root())
+        if expected:
+            await failure(handle.group(PATIENCE))
+        else:
+            await handle.group(PATIENCE)
+        assert [event.failed for event in seen.of(GroupDone, handle.id)] == [expected]
+        if how != "alone":
+            await app.enqueue(root())
+            await until(lambda: len(infos) == 1)
+    assert [info.failed for info in infos] == ([] if how == "alone" else [expected])

@@ -18,6 +18,7 @@ from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.run.loops import WorkerLoops
 from treadle.engine.run.settle import Settler
 from treadle.engine.run.shutdown import Shutdown
+from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.submit.submitter import Submitter
 from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
@@ -229,3 +230,29 @@ def no_poll(patch: Patch) -> None:
         return True
 
     patch(waiters, "first_of", first_of)
+
+
+@mutant(
+    "an item that died without an attempt is compensated",
+    tests="tests/engine/test_compensation.py::test_an_item_that_dies_without_an_attempt_is_compensated_if_asked",
+)
+def compensated_without_attempt(patch: Patch) -> None:
+    real = CompensationBuilder.items
+
+    def items(self: Any, lease: Any, reason: Any, error: str, attempts: int, *, computed: bool) -> Any:
+        return real(self, lease, reason, error, max(attempts, 1), computed=computed)
+
+    patch(CompensationBuilder, "items", items)
+
+
+@mutant(
+    "the options of the compensation are ignored",
+    tests="tests/engine/test_compensation.py::test_the_options_of_a_compensation_are_applied",
+)
+def compensation_options_ignored(patch: Patch) -> None:
+    real = CompensationBuilder.items
+
+    def items(self: Any, lease: Any, reason: Any, error: str, attempts: int, *, computed: bool) -> Any:
+        return real(self, lease, reason, error, attempts, computed=False)
+
+    patch(CompensationBuilder, "items", items)

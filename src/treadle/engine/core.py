@@ -55,7 +55,14 @@ class Core:
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
-        self.announcer = Announcer(hooks, metrics, self.registry, settings.clock)
+        self.announcer = Announcer(
+            hooks,
+            metrics,
+            self.registry,
+            settings.clock,
+            backend,
+            lambda reading: self.tasks.start(reading, "announce"),
+        )
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to."""
         self._make_loop_parts()
@@ -168,6 +175,7 @@ class Core:
         self.backend.abandon()
         self._make_loop_parts()
         self.scheduler.leave_dead_loop()
+        self.announcer.leave_dead_loop()
         if self._on_unhandled_group is not None:
             self.watch_groups(self._on_unhandled_group)
 
@@ -205,6 +213,7 @@ class Core:
 
     async def _close(self) -> None:
         await wait_briefly(self.submitter.flush())
+        await wait_briefly(self.announcer.flush())
         await wait_briefly(self.wakeups.flush())
         self.wakeups.close()
         self.waiters.close()

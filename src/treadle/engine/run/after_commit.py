@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
 from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
@@ -60,11 +62,8 @@ class AfterCommit:
             claimable.update(_claimable(pending))
             if strict and pending.lease.type in strict:
                 claimable.add((pending.lease.type, ""))  # its lane may be free, in any queue
-        core.announcer.effects(effects, at)
+        core.announcer.effects(_with_own_deaths(batch, effects), at, self._answer_group)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
-        if core.waiters.groups.futures:
-            for group, ref in zip(effects.ended_groups, groups, strict=True):
-                self._answer_group(group, ref)
         if core.unwatched_groups is not None:
             for group in effects.ended_groups:
                 core.unwatched_groups.ended(group)
@@ -159,8 +158,9 @@ class AfterCommit:
             state.status = "cancelled"
         self._core.waiters.answer_item(ref, state)
 
-    def _answer_group(self, group: EndedGroup, ref: Ref) -> None:
+    def _answer_group(self, group: EndedGroup) -> None:
         """The same for a group with a value. If deaths failed it, or it has no value, the store is asked."""
+        ref = (group.tenant, group.id)
         if ref not in self._core.waiters.groups.futures:
             return
         if group.value is None or group.failed != 0:
@@ -189,6 +189,23 @@ class AfterCommit:
         )
         doubtful = [_applied(pending, ended) for pending in batch if pending.maybe_applied is not None]
         self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)), at)
+
+
+def _with_own_deaths(batch: Sequence[PendingSettlement], effects: Effects) -> Effects:
+    """The same effects, where the death of a root is known to have failed its group: it has no other members
+    that could have ended later. An item that tolerates it elsewhere is not known here."""
+    if all(group.failed is not None for group in effects.ended_groups):
+        return effects
+    died = {
+        _item(pending)
+        for pending in batch
+        if isinstance(pending.decision, Die) and pending.lease.id == pending.lease.group_id
+    }
+    groups = [
+        replace(group, failed=1) if group.failed is None and (group.tenant, group.id) in died else group
+        for group in effects.ended_groups
+    ]
+    return replace(effects, ended_groups=tuple(groups))
 
 
 def _claimable(pending: PendingSettlement) -> list[Line]:

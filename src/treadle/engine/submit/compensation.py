@@ -32,6 +32,7 @@ class CompensationBuilder:
         `on_dead_unstarted` says otherwise.
 
         attempts: how many began. computed: with the options that the `options(input)` of the type computes.
+        Public: mutants replace it.
         """
         wanted = self._wanted(lease)
         if wanted is None or not (attempts or wanted.unstarted):

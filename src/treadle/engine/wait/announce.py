@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from msgspec.structs import replace
+
+from treadle.backend import Backend
 from treadle.clock import Clock
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
 from treadle.group_ref import shown_names
-from treadle.item import Effects, EndedGroup, Item, ItemState, Lease
+from treadle.item import Effects, EndedGroup, Item, ItemState, Lease, Ref
 from treadle.metrics import Metrics
 
 from .wait_result import decode_group_value
 
 
 class Announcer:
-    """Emits these events and counts queued items. Call it after the commit."""
+    """Emits these events and counts queued items. Call it after the commit.
 
-    def __init__(self, hooks: Hooks, metrics: Metrics, registry: Registry, clock: Clock) -> None:
+    start: starts a task.
+    """
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        metrics: Metrics,
+        registry: Registry,
+        clock: Clock,
+        backend: Backend,
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._backend = backend
+        self._start = start
+        self._reading: set[asyncio.Task[None]] = set()
+        """Reads of groups that have ended, before they are announced."""
         self._hooks = hooks
         self._metrics = metrics
         self._registry = registry
@@ -38,7 +57,7 @@ class Announcer:
         for item in items:
             if existing and item.id in existing:
                 continue
-            self._metrics.of(item.type).queued_one(now)
+            self._metrics.of(self._registry.name_of(item.type)).queued_one(now)
             if self._hooks.listening(item.type):
                 group_id = item.group_id or (item.id if parent is None else parent.group_id)
                 origin = item.parent or (None if parent is None else parent.id)
@@ -47,8 +66,14 @@ class Announcer:
                     Queued(item.id, item.type, group_id, item.tenant, 0, origin, after, at or now)
                 )
 
-    def effects(self, effects: Effects, at: float) -> None:
-        """What a commit caused elsewhere: released items, ended groups. `at`: as for `queued`."""
+    def effects(
+        self, effects: Effects, at: float, announced: Callable[[EndedGroup], None] | None = None
+    ) -> None:
+        """What a commit caused elsewhere: released items, ended groups. `at`: as for `queued`.
+
+        announced: called for each ended group after its event. If the store did not say whether a group
+        failed, and an event tells of it, the group is read before.
+        """
         hooks = self._hooks
         now = at or self._clock.now()
         for item in effects.released:
@@ -57,11 +82,48 @@ class Announcer:
                 hooks.emit(
                     Released(item.id, item.type, item.group_id, item.tenant, 0, item.parent, after, now)
                 )
-        if hooks.on_event is None or not effects.ended_groups:
-            return
+        unknown: list[EndedGroup] = []
         for group in effects.ended_groups:
-            value = self._read_value(group)
-            hooks.emit(GroupDone(group.id, group.type, group.id, group.tenant, 0, None, (), now, value))
+            if group.failed is None and hooks.on_event is not None:
+                unknown.append(group)
+            else:
+                self._group_done(group, now, announced)
+        if unknown:
+            task = self._start(self._read_groups(unknown, now, announced))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+
+    def _group_done(
+        self, group: EndedGroup, at: float, announced: Callable[[EndedGroup], None] | None
+    ) -> None:
+        if self._hooks.on_event is not None:
+            fields = (group.id, group.type, group.id, group.tenant, 0, None, (), at)
+            self._hooks.emit(GroupDone(*fields, self._read_value(group), group.failed or 0))
+        if announced is not None:
+            announced(group)
+
+    async def _read_groups(
+        self, groups: Sequence[EndedGroup], at: float, announced: Callable[[EndedGroup], None] | None
+    ) -> None:
+        failed: dict[Ref, int] = {}
+        try:
+            for tenant in {group.tenant for group in groups}:
+                ids = [group.id for group in groups if group.tenant == tenant]
+                found = await self._backend.group(ids, tenant=tenant)
+                failed.update({(tenant, each.id): each.failed for each in found if each is not None})
+        except Exception as error:  # noqa: BLE001  the groups have ended all the same
+            self._hooks.report(error, "hook", f"cannot read whether {len(groups)} group(s) failed")
+        for group in groups:
+            known = replace(group, failed=failed.get((group.tenant, group.id)))
+            self._group_done(known, at, announced)
+
+    def leave_dead_loop(self) -> None:
+        self._reading = set()
+
+    async def flush(self) -> None:
+        """Return when the groups that have ended are announced."""
+        while self._reading:
+            await asyncio.wait(self._reading)
 
     def _read_value(self, group: EndedGroup) -> Any:
         try:

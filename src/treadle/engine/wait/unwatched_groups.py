@@ -73,8 +73,14 @@ class UnwatchedGroups:
 
     async def _call_hook(self, group: EndedGroup) -> None:
         result = decode_group_value(self._registry, group.type, group.value)
-        info = UnhandledGroup(group.id, result, await self._states(group))
+        info = UnhandledGroup(group.id, result, await self._states(group), await self._failed(group))
         await self._hooks.ask(self._hook, "on_unhandled_group", info, ignored, None)
+
+    async def _failed(self, group: EndedGroup) -> int:
+        if group.failed is not None:
+            return group.failed
+        (found,) = await self._backend.group([group.id], tenant=group.tenant)
+        return 0 if found is None else found.failed
 
     async def _states(self, group: EndedGroup) -> dict[str, Status]:
         if "listing" not in self._backend.capabilities:
