@@ -63,8 +63,11 @@ class Operator:
         check_id(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
-        if group is not None and isinstance(group.value, bytes):
-            registry, data = self._core.registry, group.value
+        if group is None:
+            return None
+        registry, data = self._core.registry, group.value
+        await decode_states(registry, (*group.deaths, group.cancelled))
+        if isinstance(data, bytes):
             group.value = await read_value(data, decode_group_value, registry, group.type, data)
         return group
 

@@ -440,6 +440,30 @@ async def test_dead_items_are_deleted_with_the_groups_around_them(make_app: Make
             assert (await app.list()).items == ()
 
 
+async def test_a_group_shows_its_deaths_as_items_are_shown(make_app: MakeApp) -> None:
+    """The names of groups in `after` are `GroupRef`s."""
+    step = step_of(Switch())
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.group(step("first", fragile=True)).next(step("last"))
+
+    async with make_app(root, step) as app:
+        handle = await app.enqueue(root())
+        await failure(handle.group(PATIENCE))
+        found = await app.group(handle.id)
+        assert found is not None
+        closing = found.deaths[0]
+        assert (closing.type, closing.after) == ("treadle.group", (group(closing.id),))
+        assert isinstance(closing.after[0], GroupRef)
+        waiting = await app.enqueue(step("never"), after=[group("unknown")])
+        await app.cancel(waiting)
+        alone = await app.group(waiting.id)
+        assert alone is not None
+        assert alone.cancelled is not None
+        assert alone.cancelled.after == (group("unknown"),)
+
+
 async def test_a_handle_of_a_group_that_is_gone_is_not_found(make_app: MakeApp) -> None:
     async with make_app(value) as app:
         handle = await app.enqueue(value(1))
