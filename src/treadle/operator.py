@@ -65,8 +65,11 @@ class Operator:
         (id,) = ids_of(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
-        if group is not None and isinstance(group.value, bytes):
-            registry, data = self._core.registry, group.value
+        if group is None:
+            return None
+        registry, data = self._core.registry, group.value
+        await decode_states(registry, (*group.deaths, group.cancelled))
+        if isinstance(data, bytes):
             group.value = await read_value(data, decode_group_value, registry, group.type, data)
         return group
 
@@ -272,17 +275,30 @@ class DeadLetters:
         return total
 
     async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
-        """Remove dead items with their groups: those named, or all that a filter finds. Returns how many."""
+        """Remove dead items with their groups, and with the groups around these: the items named, or all that
+        a filter finds. Returns how many items were removed."""
         refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
-        if ids is not None:
-            named = [item for item in await self._operator.get(ids) if item is not None]
-            groups = {item.group_id for item in named if item.status == "dead"}
-            return await self._operator.delete(sorted(groups)) if groups else 0
         total = 0
+        if ids is not None:
+            named = await self._operator.get(ids)
+            found = _by_tenant(item for item in named if item is not None and item.status == "dead")
+            for tenant, items in found.items():
+                total += await self._delete(tenant, items)
+            return total
         async for tenant, items in self._found(where):
-            groups = {item.group_id for item in items}
-            total += await Operator(core_of(self._operator), tenant).delete(sorted(groups))
+            total += await self._delete(tenant, items)
         return total
+
+    async def _delete(self, tenant: str, items: Sequence[ItemState]) -> int:
+        core = core_of(self._operator)
+        # A group that has the id of a member is not nested.
+        groups = {item.group_id for item in items if item.group_id == item.id}
+        unread = {item.group_id for item in items} - groups
+        while unread:
+            read = await core.backend.group(sorted(unread), tenant=tenant)
+            groups |= {group.id for group in read if group is not None and group.outer is None}
+            unread = {group.outer for group in read if group is not None and group.outer is not None}
+        return await Operator(core, tenant).delete(sorted(groups)) if groups else 0
 
     async def _found(
         self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
@@ -293,10 +309,7 @@ class DeadLetters:
         while left is None or left > 0:
             limit = min(left or PORTION, PORTION)
             page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
-            by_tenant: dict[str, list[ItemState]] = {}
-            for item in page.items:
-                by_tenant.setdefault(item.tenant, []).append(item)
-            for portion in by_tenant.items():
+            for portion in _by_tenant(page.items).items():
                 yield portion
             if page.cursor is None:
                 return
@@ -312,6 +325,13 @@ async def _check_group_ended(core: Core, closing: ItemState) -> None:
             f"item {closing.id} closes a group that is still open: complete or cancel its members, or cancel"
             " the item with everything in the group"
         )
+
+
+def _by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
+    found: dict[str, list[ItemState]] = {}
+    for item in items:
+        found.setdefault(item.tenant, []).append(item)
+    return found
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object) -> None:

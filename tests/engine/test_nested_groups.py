@@ -475,6 +475,52 @@ async def test_a_group_with_a_cancelled_member_is_no_success(make_app: MakeApp) 
         assert await handle.group(PATIENCE) == 3
 
 
+async def test_dead_items_are_deleted_with_the_groups_around_them(make_app: MakeApp) -> None:
+    """§5: By id and by filter. Nothing is left that cannot be repaired."""
+    step = step_of(Switch())
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        inner = ctx.group(step("inner", fragile=True))
+        return ctx.group(ctx.queue(step("outer")), inner).next(step("last"))
+
+    async with make_app(root, step) as app:
+        for by_filter in (False, True):
+            handle = await app.enqueue(root())
+            await failure(handle.group(PATIENCE))
+            dead = (await app.dead.list(type="step", reason="aborted")).items
+            assert len(dead) == 1
+            if by_filter:
+                assert await app.dead.delete(type="step", reason="aborted") == 6
+            else:
+                assert await app.dead.delete(dead[0].id) == 6
+            assert (await app.list()).items == ()
+
+
+async def test_a_group_shows_its_deaths_as_items_are_shown(make_app: MakeApp) -> None:
+    """The names of groups in `after` are `GroupRef`s."""
+    step = step_of(Switch())
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.group(step("first", fragile=True)).next(step("last"))
+
+    async with make_app(root, step) as app:
+        handle = await app.enqueue(root())
+        await failure(handle.group(PATIENCE))
+        found = await app.group(handle.id)
+        assert found is not None
+        closing = found.deaths[0]
+        assert (closing.type, closing.after) == ("treadle.group", (group(closing.id),))
+        assert isinstance(closing.after[0], GroupRef)
+        waiting = await app.enqueue(step("never"), after=[group("unknown")])
+        await app.cancel(waiting)
+        alone = await app.group(waiting.id)
+        assert alone is not None
+        assert alone.cancelled is not None
+        assert alone.cancelled.after == (group("unknown"),)
+
+
 async def test_a_handle_of_a_group_that_is_gone_is_not_found(make_app: MakeApp) -> None:
     async with make_app(value) as app:
         handle = await app.enqueue(value(1))

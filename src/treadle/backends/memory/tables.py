@@ -167,7 +167,9 @@ class MemoryTables:
         self.log.append(row)
         same_id = self.items.setdefault(item.id, row)
         if same_id is not row:
-            self._add_to_id(same_id, row)
+            if isinstance(same_id, Row):
+                same_id = self.items[item.id] = RowsByTenant({same_id.kind.tenant: same_id})
+            same_id[kind.tenant] = row
         if item.key is not None:
             self.keys[kind.tenant, kind.type, item.key] = row
         if item.workflow is not None:
@@ -223,11 +225,6 @@ class MemoryTables:
         kind.line.kinds -= 1
         if not kind.line.kinds:
             del self.lines[kind.queue, kind.tenant, kind.lane]
-
-    def _add_to_id(self, same_id: Row | RowsByTenant, row: Row) -> None:
-        if isinstance(same_id, Row):
-            same_id = self.items[row.item.id] = RowsByTenant({same_id.kind.tenant: same_id})
-        same_id[row.kind.tenant] = row
 
     def _drop_id(self, row: Row) -> None:
         same_id = self.items[row.item.id]
