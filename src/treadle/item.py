@@ -146,7 +146,9 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """For a child: the nested group that it joins, by the id of the item that closes it, which is a child of
     the same settlement. None: the group of the settled item."""
     closes_group: bool = False
-    """It closes the nested group that has its own id. It is no member of that group, and waits for it."""
+    """It closes the nested group that has its own id. It is no member of that group, and waits for it. Its
+    `after` may name children with keys that join the group: it waits for the earlier items that answer for
+    them. The names of those that are stored as members are left out, and `need` is lowered by as many."""
     contributes: bool = True
     """False: it adds nothing to its group's value, by whichever verb it ends."""
     key_policy: KeyPolicy = "existing"

@@ -428,7 +428,13 @@ class WorkChecks:
             self.reference.add(item, (), group, now)
         for item in stored:
             added = self.reference.items[item.tenant, item.id]
-            self.reference.block(added, tuple(renamed.get(id, id) for id in item.after))
+            after = tuple(renamed.get(id, id) for id in item.after)
+            if item.closes_group:  # it waits for members by their group
+                inside = {one.id for one in stored if one.group_id == item.id}
+                self.cover("a closing item named members") if inside.intersection(after) else None
+                after = tuple(id for id in after if id not in inside)
+                added.item = replace(item, need=item.need - len(item.after) + len(after))
+            self.reference.block(added, after)
 
     def _nested_groups(self, now: float, expected: ReferenceItem, items: list[Item]) -> dict[str, Any]:
         """The groups that children close, by the ids of these children."""

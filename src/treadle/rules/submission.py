@@ -109,7 +109,20 @@ def plan_submission(
             after = tuple(renamed.get((ref[0], id), id) for id in item.after)
             if after != item.after:
                 plan.new[ref] = replace(item, after=after)
+    for ref, item in plan.new.items():
+        if item.closes_group and len(item.after) > 1:
+            plan.new[ref] = _without_members(plan, ref[0], item)
     return plan
+
+
+def _without_members(plan: SubmitPlan, owner: str, closing: Item) -> Item:
+    """An item that closes a nested group waits for new members by the group, not by their names."""
+    after = tuple(
+        name
+        for name in closing.after
+        if (member := plan.new.get((owner, name))) is None or member.group_id != closing.id
+    )
+    return replace(closing, after=after, need=closing.need - len(closing.after) + len(after))
 
 
 def _missing(plan: SubmitPlan, owner: str, item: Item, exists: Callable[[Ref], bool]) -> Iterable[str]:

@@ -39,6 +39,7 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
     worker claims it that can claim that one. If other works follow, these take the value of the group.
 
     keyed: the works of the group that have a key. For each an earlier item may answer, which is no member.
+    The store leaves out the names of those that it stores as members: see `Item.closes_group`.
     """
     after = (f"{GROUP_MARK}{group.id}", *keyed)
     return Item(

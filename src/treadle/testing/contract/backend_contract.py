@@ -27,7 +27,7 @@ from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
 from .must_exist import MustExistCases
 from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
-from .nested_groups import NestedGroupCases
+from .nested_groups import NestedGroupCases, NestedKeyCases
 from .operate import CancelCases, CompleteCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -98,6 +98,7 @@ class BackendContract(
     CancelledGroupCases,
     NestedGroupCases,
     NestedFailureCases,
+    NestedKeyCases,
     NestedRemovalCases,
     NestedLoadCases,
     TriggerCases,

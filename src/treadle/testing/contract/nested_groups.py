@@ -30,7 +30,7 @@ from .build import (
 )
 from .check import consistent, open_members
 from .group_dependencies import whole
-from .repair import run
+from .repair import kill, run
 from .subject import needs
 
 
@@ -42,6 +42,13 @@ def closing(id: str, **fields: Any) -> Item:
 def nested(id: str, *members: Item, **fields: Any) -> tuple[Item, ...]:
     """A nested group: its members, and the item that closes it."""
     return (*(replace(member, group_id=member.group_id or id) for member in members), closing(id, **fields))
+
+
+def keyed(id: str, *members: Item) -> tuple[Item, ...]:
+    """As `nested`. The closing item waits for each member with a key too, as the engine stores it."""
+    *inside, last = nested(id, *members)
+    names = tuple(member.id for member in members if member.key is not None)
+    return (*inside, replace(last, after=(*last.after, *names), need=1 + len(names)))
 
 
 async def start_nested(backend: Backend, *members: Item) -> dict[str, Lease]:
@@ -285,3 +292,91 @@ class NestedGroupCases:
         await submit(backend, dependent(whole("g"), id="outside", must_exist=(whole("g"),)))
         settled = await apply(backend, succeed(leases["a"]))
         assert sorted(one.id for one in settled.effects.released) == ["g", "outside"]
+
+
+class NestedKeyCases:
+    @needs("nested")
+    async def test_a_closing_item_does_not_wait_for_members_by_name(self, backend: Backend) -> None:
+        """Their group is enough. A death that is tolerated in the group does not doom the closing item."""
+        root = await start_one(backend, item("root"))
+        members = (item("a", key="k"), item("b", key="l"), dependent("a", "b", id="any", counting="done"))
+        await apply(backend, succeed(root, *keyed("g", *members), dependent("g", id="next")))
+        assert (await state(backend, "g")).after == (whole("g"),)
+        leases = by_id(await claim(backend))
+        await apply(backend, die(leases["a"]), succeed(leases["b"]))
+        assert await run(backend) == ["any", "g", "next"]
+        assert ((await group(backend, "g")).failed, (await group(backend, "root")).failed) == (0, 0)
+        await consistent(backend)
+
+    @needs("nested", "operating")
+    async def test_a_keyed_member_may_be_cancelled(self, backend: Backend) -> None:
+        """A cancellation does not fail the nested group."""
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, *keyed("g", item("a", key="k")), dependent("g", id="next")))
+        changed = await backend.cancel(["a"])
+        assert [one.id for one in changed.effects.released] == ["g"]
+        assert await run(backend) == ["g", "next"]
+
+    @needs("nested")
+    async def test_a_keyed_member_that_fails_the_group_dooms_the_closing_item(self, backend: Backend) -> None:
+        """By the nested group."""
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, *keyed("g", item("a", key="k")), dependent("g", id="next")))
+        assert await kill(backend, "a") == []
+        assert await statuses(backend, "a", "g", "next") == ["dead"] * 3
+
+    @needs("nested")
+    async def test_a_closing_item_waits_for_an_earlier_item_with_the_key(self, backend: Backend) -> None:
+        """It is no member of the nested group. The members that are stored are not waited for by name."""
+        old = await start_one(backend, item("old", key="k"))
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, *keyed("g", item("a", key="k"), item("b", key="new"))))
+        assert (await state(backend, "g")).after == (whole("g"), "old")
+        assert await run(backend) == ["b"]
+        assert ((await group(backend, "g")).open, (await state(backend, "g")).status) == (0, "blocked")
+        settled = await apply(backend, succeed(old))
+        assert [one.id for one in settled.effects.released] == ["g"]
+        assert await run(backend) == ["g"]
+        await consistent(backend)
+
+    @needs("nested")
+    async def test_an_earlier_item_that_has_ended_counts_at_once(self, backend: Backend) -> None:
+        """A success is met. A death dooms the closing item, though no death failed the nested group."""
+        for id, how, wanted in (("good", succeed, "success"), ("bad", die, "dead")):
+            await apply(backend, how(await start_one(backend, item(id, key=id))))
+            root = await start_one(backend, item(f"root-{id}"))
+            child = item(f"a-{id}", key=id, key_scope="any")
+            await apply(backend, succeed(root, *keyed(f"g-{id}", child, item(f"b-{id}", key=f"new-{id}"))))
+            ran = await kill(backend)
+            assert ran == [f"b-{id}", *([f"g-{id}"] if wanted == "success" else [])]
+            close = await state(backend, f"g-{id}")
+            assert (close.status, close.after) == (wanted, (whole(f"g-{id}"), id))
+            assert (await group(backend, f"g-{id}")).failed == 0
+        await consistent(backend)
+
+    @needs("nested")
+    async def test_two_members_with_one_key_are_one_member(self, backend: Backend) -> None:
+        """The first answers for the second, and is a member. One of another group is waited for."""
+        root = await start_one(backend, item("root"))
+        first = nested("g", item("a", key="k"))
+        twice = (item("b", key="l"), item("c", key="l"), item("d", key="k"))
+        await apply(backend, succeed(root, *first, *keyed("h", *twice)))
+        assert (await state(backend, "h")).after == (whole("h"), "a")
+        leases = by_id(await claim(backend))
+        await apply(backend, succeed(leases["b"]))
+        assert await statuses(backend, "g", "h") == ["blocked", "blocked"]
+        await apply(backend, succeed(leases["a"]))
+        assert sorted(await run(backend)) == ["g", "h"]
+        await consistent(backend)
+
+    @needs("nested", "operating")
+    async def test_a_requeue_does_not_wait_for_members_by_name(self, backend: Backend) -> None:
+        """The closing item comes back with the nested group, and with no more than that."""
+        root = await start_one(backend, item("root"))
+        members = (item("a", key="k"), item("b"), dependent("a", id="any", counting="done"))
+        await apply(backend, succeed(root, *keyed("g", *members)))
+        assert await kill(backend, "a", "b") == ["any"]
+        assert (await state(backend, "g")).status == "dead"
+        assert sorted(changed.id for changed in (await backend.requeue(["b"])).items) == ["b", "g"]
+        assert await run(backend) == ["b", "g"]
+        await consistent(backend)

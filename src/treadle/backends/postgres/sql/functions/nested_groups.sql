@@ -16,6 +16,29 @@ begin
       on c.closes and c.owner = m.owner and c.id = m.group_id);
 end $$;
 
+-- Items that close nested groups wait for new members by the group, not by their names: leave these out.
+create or replace function treadle.without_members(items treadle.new_items) returns treadle.new_items
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  found record;
+begin
+  for found in
+    select c.row, string_agg(a.name, chr(31) order by a.place) filter (where m.id is null) as after,
+      count(m.id)::int as members
+    from unnest(items.owner, items.id, items.closes, items.after) with ordinality c(owner, id, closes, after, row)
+    cross join lateral unnest(treadle.parts(c.after)) with ordinality a(name, place)
+    left join unnest(items.owner, items.id, items.group_id, items.type, items.skip) m(owner, id, group_id, type, skip)
+      on m.type is not null and m.skip is not true and m.owner = c.owner and m.group_id = c.id and m.id = a.name
+    where c.closes
+    group by c.row having count(m.id) > 0
+  loop
+    items.after[found.row] := found.after;
+    items.need[found.row] := items.need[found.row] - found.members;
+  end loop;
+  return items;
+end $$;
+
 -- The rows of nested groups, with the members that are stored now. One without members has ended.
 -- `items.group_no` is the group of the settled item, `p_group_nos` what `nested_group_numbers` answers.
 create or replace function treadle.open_nested_groups(

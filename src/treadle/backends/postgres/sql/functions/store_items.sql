@@ -64,6 +64,7 @@ begin
   end if;
 
   if items.closes is not null then
+    items := treadle.without_members(items);
     group_nos := treadle.nested_group_numbers(nos, items);
     perform treadle.open_nested_groups(now, nos, items, group_nos);
     items.group_no := group_nos;
