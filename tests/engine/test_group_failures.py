@@ -232,6 +232,63 @@ async def test_requeue_opens_cancelled_items_if_asked(make_app: MakeApp) -> None
         assert [await each.group(PATIENCE) for each in (first, second)] == [1, 2]
 
 
+async def test_one_repair_is_enough_after_a_requeue_alone(make_app: MakeApp) -> None:
+    """What waited for the item that was requeued alone is open again, beside the cause that is left."""
+    fail = True
+
+    @work(name="step")
+    async def step(n: int) -> int:
+        if fail:
+            raise Abort("no")
+        return n
+
+    @work(name="chains")
+    async def chains(ctx: Context) -> Result[None, int]:
+        return ctx.queue(ctx.queue(step(1)).next(step(2)), ctx.queue(step(3)).next(step(4)))
+
+    async with make_app(step, chains) as app:
+        handle = await app.enqueue(chains())
+        error = await failure(handle.group(PATIENCE))
+        fail = False
+        await app.requeue(error.id, alone=True)
+        await app.handle(error.id).result(PATIENCE)
+        assert await app.repair(handle.group_id) == 3
+        assert await handle.group(PATIENCE) in (2, 4)
+
+
+async def test_repair_leaves_a_dead_compensation(make_app: MakeApp) -> None:
+    """It would undo what has now succeeded. Its death fails no group."""
+    fail = True
+    ran: list[str] = []
+
+    @work(name="refund")
+    async def refund() -> None:
+        if fail:
+            raise Abort("no")
+        ran.append("refund")
+
+    @work(name="charge", on_dead=refund())
+    async def charge() -> str:
+        if fail:
+            raise Abort("no")
+        ran.append("charge")
+        return "charged"
+
+    @work(name="order")
+    async def order(ctx: Context) -> Result[None, str]:
+        return ctx.queue(charge())
+
+    async with make_app(refund, charge, order) as app:
+        handle = await app.enqueue(order())
+        error = await failure(handle.group(PATIENCE))
+        assert (error.type, error.reason) == ("charge", "aborted")
+        fail = False
+        assert await app.repair(handle.group_id) == 1
+        assert await handle.group(PATIENCE) == "charged"
+        assert ran == ["charge"]
+        assert [item.type for item in (await app.dead.list()).items] == ["refund"]
+
+
 async def test_repair_of_an_unknown_group_is_not_found(make_app: MakeApp) -> None:
     async with make_app(value) as app:
         handle = await app.enqueue(value(1))

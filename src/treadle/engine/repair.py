@@ -12,8 +12,8 @@ PORTION: Final = 1000
 
 
 async def deaths_to_repair(backend: Backend, group: GroupState) -> list[str]:
-    """The ids of the causes: the dead members that failed the group and did not die because of others, oldest
-    first, in nested groups too. If all died because of others, as of an item of another group: those.
+    """The ids of the dead members that failed the group, oldest first, in nested groups too: the causes, then
+    those that died because of others. The store opens those of them whose condition can be met.
 
     A tolerated death is a cause only if another member could not run because of it, and failed the group."""
     found: dict[str, ItemState] = {}
@@ -24,8 +24,7 @@ async def deaths_to_repair(backend: Backend, group: GroupState) -> list[str]:
             found |= {item.id: item for item in new}
             groups += [item.id for item in new if item.type == GROUP_TYPE and item.id not in groups]
             new = await _dead_prerequisites(backend, group.tenant, groups, new, found)
-    causes = [item.id for item in found.values() if item.reason != "unsatisfiable"]
-    return causes or list(found)
+    return [item.id for item in sorted(found.values(), key=lambda one: one.reason == "unsatisfiable")]
 
 
 async def _failing_deaths(backend: Backend, tenant: str, group_id: str) -> list[ItemState]:
