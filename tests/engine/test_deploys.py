@@ -51,6 +51,13 @@ async def test_items_under_an_earlier_name_run(make_app: MakeApp) -> None:
         assert set(worker.types or ()) >= {"mail.deliver", "mail.send"}
 
 
+async def test_items_queued_under_an_earlier_name_count_for_the_type(make_app: MakeApp) -> None:
+    app = make_app(new_send)
+    await app.enqueue(old_send("ann"))
+    assert app.metrics.types() == ["mail.deliver"]
+    assert app.metrics.get("queued", type="mail.deliver") == 1
+
+
 async def test_enqueue_by_an_alias_stores_the_name(make_app: MakeApp) -> None:
     async with make_app(new_send) as app:
         handle = await app.enqueue("send", {"to": "bob"})

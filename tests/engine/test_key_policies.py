@@ -54,6 +54,22 @@ async def test_the_handler_gets_the_newest_arguments(make_app: MakeApp) -> None:
         assert (await earlier.state()).priority == 4
 
 
+async def test_a_change_in_a_transaction_wakes_a_worker(make_app: MakeApp) -> None:
+    """`replace` in `ctx.transaction()`: a worker that sleeps sees the changed item at once."""
+
+    @work(name="change")
+    async def change(ctx: Context) -> None:
+        async with ctx.transaction():
+            await app.enqueue(echo("new"), key="k", key_policy="replace")
+
+    async with make_app(change, poll_interval=60) as app, make_app(echo, poll_interval=60):
+        if "transactions" not in app.backend.capabilities:
+            pytest.skip("it has no transactions")
+        earlier = await app.enqueue(echo("old"), key="k", delay=3600)
+        await app.enqueue(change()).result(PATIENCE)
+        assert await earlier.result(PATIENCE) == "new"
+
+
 async def test_a_running_item_keeps_its_arguments(make_app: MakeApp) -> None:
     """`replace` changes only what has not started."""
     barrier = Barrier()

@@ -16,6 +16,7 @@ from typing import Any
 from treadle.backend import Backend, Transaction
 from treadle.errors import InputError
 from treadle.item import Item, ItemState, Rejected, Submission, Submitted
+from treadle.rules.submission import may_change
 
 _current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
 
@@ -31,6 +32,8 @@ class OpenTransaction:
         """Its exit commits the transaction, or rolls it back."""
         self.stored: list[Item] = []
         """The items that were submitted in it."""
+        self.changing: list[Item] = []
+        """Those that were submitted in it, and may have changed an earlier item with their key instead."""
         self.lock = asyncio.Lock()
         self.is_open = False
         self._transaction: Transaction | None = None
@@ -64,8 +67,11 @@ class OpenTransaction:
         async with self.lock:
             (answer,) = await self.transaction.submit([Submission(items)])
         if not isinstance(answer, Rejected):
-            pairs = zip(items, answer, strict=True)
-            self.stored += [item for item, submitted in pairs if not submitted.existing]
+            for item, submitted in zip(items, answer, strict=True):
+                if not submitted.existing:
+                    self.stored.append(item)
+                elif may_change(item, submitted):
+                    self.changing.append(item)
         return answer
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:

@@ -199,7 +199,7 @@ class HandlerTransaction(OpenTransaction):
                 answer = await self._settler.within(self.transaction, pending)
         self._core.announcer.queued(self.stored, answer.at)
         self._settler.committed([pending], answer)
-        self._core.wakeups.ready((item.type, item.queue) for item in self.stored)
+        self._core.wakeups.ready((item.type, item.queue) for item in (*self.stored, *self.changing))
 
 
 class _Block(NamedTuple):
