@@ -282,8 +282,8 @@ class DeadLetters:
         if ids is not None:
             named = await self._operator.get(ids)
             found = _by_tenant(item for item in named if item is not None and item.status == "dead")
-            for tenant, items in found.items():
-                total += await self._delete(tenant, items)
+            for owner, dead in found.items():
+                total += await self._delete(owner, dead)
             return total
         async for tenant, items in self._found(where):
             total += await self._delete(tenant, items)
