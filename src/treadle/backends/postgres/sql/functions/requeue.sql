@@ -4,12 +4,14 @@
 --
 -- It goes in rounds: what a round opens may make it possible to meet the items that wait for it. Opening an item never
 -- makes it impossible to meet another one, so the order does not matter.
+--
+-- There may be many items: joins hash, and so do tests whether an array has a number. Each join names the rows of its
+-- tables, so that none is read whole.
 create or replace function treadle.requeue(
   p_nos bigint[], p_redrives int, p_backoff float8, p_alone boolean, p_cancelled boolean)
 returns table (item treadle.item_state, effects treadle.effects)
 language plpgsql
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set lock_timeout = '200ms'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -42,7 +44,9 @@ end $$;
 -- Lock these items, if they have ended in a way that can be requeued, and answer them in the same order. A transaction
 -- that removes them has either committed, or will find them open.
 create or replace function treadle.lock_ended(p_nos bigint[], p_cancelled boolean, p_redrives int) returns bigint[]
-language plpgsql as $$
+language plpgsql
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+as $$
 #variable_conflict use_column
 begin
   perform 1 from treadle.item i where i.no = any(p_nos) order by i.no for key share;
@@ -58,7 +62,9 @@ end $$;
 
 -- Of these ended items: those whose condition can be met, if `p_opened` and the groups `p_groups` are open.
 create or replace function treadle.can_be_met(p_nos bigint[], p_opened bigint[], p_groups bigint[]) returns bigint[]
-language plpgsql as $$
+language plpgsql
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+as $$
 #variable_conflict use_column
 begin
   return (
@@ -73,15 +79,17 @@ end $$;
 -- unless `p_alone` those that died because they could not be met. They are locked.
 create or replace function treadle.lock_unmet_dependents(
   p_fresh bigint[], p_opened bigint[], p_named bigint[], p_alone boolean) returns bigint[]
-language plpgsql as $$
+language plpgsql
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+as $$
 #variable_conflict use_column
 declare
   nos bigint[] := treadle.dependents_by_name(p_fresh);
 begin
   nos := array(
     select e.no from treadle.ended_item e
-    where e.no = any(nos) and e.no <> all(p_opened)
-      and (e.no = any(p_named) or not p_alone and e.outcome = 7 and e.reason = 5));
+    where e.no = any(nos) and e.no not in (select unnest(p_opened))
+      and (e.no in (select unnest(p_named)) or not p_alone and e.outcome = 7 and e.reason = 5));
   if nos = '{}' then
     return null;
   end if;
@@ -89,14 +97,14 @@ begin
   return (
     select array_agg(x.no) from (
       select e.no from treadle.ended_item e
-      where e.no = any(nos) and (e.no = any(p_named) or e.outcome = 7 and e.reason = 5)
+      where e.no = any(nos) and (e.no in (select unnest(p_named)) or e.outcome = 7 and e.reason = 5)
       order by e.no for update) x);
 end $$;
 
 -- The items that name one of these items, or its group.
 create or replace function treadle.dependents_by_name(p_nos bigint[]) returns bigint[]
 language plpgsql stable
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -113,7 +121,7 @@ end $$;
 create or replace function treadle.after_of(p_nos bigint[])
 returns table (no bigint, tenant text, name text, times int, any_end boolean)
 language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -130,7 +138,7 @@ end $$;
 create or replace function treadle.prerequisites_of(p_nos bigint[], p_opened bigint[], p_groups bigint[])
 returns table (no bigint, name text, prerequisite bigint, of_group boolean, times int, state int)
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -151,14 +159,14 @@ begin
     select a.no, a.name, i.no, left(a.name, 1) = chr(30), a.times,
       case when i.no is null or i.type is null then 3
            when left(a.name, 1) = chr(30) then
-             case when i.no = any(p_groups) then 0
+             case when i.no in (select unnest(p_groups)) then 0
                   when g.no is not null then
                     case when g.ended is null then 0
                          when a.any_end or g.failed = 0 and g.cancelled = 0 then 1 else 2 end
                   when e.no is null or i.group_no is not null then 0
                   when a.any_end or e.outcome = 6 or e.outcome = 7 and e.flags & 8 <> 0 then 1
                   else 2 end
-           when e.no is null or i.no = any(p_opened) then 0
+           when e.no is null or i.no in (select unnest(p_opened)) then 0
            when a.any_end or e.outcome = 6 then 1
            else 2 end
     from treadle.after_of(p_nos) a
@@ -172,7 +180,7 @@ end $$;
 -- again if they can be met now; a lease with that verdict is lost. Called before the ended items are opened.
 create or replace function treadle.wait_for_opened(p_opened bigint[], p_groups bigint[], p_alone boolean) returns void
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -193,21 +201,23 @@ begin
       where g.no = any(p_groups) and g.ended is not null and (g.failed > 0 or g.cancelled > 0)
     union all
     select e.no from treadle.ended_item e
-      where e.no = any(p_groups) and e.no = any(p_opened) and (e.outcome = 8 or e.outcome = 7 and e.flags & 8 = 0)
+      where e.no = any(p_groups) and e.no in (select unnest(p_opened))
+        and (e.outcome = 8 or e.outcome = 7 and e.flags & 8 = 0)
         and not exists (select 1 from treadle.item_group g where g.no = e.no));
   with again as (
     insert into treadle.dependency (prerequisite, dependent, of_group, times)
       select p.prerequisite, p.no, p.of_group, p.times
       from treadle.prerequisites_of(nos, p_opened, p_groups) p
       join treadle.open_item o on o.no = p.no and o.status = 0 and o.counting = 0
-      where p.state = 0 and case when p.of_group then p.prerequisite = any(unsuccessful)
-                                 else p.prerequisite = any(p_opened) end
+      where o.no = any(nos) and p.state = 0
+        and case when p.of_group then p.prerequisite in (select unnest(unsuccessful))
+                 else p.prerequisite in (select unnest(p_opened)) end
       on conflict do nothing
       returning dependent, times
   )
   update treadle.open_item o set pending = o.pending + a.times
     from (select a.dependent, sum(a.times)::int as times from again a group by a.dependent) a
-    where o.no = a.dependent;
+    where o.no = any(nos) and o.no = a.dependent;
 
   select array_agg(o.no) into nos from treadle.open_item o where o.no = any(nos) and o.verdict = 5;
   if nos is null or p_alone then
@@ -223,25 +233,30 @@ begin
   update treadle.open_item o
     set status = 0, verdict = null, shown_status = null, met = c.met, pending = c.pending, token = null,
       worker = null
-    from conditions c where o.no = c.no and c.met < o.need and c.met + c.pending >= o.need;
+    from conditions c where o.no = any(nos) and o.no = c.no and c.met < o.need and c.met + c.pending >= o.need;
   insert into treadle.dependency (prerequisite, dependent, of_group, times)
     select p.prerequisite, p.no, p.of_group, p.times
     from treadle.prerequisites_of(nos, p_opened, p_groups) p join treadle.open_item o on o.no = p.no and o.status = 0
-    where p.state in (0, 3)
+    where o.no = any(nos) and p.state in (0, 3)
     on conflict do nothing;
 end $$;
 
 -- Placeholders for what these items name and does not exist.
 create or replace function treadle.add_placeholders(p_nos bigint[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
+declare
+  ids text[] := array(select distinct ltrim(a.name, chr(30)) from treadle.after_of(p_nos) a);
 begin
+  if ids = '{}' then
+    return;
+  end if;
   insert into treadle.item (no, id, tenant)
     select nextval('treadle.number'), x.id, x.tenant from (
       select distinct ltrim(a.name, chr(30)) as id, a.tenant from treadle.after_of(p_nos) a) x
-    where not exists (select 1 from treadle.item i where i.id = x.id and i.tenant = x.tenant)
+    where not exists (select 1 from treadle.item i where i.id = any(ids) and i.id = x.id and i.tenant = x.tenant)
     order by x.id, x.tenant
     on conflict (id, tenant) do nothing;
 end $$;
@@ -250,7 +265,7 @@ end $$;
 create or replace function treadle.open_ended(
   p_now float8, p_nos bigint[], p_groups bigint[], p_named bigint[], p_redrives int, p_backoff float8) returns void
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -260,16 +275,17 @@ begin
   -- A prerequisite that does not exist counts, unless the item was blocked when it ended: then it may still come.
   perform treadle.add_placeholders(unmet);
   select array_agg(x.no), array_agg(x.met), array_agg(x.pending) into blocked, met, pending from (
-    select p.no, coalesce(sum(p.times) filter (where p.state = 1 or p.state = 3 and p.no <> all(unmet)), 0)::int as met,
-      coalesce(sum(p.times) filter (where p.state = 0 or p.state = 3 and p.no = any(unmet)), 0)::int as pending
-    from treadle.prerequisites_of(p_nos, p_nos, p_groups) p group by p.no) x;
+    select p.no, coalesce(sum(p.times) filter (where p.state = 1 or p.state = 3 and not p.may_come), 0)::int as met,
+      coalesce(sum(p.times) filter (where p.state = 0 or p.state = 3 and p.may_come), 0)::int as pending
+    from (select p.*, p.no in (select unnest(unmet)) as may_come
+          from treadle.prerequisites_of(p_nos, p_nos, p_groups) p) p group by p.no) x;
   -- Those of an item that ended while it was blocked are still stored.
   insert into treadle.dependency (prerequisite, dependent, of_group, times)
     select p.prerequisite, p.no, p.of_group, p.times
     from treadle.prerequisites_of(p_nos, p_nos, p_groups) p
     join treadle.item i on i.no = p.no
     join unnest(blocked, met) b(no, met) on b.no = p.no and b.met < i.need
-    where p.state = 0 or p.state = 3 and p.no = any(unmet)
+    where i.no = any(p_nos) and (p.state = 0 or p.state = 3 and p.no in (select unnest(unmet)))
     on conflict do nothing;
 
   update treadle.item_group g
@@ -278,7 +294,8 @@ begin
     from (select coalesce(i.group_no, i.no) as group_no, count(*)::int as members,
             count(*) filter (where e.outcome = 7) as dead, count(*) filter (where e.outcome = 8) as cancelled,
             count(*) filter (where e.outcome = 7 and e.flags & 8 = 0) as failed
-          from treadle.item i join treadle.ended_item e on e.no = i.no where i.no = any(p_nos) group by 1) m
+          from treadle.item i join treadle.ended_item e on e.no = i.no
+          where i.no = any(p_nos) and e.no = any(p_nos) group by 1) m
     where g.no = any(p_groups) and g.no = m.group_no;
   -- An outermost group that stays ended is to be looked at when the group inside it has ended again.
   update treadle.item_group r set prune_at = least(r.prune_at, p_now + 60)
@@ -293,14 +310,16 @@ begin
     select i.no, nextval('treadle.number'), t.due, p_now, e.token, r.no, nullif(i.keep, 86400), i.keep_dead,
       case when coalesce(b.met, 0) < i.need then 0 when t.due > p_now then 1 else 2 end,
       coalesce(i.counting, 0), i.priority,
-      case when i.no <> all(p_named) then e.redrives when p_redrives is null then 0 else e.redrives + 1 end,
+      case when i.no not in (select unnest(p_named)) then e.redrives
+           when p_redrives is null then 0 else e.redrives + 1 end,
       i.need, coalesce(b.met, 0), coalesce(b.pending, 0), i.queue, i.tenant, i.lane, i.type,
       coalesce(i.contributes, true)
     from gone e join treadle.item i on i.no = e.no
-    left join treadle.item_group r on r.no = coalesce(i.group_no, i.no)
+    left join treadle.item_group r on r.no = any(p_groups) and r.no = coalesce(i.group_no, i.no)
     left join unnest(blocked, met, pending) b(no, met, pending) on b.no = i.no
     cross join lateral (
-      select case when i.no <> all(p_named) then e.due when p_redrives is null then p_now
+      select case when i.no not in (select unnest(p_named)) then e.due when p_redrives is null then p_now
                   else p_now + p_backoff * 2 ^ least(e.redrives, 60) end as due) t
+    where i.no = any(p_nos)
     order by i.no;
 end $$;
