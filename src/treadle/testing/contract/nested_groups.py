@@ -308,15 +308,6 @@ class NestedKeyCases:
         assert ((await group(backend, "g")).failed, (await group(backend, "root")).failed) == (0, 0)
         await consistent(backend)
 
-    @needs("nested", "operating")
-    async def test_a_keyed_member_may_be_cancelled(self, backend: Backend) -> None:
-        """A cancellation does not fail the nested group."""
-        root = await start_one(backend, item("root"))
-        await apply(backend, succeed(root, *keyed("g", item("a", key="k")), dependent("g", id="next")))
-        changed = await backend.cancel(["a"])
-        assert [one.id for one in changed.effects.released] == ["g"]
-        assert await run(backend) == ["g", "next"]
-
     @needs("nested")
     async def test_a_keyed_member_that_fails_the_group_dooms_the_closing_item(self, backend: Backend) -> None:
         """By the nested group."""
