@@ -265,12 +265,13 @@ class RetentionCases:
         assert await backend.prune() == 1
         dead = await backend.list(Filter(group_id="root", status=("dead",)), limit=10)
         assert [state.id for state in dead.items] == ["bad"]
+        await submit(backend, dependent(GROUP_MARK + "root", id="early"))
         await backend.requeue(["bad"])
         await submit(backend, dependent(GROUP_MARK + "root", id="later"))
         assert (await group(backend, "root")).open == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert only(settled.effects.ended_groups).id == "root"
-        assert await claim_ids(backend) == ["later"]
+        assert await claim_ids(backend) == ["early", "later"]
 
     @needs("operating", "nested")
     async def test_a_group_without_its_root_goes_with_its_last_member(self, subject: Subject) -> None:
