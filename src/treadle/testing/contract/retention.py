@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.item import Limit, PermitRequest
+from treadle.item import GROUP_MARK, Filter, Limit, PermitRequest
 
 from .build import (
     apply,
@@ -233,6 +233,59 @@ class RetentionCases:
         await subject.advance(20)
         assert await backend.prune() == 2
         assert (await claim_answer(backend)).leases == ()
+
+    @needs("operating", "nested")
+    async def test_a_group_outlives_its_root(self, subject: Subject) -> None:
+        """It is found by its id as long as it has a member, also to wait for it and to delete it."""
+        backend = subject.backend
+        root = await start_one(backend, item("root", keep=1))
+        await apply(backend, succeed(root, item("bad", keep=1)))
+        await apply(backend, die(await claim_one(backend)))
+        await subject.advance(DAY)
+        assert await backend.prune() == 1
+        assert await statuses(backend, "root", "bad") == [None, "dead"]
+        found = await group(backend, "root")
+        assert (found.id, found.type, found.open, found.failed) == ("root", root.type, 0, 1)
+        assert [death.id for death in found.deaths] == ["bad"]
+        assert list((await backend.ended([], [(found.tenant, "root")])).groups) == [(found.tenant, "root")]
+        await submit(backend, dependent(GROUP_MARK + "root", id="later", counting="done"))
+        await apply(backend, succeed(await claim_one(backend)))
+        await backend.delete(["root"])
+        assert list(await backend.group(["root"])) == [None]
+        assert await statuses(backend, "bad") == [None]
+
+    @needs("operating", "nested")
+    async def test_a_group_without_its_root_opens_again(self, subject: Subject) -> None:
+        """What waits for it is released when it ends again."""
+        backend = subject.backend
+        root = await start_one(backend, item("root", keep=1))
+        await apply(backend, succeed(root, item("bad", keep=1)))
+        await apply(backend, die(await claim_one(backend)))
+        await subject.advance(DAY)
+        assert await backend.prune() == 1
+        dead = await backend.list(Filter(group_id="root", status=("dead",)), limit=10)
+        assert [state.id for state in dead.items] == ["bad"]
+        await submit(backend, dependent(GROUP_MARK + "root", id="early"))
+        await backend.requeue(["bad"])
+        await submit(backend, dependent(GROUP_MARK + "root", id="later"))
+        assert (await group(backend, "root")).open == 1
+        settled = await apply(backend, succeed(await claim_one(backend)))
+        assert only(settled.effects.ended_groups).id == "root"
+        assert await claim_ids(backend) == ["early", "later"]
+
+    @needs("operating", "nested")
+    async def test_a_group_without_its_root_goes_with_its_last_member(self, subject: Subject) -> None:
+        backend = subject.backend
+        root = await start_one(backend, item("root", keep=1))
+        await apply(backend, succeed(root, item("bad", keep=1, keep_dead=10 * DAY)))
+        await apply(backend, die(await claim_one(backend)))
+        await subject.advance(DAY)
+        assert await backend.prune() == 1
+        assert (await group(backend, "root")).failed == 1
+        await subject.advance(10 * DAY)
+        assert await backend.prune() == 1
+        assert list(await backend.group(["root"])) == [None]
+        await consistent(backend)
 
     @needs("operating", "limits")
     async def test_prune_also_removes_expired_keys_and_limit_states(self, subject: Subject) -> None:

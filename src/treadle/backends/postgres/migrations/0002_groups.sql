@@ -16,7 +16,11 @@ alter table treadle.open_item
   add column contributes boolean not null default true;
 alter table treadle.item_group
   add column failed int not null default 0,  -- dead members whose death is not tolerated
-  add column outermost bigint;               -- for a nested group: the group around it that is not nested
+  add column outermost bigint,               -- for a nested group: the group around it that is not nested
+  add column id text collate "C",            -- of the root, if it was pruned and other members stay; else null
+  add column tenant text collate "C",        -- the same
+  add column type text collate "C";          -- the same
+create index item_group_id on treadle.item_group (id, tenant) where id is not null;
 create index item_group_outermost on treadle.item_group (outermost) where outermost is not null;
 alter table treadle.dependency
   add column of_group boolean not null default false,

@@ -24,6 +24,8 @@ declare
   found_no bigint[]; found_id text[]; found_tenant text[]; found_missing boolean[]; found_member boolean[];
   open_no bigint[]; ended_no bigint[]; ended_outcome smallint[]; ended_flags smallint[];
   group_no bigint[]; group_ended boolean[]; group_unsuccessful boolean[]; bad record;
+  -- The groups with these ids whose roots were pruned.
+  old_no bigint[]; old_id text[]; old_tenant text[]; old_ended boolean[]; old_unsuccessful boolean[];
 begin
   select array_agg(u.no), array_agg(u.tenant), array_agg(ltrim(a.name, chr(30))),
          array_agg(left(a.name, 1) = chr(30)), array_agg(u.counting = 1), array_agg(a.times)
@@ -50,6 +52,13 @@ begin
       into group_no, group_ended, group_unsuccessful
       from (select g.no, g.ended, g.failed, g.cancelled from treadle.item_group g where g.no = any(found_no)
             order by g.no for key share) x;
+    select array_agg(x.no), array_agg(x.id), array_agg(x.tenant), array_agg(x.ended is not null),
+           array_agg(x.failed > 0 or x.cancelled > 0)
+      into old_no, old_id, old_tenant, old_ended, old_unsuccessful
+      from (select distinct on (x.id, x.tenant) x.* from (
+              select g.no, g.id, g.tenant, g.ended, g.failed, g.cancelled from treadle.item_group g
+              where g.id = any(named_id) and g.tenant = any(named_tenant) order by g.no for key share) x
+            order by x.id, x.tenant, x.no desc) x;
   end if;
   select array_agg(e.no), array_agg(e.outcome), array_agg(e.flags) into ended_no, ended_outcome, ended_flags
     from treadle.ended_item e where e.no = any(found_no);
@@ -68,26 +77,33 @@ begin
       on s.id = w.id and s.tenant = w.tenant
     where (s.no is null or s.missing or w.of_group and s.member and s.no <> all(coalesce(group_no, '{}')))
       and not exists (
-      select 1 from unnest(items.id, items.tenant) n(id, tenant) where n.id = w.id and n.tenant = w.tenant);
+      select 1 from unnest(items.id, items.tenant) n(id, tenant) where n.id = w.id and n.tenant = w.tenant)
+      and not (w.of_group and (s.no is null or s.missing) and exists (
+      select 1 from unnest(old_id, old_tenant) n(id, tenant) where n.id = w.id and n.tenant = w.tenant));
   if bad.ids is not null then
     raise exception 'not found' using errcode = 'TR007',
       detail = jsonb_build_object('owners', to_jsonb(bad.owners), 'ids', to_jsonb(bad.ids))::text;
   end if;
 
   with found as (
-    select w.dependent, w.any_end, w.times, w.of_group, s.no as prerequisite, s.missing, new.no is not null as is_new,
+    select w.dependent, w.any_end, w.times, w.of_group, coalesce(p.no, s.no) as prerequisite,
+      coalesce(s.missing, true) and p.no is null as missing, new.no is not null as is_new,
       case when not w.of_group then o.no is not null or new.no is not null
            -- A group: its row, or the new items that join it, or an item that is alone. The id of a member is not
            -- the id of a group: it never ends.
+           when p.no is not null then not p.ended
            when g.no is not null then not g.ended
            else joined.no is not null or o.no is not null or new.no is not null or s.member end as is_open,
       case when not w.of_group then e.outcome
+           when p.no is not null then case when p.unsuccessful then 7 else 6 end
            when g.no is not null then case when g.unsuccessful then 7 else 6 end
            when e.no is not null then case when e.outcome = 7 and e.flags & 8 <> 0 then 6 else e.outcome end end as outcome
     from unnest(named_by, named_tenant, named_id, named_group, named_any_end, named_times)
       w(dependent, tenant, id, of_group, any_end, times)
     left join unnest(found_no, found_id, found_tenant, found_missing, found_member) s(no, id, tenant, missing, member)
       on s.id = w.id and s.tenant = w.tenant
+    left join unnest(old_no, old_id, old_tenant, old_ended, old_unsuccessful) p(no, id, tenant, ended, unsuccessful)
+      on w.of_group and (s.no is null or s.missing) and p.id = w.id and p.tenant = w.tenant
     left join unnest(open_no) o(no) on o.no = s.no
     left join unnest(p_nos) new(no) on new.no = s.no
     left join unnest(ended_no, ended_outcome, ended_flags) e(no, outcome, flags) on e.no = s.no

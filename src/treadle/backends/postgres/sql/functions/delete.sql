@@ -7,9 +7,9 @@ set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
-  roots bigint[]; nos bigint[]; again bigint[]; dependents jsonb;
+  roots bigint[]; nos bigint[]; again bigint[]; rootless bigint[]; dependents jsonb;
 begin
-  roots := array(select g.no from treadle.read_groups(treadle.find_items(p_ids, p_tenant)) g);
+  roots := array(select g.no from treadle.read_groups(treadle.find_groups(p_ids, p_tenant)) g);
   nos := treadle.group_members(roots, p_cascade);
   loop
     -- Transactions that settle a member or wait for one either have committed, or find it gone.
@@ -28,8 +28,11 @@ begin
       detail = jsonb_build_object('references', dependents)::text;
   end if;
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
+  rootless := array(
+    select g.no from treadle.item_group g where g.id is not null
+      and g.no = any(roots || array(select i.group_no from treadle.item i where i.no = any(nos))));
   perform treadle.remove_items(nos);
-  delete from treadle.item_group g where g.no = any(nos);
+  delete from treadle.item_group g where g.no = any(nos || rootless);
   -- Nested groups stay as long as the items that close them.
   update treadle.item_group g set open = 0, ended = coalesce(g.ended, treadle.clock())
     where g.no = any(roots) and g.open > 0;

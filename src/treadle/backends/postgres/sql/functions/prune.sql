@@ -75,6 +75,9 @@ begin
     nos := array(select n from unnest(nos) n where n <> all(kept));
   end if;
   pruned := cardinality(nos);
+  -- A group whose root goes is still found by its id, as long as it has other members.
+  update treadle.item_group g set id = i.id, tenant = i.tenant, type = i.type
+    from treadle.item i where i.no = any(nos) and i.group_no is null and g.no = i.no;
   perform treadle.remove_items(nos);
   if rows = p_limit then
     -- There may be more of the last one: it is not looked through now.

@@ -1,5 +1,5 @@
 -- Groups as readers see them. A group of one item has no row: its state is that of the item. A nested group always
--- has a row, with the number of the item that closes it.
+-- has a row, with the number of the item that closes it. A group whose root was pruned has the root's id in its row.
 create or replace function treadle.read_groups(p_nos bigint[]) returns setof treadle.group_state
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -8,7 +8,8 @@ as $$
 #variable_conflict use_column
 begin
   return query
-    select i.no, i.id, i.tenant, i.type, coalesce(g.open, case when o.no is not null then 1 else 0 end),
+    select n.no, coalesce(i.id, g.id), coalesce(i.tenant, g.tenant), coalesce(i.type, g.type),
+      coalesce(g.open, case when o.no is not null then 1 else 0 end),
       case when g.no is not null then g.value when e.flags & 1 <> 0 then e.result end,
       coalesce(g.contributed, e.flags & 1 <> 0, false), coalesce(g.final, e.flags & 2 <> 0, false),
       coalesce(g.version, e.flags & 1, 0), case when g.no is not null then g.ended else e.ended end,
@@ -17,7 +18,7 @@ begin
              select m.no from (
                select r.no from treadle.item r where r.no = i.no and i.group_no is null
                union all
-               select r.no from treadle.item r where r.group_no = i.no) m
+               select r.no from treadle.item r where r.group_no = n.no) m
              join treadle.ended_item f on f.no = m.no and f.outcome = 7 and f.flags & 8 = 0
              order by f.ended, m.no limit 10)
            when g.no is null and e.outcome = 7 and e.flags & 8 = 0 then array[i.no] end,
@@ -25,14 +26,14 @@ begin
            when g.open = 0 and g.cancelled > 0 then coalesce(
              case when i.group_no is null and e.outcome = 8 then i.no end,
              (select m.no from treadle.item m join treadle.ended_item f on f.no = m.no and f.outcome = 8
-              where m.group_no = i.no order by m.no limit 1)) end,
+              where m.group_no = n.no order by m.no limit 1)) end,
       i.group_id
     from unnest(p_nos) n(no)
-    join treadle.item i on i.no = n.no
+    left join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no
     left join treadle.ended_item e on e.no = n.no
     left join treadle.item_group g on g.no = n.no
-    where i.group_no is null or g.no is not null;
+    where case when i.no is null then g.id is not null else i.group_no is null or g.no is not null end;
 end $$;
 
 -- Of the items and groups that a caller waits for: the numbers of those that have ended, and the places of
@@ -50,12 +51,15 @@ begin
     from unnest(p_item_tenant, p_item_id) with ordinality u(tenant, id, place)
     left join treadle.item i on i.id = u.id and i.tenant = u.tenant and i.type is not null
     left join treadle.ended_item e on e.no = i.no;
-  select array_agg(i.no) filter (where case when g.no is not null then g.open = 0
+  select array_agg(coalesce(i.no, g.no)) filter (where case when g.no is not null then g.open = 0
                                             else i.group_no is null and e.no is not null end),
-         array_agg(u.place::int) filter (where i.no is null or i.group_no is not null and g.no is null)
+         array_agg(u.place::int) filter (where g.no is null and (i.no is null or i.group_no is not null))
     into groups, missing_groups
     from unnest(p_group_tenant, p_group_id) with ordinality u(tenant, id, place)
     left join treadle.item i on i.id = u.id and i.tenant = u.tenant and i.type is not null
-    left join treadle.item_group g on g.no = i.no
+    left join lateral (
+      select p.no from treadle.item_group p where i.no is null and p.id = u.id and p.tenant = u.tenant
+      order by p.no desc limit 1) p on true
+    left join treadle.item_group g on g.no = coalesce(i.no, p.no)
     left join treadle.ended_item e on e.no = i.no;
 end $$;

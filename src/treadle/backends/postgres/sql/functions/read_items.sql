@@ -53,7 +53,28 @@ begin
       order by i.id, i.no) x);
 end $$;
 
--- The same, in the order of the ids.
+-- The numbers of groups: those of items, and of groups whose roots were pruned. If an id was used again, it means the
+-- new item.
+create or replace function treadle.find_groups(p_ids text[], p_tenant text) returns bigint[]
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  nos bigint[] := treadle.find_items(p_ids, p_tenant);
+begin
+  if cardinality(nos) = cardinality(p_ids) then
+    return nos;
+  end if;
+  return nos || array(
+    select distinct on (g.id) g.no from treadle.item_group g
+    where g.id = any(p_ids) and (p_tenant is null or g.tenant = p_tenant)
+      and not exists (select 1 from treadle.item i where i.id = g.id and i.type is not null
+                      and (p_tenant is null or i.tenant = p_tenant))
+    order by g.id, g.no desc);
+end $$;
+
+-- The same as `find_items`, in the order of the ids.
 create or replace function treadle.find_items_in_order(p_ids text[], p_tenant text) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off

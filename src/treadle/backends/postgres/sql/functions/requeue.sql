@@ -156,8 +156,11 @@ begin
   perform 1 from treadle.item_group g where g.no = any(found) order by g.no for key share;
   perform 1 from treadle.ended_item e where e.no = any(found) and e.outcome > 6 order by e.no for key share;
   return query
-    select a.no, a.name, i.no, left(a.name, 1) = chr(30), a.times,
-      case when i.no is null or i.type is null then 3
+    select a.no, a.name, coalesce(r.no, i.no), left(a.name, 1) = chr(30), a.times,
+      case when r.no is not null then
+             case when r.no in (select unnest(p_groups)) or r.ended is null then 0
+                  when r.failed = 0 or a.any_end then 1 else 2 end
+           when i.no is null or i.type is null then 3
            when left(a.name, 1) = chr(30) then
              case when i.no in (select unnest(p_groups)) then 0
                   when g.no is not null then
@@ -173,7 +176,12 @@ begin
     left join (select * from treadle.item i where i.no = any(found)) i
       on i.id = ltrim(a.name, chr(30)) and i.tenant = a.tenant
     left join (select * from treadle.ended_item e where e.no = any(found)) e on e.no = i.no
-    left join (select * from treadle.item_group g where g.no = any(found)) g on g.no = i.no;
+    left join (select * from treadle.item_group g where g.no = any(found)) g on g.no = i.no
+    -- A group whose root was pruned.
+    left join (
+      select distinct on (g.id, g.tenant) g.no, g.id, g.tenant, g.ended, g.failed from treadle.item_group g
+      where g.id = any(ids) and g.tenant = any(tenants) order by g.id, g.tenant, g.no desc) r
+      on i.type is null and a.name = chr(30) || r.id and r.tenant = a.tenant;
 end $$;
 
 -- Open items wait again for what is open again and had not counted for them. Those that were doomed for it are blocked

@@ -88,7 +88,9 @@ begin
     select array_agg(i.no), array_agg(case when g.failed > 0 or g.cancelled > 0 then 7 else 6 end::smallint),
            array_agg(i.id), array_agg(i.tenant), array_agg(i.type), array_agg(case when g.contributed then g.value end)
       into no, kind, id, tenant, type, value
-      from (select no, id, tenant, type from treadle.item where no = any(ended_nos)) i
+      from (select no, id, tenant, type from treadle.item where no = any(ended_nos)
+            union all
+            select no, id, tenant, type from treadle.item_group where no = any(ended_nos) and id is not null) i
       join (select no, contributed, value, failed, cancelled from treadle.item_group where no = any(ended_nos)) g
         on g.no = i.no;
     if exists (select 1 from treadle.item_group x where x.outermost = any(ended_nos)) then

@@ -72,7 +72,10 @@ i.queued >= :since::float8 and {front}.no >= (select treadle.first_number_since(
 i.queued < :until::float8 and {front}.no < (select treadle.first_number_since(:last_at::float8))
 
 -- :name group_id
-(i.group_no = any(array(select r.no from treadle.item r where r.id = :group_id))
+(i.group_no = any(array(select r.no from treadle.item r where r.id = :group_id
+    union all select g.no from treadle.item_group g where g.id = :group_id
+      and not exists (select 1 from treadle.item r where r.id = :group_id and r.tenant = g.tenant
+                      and r.type is not null)))
   or i.no = any(array(select r.no from treadle.item r where r.id = :group_id and r.group_no is null)))
 
 -- :name redrives

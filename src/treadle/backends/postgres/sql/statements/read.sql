@@ -7,7 +7,7 @@ select * from treadle.read_items(:nos::bigint[], false)
 -- A group, with the members that failed it and a cancelled one, as of one instant: one row for each of these members,
 -- in order. (Not as one column: the driver would look up its type, by the search path of the connection.)
 -- :name group
-select g.*, f.* from treadle.read_groups(treadle.find_items(:ids::text[], :tenant)) g
+select g.*, f.* from treadle.read_groups(treadle.find_groups(:ids::text[], :tenant)) g
 left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
 -- :name groups
