@@ -159,7 +159,7 @@ begin
     select a.no, a.name, coalesce(r.no, i.no), left(a.name, 1) = chr(30), a.times,
       case when r.no is not null then
              case when r.no in (select unnest(p_groups)) or r.ended is null then 0
-                  when r.failed = 0 or a.any_end then 1 else 2 end
+                  when a.any_end or r.failed = 0 and r.cancelled = 0 then 1 else 2 end
            when i.no is null or i.type is null then 3
            when left(a.name, 1) = chr(30) then
              case when i.no in (select unnest(p_groups)) then 0
@@ -179,7 +179,7 @@ begin
     left join (select * from treadle.item_group g where g.no = any(found)) g on g.no = i.no
     -- A group whose root was pruned.
     left join (
-      select distinct on (g.id, g.tenant) g.no, g.id, g.tenant, g.ended, g.failed from treadle.item_group g
+      select distinct on (g.id, g.tenant) g.no, g.id, g.tenant, g.ended, g.failed, g.cancelled from treadle.item_group g
       where g.id = any(ids) and g.tenant = any(tenants) order by g.id, g.tenant, g.no desc) r
       on i.type is null and a.name = chr(30) || r.id and r.tenant = a.tenant;
 end $$;
