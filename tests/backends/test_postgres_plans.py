@@ -74,6 +74,7 @@ FILTERS = [
     Filter(group_id="g"),
     Filter(key="k"),
     Filter(status=("dead",)),
+    Filter(group_id="g", failed_group=True),
     Filter(reason="aborted"),
     Filter(status=("ready", "running")),
     Filter(status=("success",)),

@@ -239,7 +239,7 @@ def not_final(patch: Patch) -> None:
 
 @mutant("cancel does not cancel descendants")
 def orphaned_children(patch: Patch) -> None:
-    plant(patch, operate, operate.descendants, lambda rows: iter(dict.fromkeys(rows)))
+    plant(patch, operate, operate.descendants, lambda store, rows: iter(dict.fromkeys(rows)))
 
 
 # ---------------------------------------------------------------------------------------------- time and keys

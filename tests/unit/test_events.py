@@ -22,7 +22,7 @@ EXTRA: dict[type[ItemEvent], dict[str, object]] = {
     events.Dead: {"reason": "exhausted", "error": KeyError("k"), "text": "ValueError: no"},
     events.Cancelled: {"error": "LimitReached: no room"},
     events.LeaseLost: {"reason": "cancelled"},
-    events.GroupDone: {"result": [1]},
+    events.GroupDone: {"result": [1], "failed": 2},
 }
 
 LEASE = Lease(

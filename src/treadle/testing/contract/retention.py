@@ -275,6 +275,7 @@ class RetentionCases:
 
     @needs("operating", "nested")
     async def test_a_group_without_its_root_goes_with_its_last_member(self, subject: Subject) -> None:
+        """Nothing of it is left then."""
         backend = subject.backend
         root = await start_one(backend, item("root", keep=1))
         await apply(backend, succeed(root, item("bad", keep=1, keep_dead=10 * DAY)))

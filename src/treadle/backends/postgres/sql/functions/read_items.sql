@@ -1,4 +1,4 @@
--- Items as readers see them, by number. Every verb that answers whole items uses this.
+-- Items as readers see them, in the order of the numbers. Every verb that answers whole items uses this.
 -- `p_full`: with their history, and the ids they wait for that have not been submitted.
 create or replace function treadle.read_items(p_nos bigint[], p_full boolean) returns setof treadle.item_state
 language plpgsql stable
@@ -26,7 +26,7 @@ begin
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
       h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
       case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end
-    from unnest(p_nos) n(no)
+    from unnest(p_nos) with ordinality n(no, place)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no
     left join treadle.ended_item e on e.no = n.no
@@ -36,7 +36,8 @@ begin
     left join lateral (
       select array_agg(a.attempt) as attempts, array_agg(a.type) as types, array_agg(a.message) as messages,
         array_agg(a.traceback) as tracebacks, array_agg(a.at) as ats, array_agg(a.worker) as workers
-      from (select * from treadle.attempt a where p_full and a.no = n.no order by a.no, a.seq) a) h on true;
+      from (select * from treadle.attempt a where p_full and a.no = n.no order by a.no, a.seq) a) h on true
+    order by n.place;
 end $$;
 
 -- The numbers of items. Without a tenant, an id that several tenants use means the item submitted first.

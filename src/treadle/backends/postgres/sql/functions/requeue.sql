@@ -35,8 +35,7 @@ begin
                   left join unnest(named) with ordinality n(no, place) on n.no = o.no order by n.place, o.place);
   perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for update;
   now := treadle.clock();
-  return query select s, null::treadle.effects from treadle.read_items(opened, false) s
-    join unnest(opened) with ordinality o(no, place) on o.no = s.no order by o.place;
+  return query select s, null::treadle.effects from treadle.read_items(opened, false) s;
   perform treadle.wait_for_opened(opened, groups, p_alone);
   perform treadle.open_ended(now, opened, groups, named, p_redrives, p_backoff);
 end $$;

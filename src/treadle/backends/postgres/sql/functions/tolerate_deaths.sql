@@ -19,7 +19,7 @@ declare
 begin
   if p_new is null then
     select array_agg(i.no) into silent from treadle.item i
-      where i.no = any(dead) and i.contributes is false and i.type <> 'treadle.group';
+      where i.no = any(dead) and i.contributes is false and i.type <> 'treadle' || '.group';  -- not `treadle.`: see schema.py
     update treadle.ended_item e set flags = e.flags | 8 where e.no = any(silent);
   end if;
   if naming is null or p_new is not null and not naming && p_new then
