@@ -11,11 +11,10 @@ from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import Death, GroupFailed
 from treadle.item import GROUP_TYPE, GroupState, ItemState
+from treadle.rules.settlement import SHOWN_DEATHS
 
 from .wait_result import error_fields, group_value, item_error
 
-MOST_DEATHS: Final = 10
-"""How many deaths `GroupFailed` names."""
 MOST_LEVELS: Final = 10
 """How many levels of nested groups are read to find the deaths inside: one read for each level."""
 
@@ -59,18 +58,23 @@ async def _deaths(backend: Backend, group: GroupState) -> tuple[list[ItemState],
         found = [
             death
             for each in found
-            for death in (nested[each.id].deaths if each.id in nested and _closes(each) else (each,))
+            for death in (
+                nested[each.id].deaths if each.id in nested and closed_failed_group(each) else (each,)
+            )
         ]
     found.sort(key=lambda death: death.reason == "unsatisfiable")
-    return found[:MOST_DEATHS], count
+    return found[:SHOWN_DEATHS], count
 
 
-def _closes(death: ItemState) -> bool:
+def closed_failed_group(death: ItemState) -> bool:
+    """Whether an item died because the nested group that it closes has failed."""
     return death.type == GROUP_TYPE and death.reason == "unsatisfiable"
 
 
 def _unread(deaths: Sequence[ItemState], seen: set[str]) -> list[str]:
-    return [death.id for death in deaths if _closes(death) and death.id not in seen][:MOST_DEATHS]
+    return [death.id for death in deaths if closed_failed_group(death) and death.id not in seen][
+        :SHOWN_DEATHS
+    ]
 
 
 async def _read(backend: Backend, ids: list[str], tenant: str) -> list[GroupState]:

@@ -12,10 +12,10 @@ from treadle.engine.registry import Registry
 from treadle.engine.tasks import Tasks
 from treadle.errors import NotFound, TreadleError, WorkFailed
 from treadle.group_ref import GroupRef
-from treadle.item import GROUP_TYPE, GroupState, ItemState, Status
+from treadle.item import GroupState, ItemState, Status
 
 from .combined_reads import CombinedReads
-from .group_outcome import group_outcome
+from .group_outcome import closed_failed_group, group_outcome
 from .wait_result import decode_states, group_value, item_value
 
 Found: TypeAlias = ItemState | GroupState | None
@@ -94,14 +94,11 @@ class ResultReader:
         groups = [
             at
             for at, each in enumerate(found)
-            if isinstance(ids[at], GroupRef) or (failed and _closes_failed(each))
+            if isinstance(ids[at], GroupRef)
+            or (failed and isinstance(each, ItemState) and closed_failed_group(each))
         ]
         if groups:
             read = await self._backend.group([str(ids[at]) for at in groups], tenant=tenant)
             for at, group in zip(groups, read, strict=True):
                 found[at] = found[at] if group is None else group
         return found
-
-
-def _closes_failed(state: Found) -> bool:
-    return isinstance(state, ItemState) and state.type == GROUP_TYPE and state.reason == "unsatisfiable"
