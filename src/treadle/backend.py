@@ -124,6 +124,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 CAPABILITIES: Final = frozenset(
     {
@@ -140,6 +141,7 @@ CAPABILITIES: Final = frozenset(
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
         "strict",  # Demand.strict, and permits that belong to leases
+        "watching",  # explain, overview, limits, marks
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -378,8 +380,10 @@ class Backend(Protocol):
         limit: int = 100,
         cursor: str | None = None,
         oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        """Return items in the order of submission, newest first unless `oldest_first`. A cursor stays valid
+        """Return items in the order of submission, newest first unless `oldest_first`. Their `history` is
+        left out unless it is asked for. A cursor stays valid
         while items are added and removed: no item that exists throughout is skipped or shown twice. `limit`
         is at most 1,000. `InputError` for a cursor that this method did not return."""
         ...
@@ -390,7 +394,33 @@ class Backend(Protocol):
         ...
 
     async def workers(self) -> Sequence[WorkerState]:
-        """Return the workers that have a lease, lapsed or not, and how many items each runs."""
+        """Return the workers that have a lease, lapsed or not, how many items each runs, and the `info` of
+        its last heartbeat that had one."""
+        ...
+
+    # -- reads for operators: capability `watching` ----------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        """Return the facts that say why an item is where it is, all from one instant. None if it does not
+        exist. It changes nothing, and takes a bounded number of steps, however many items there are."""
+        ...
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        """Return how the store stands. It looks at no more than `cap` items of each queue and status, so that
+        it takes about as long whether a thousand or ten million items are kept. With a tenant: only its
+        items, pauses and types; workers that serve all tenants are included."""
+        ...
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        """Return how far limits are used: those named that are in use, in any order, or the first `count` by
+        name. A limit that nobody uses now is left out."""
+        ...
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        """Return up to `count` marks of dead items, those with the newest deaths first as far as is known
+        without a look at all dead items, each with the number of its items up to `cap`."""
         ...
 
     # -- operators -------------------------------------------------------------------------------------

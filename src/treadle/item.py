@@ -26,7 +26,7 @@ Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success
 OPEN: frozenset[Status] = frozenset(("blocked", "scheduled", "ready", "running"))
 TERMINAL: frozenset[Status] = frozenset(("success", "dead", "cancelled"))
 
-Reason: TypeAlias = Literal[
+DeathReason: TypeAlias = Literal[
     "exhausted",  # the last allowed attempt failed
     "aborted",  # the handler or `on_failure` said not to retry
     "expired",  # the deadline passed
@@ -318,6 +318,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Leases to check. It may be empty: all leases of the worker stay valid either way."""
     types: tuple[str, ...] | None = None
     """The types it can run. None: no change; in the first heartbeat: every type."""
+    info: bytes | None = None
+    """What the worker says about itself, for operators. Opaque to storage. None: no change."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
@@ -362,7 +364,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease: Lease
     kind: SettlementKind
     result: bytes | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     failure: ErrorInfo | None = None
     delay: float = 0.0
     run_at: float | None = None
@@ -372,6 +374,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """As in `Submission`."""
     ran: float | None = None
     """How many seconds ago the handler began. None: it did not. Then `started_at` stays as it was."""
+    mark: str = ""
+    """For `dead`: the fingerprint of the death. Items with the same mark died alike: see `Backend.marks`."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -451,7 +455,7 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     type: str
     status: Status
     tenant: str = DEFAULT_TENANT
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     attempt: int = 0
     """How many attempts have begun."""
     attempts: int | None = 3
@@ -465,7 +469,7 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """The last failure, as `type: message`. None if it has succeeded: the history has the failures."""
     error_type: str | None = None
     history: tuple[Attempt, ...] = ()
-    """The last ten failed attempts, oldest first. Only from `get`; empty in lists."""
+    """The last ten failed attempts, oldest first. Only from `get`, and from `list` with `history`."""
     queued_at: float = 0.0
     due_at: float = 0.0
     claimed_at: float | None = None
@@ -491,6 +495,10 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """The stored arguments: `decode_input` of the work type reads them."""
     options: bytes = b""
     """Engine data. Opaque."""
+    mark: str = ""
+    """For a dead item: the fingerprint of its death."""
+    headers: Mapping[str, str] = {}
+    """What its submitter gave it to carry. A client reads them from `options`, a backend does not."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):
@@ -540,7 +548,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workflow: str | None = None
     group_id: str | None = None
     key: str | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
+    mark: str | None = None
+    """Only dead items with this fingerprint. Empty: those without one."""
     failed_group: bool = False
     """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
     since: float | None = None
@@ -565,6 +575,8 @@ class Count(msgspec.Struct, frozen=True, gc=False):
     type: str
     status: Status
     count: int
+    capped: bool = False
+    """Whether there may be more: see `Overview.counts`."""
 
 
 class WorkerState(msgspec.Struct, frozen=True, gc=False):
@@ -575,6 +587,8 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False):
     """When its lease lapses."""
     types: tuple[str, ...] | None
     running: int
+    info: object = None
+    """What it says about itself: `WorkerInfo`, or None. A backend returns bytes, a client decodes them."""
 
 
 # ----------------------------------------------------------------------------------- operating, coordinating

@@ -21,11 +21,11 @@ from treadle.item import (
     GROUP_TYPE,
     TERMINAL,
     Count,
+    DeathReason,
     Filter,
     GroupState,
     ItemState,
     Page,
-    Reason,
     Status,
 )
 from treadle.options import HasId
@@ -101,7 +101,7 @@ class Operator:
         until: Instant | None = None,
         group_id: str | None = None,
         key: str | None = None,
-        reason: Reason | None = None,
+        reason: DeathReason | None = None,
         oldest_first: bool = False,
     ) -> Page:
         """Return items that match all arguments, newest first. `cursor` continues after an earlier page.
@@ -118,7 +118,7 @@ class Operator:
             until=None if until is None else instant(until, field="until"),
             group_id=None if group_id is None else check_id(group_id, field="group_id"),
             key=_name(key, "key"),
-            reason=None if reason is None else _words((reason,), Reason, "reason")[0],
+            reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
         )
         _check_page(limit, cursor, oldest_first)
         if self._tenant is not None and tenant not in (None, self._tenant):

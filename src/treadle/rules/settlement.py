@@ -9,9 +9,9 @@ from treadle.item import (
     GROUP_TYPE,
     Attempt,
     Contribution,
+    DeathReason,
     ErrorInfo,
     Loss,
-    Reason,
     Settlement,
     Status,
     Verdict,
@@ -129,7 +129,7 @@ def recorded_failure(settlement: Settlement, verdict: Verdict | None) -> ErrorIn
     return settlement.failure if ended or (settlement.kind == "retry" and verdict is None) else None
 
 
-def death_reason(settlement: Settlement, verdict: Verdict | None) -> Reason:
+def death_reason(settlement: Settlement, verdict: Verdict | None) -> DeathReason:
     return settlement.reason or verdict or "aborted"
 
 

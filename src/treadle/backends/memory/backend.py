@@ -36,6 +36,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 from . import claim, operate, read, schedules, settle, submit, update, workers
 from .requeue import RequeueOptions, requeue
@@ -115,7 +116,13 @@ class MemoryBackend:
         return read.ended(self.store, items, groups)
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
         return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
 
@@ -124,6 +131,22 @@ class MemoryBackend:
 
     async def workers(self) -> Sequence[WorkerState]:
         return workers.list_workers(self.store)
+
+    # -- reads for operators ---------------------------------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        raise NotImplementedError
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        raise NotImplementedError
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        raise NotImplementedError
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        raise NotImplementedError
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
+from treadle.item import Attempt, DeathReason, Item, Lease, Ref, Status, Verdict
 from treadle.rules.settlement import Counters
 from treadle.rules.submission import Dependencies
 
@@ -119,7 +119,7 @@ class Row(Struct, eq=False, gc=False):
     claimed_by: str | None = None
     """The worker that claimed it last. None once an operator has ended it."""
     result: bytes | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""

@@ -30,6 +30,7 @@ from .statements import statement
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .wakeups import PostgresListener, PostgresNotifier
+from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")
 NOW: Final = statement("read", "now")
@@ -43,6 +44,7 @@ class PostgresBackend(
     PostgresClaim,
     PostgresSettle,
     PostgresRead,
+    PostgresWatch,
     PostgresOperate,
     PostgresLimits,
     PostgresSchedules,

@@ -73,7 +73,13 @@ class PostgresRead(PostgresVerbs):
         )
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
         limit = max(1, min(limit, MOST_LISTED))
         query = ListQuery(where, cursor=cursor, oldest_first=oldest_first, limit=limit + 1)

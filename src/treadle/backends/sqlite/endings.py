@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
-from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
+from treadle.item import Attempt, DeathReason, Effects, EndedGroup, ReleasedItem, Verdict
 from treadle.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
 
 from .dependencies import any_blocked, count_ends, tolerated
@@ -77,7 +77,7 @@ class EndingBatch:
         item: OpenItem,
         outcome: int,
         *,
-        reason: Reason | None = None,
+        reason: DeathReason | None = None,
         result: bytes | None = None,
         token: int | None = None,
         worker: str | None = None,

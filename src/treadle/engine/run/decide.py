@@ -37,7 +37,7 @@ from treadle.errors import (
     shown,
 )
 from treadle.flow_control import FailureInfo
-from treadle.item import ErrorInfo, Lease, Reason, Verdict
+from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
@@ -69,7 +69,7 @@ class RunAgain(msgspec.Struct, frozen=True):
 
 
 class Die(msgspec.Struct, frozen=True):
-    reason: Reason
+    reason: DeathReason
     failure: ErrorInfo
     error: BaseException | None = None
 

@@ -14,6 +14,7 @@ from treadle.backend import Backend
 from treadle.item import (
     Claim,
     Contribution,
+    DeathReason,
     Demand,
     ErrorInfo,
     GroupState,
@@ -22,7 +23,6 @@ from treadle.item import (
     ItemState,
     Lease,
     Outcome,
-    Reason,
     Rejected,
     Settled,
     Settlement,
@@ -198,7 +198,7 @@ def release(lease: Lease, delay: float = 0.0) -> Settlement:
     return Settlement(lease=lease, kind="release", delay=delay)
 
 
-def die(lease: Lease, *children: Item, reason: Reason | None = None) -> Settlement:
+def die(lease: Lease, *children: Item, reason: DeathReason | None = None) -> Settlement:
     """A death by the verdict, or by a handler that gave up."""
     why = reason or lease.verdict or "aborted"
     return Settlement(

@@ -1,0 +1,66 @@
+"""Why: the reasons for which an item, a group, a queue or a schedule is where it is, as `app.why` says."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .item import Status
+
+ReasonKind: TypeAlias = Literal[
+    "unknown",  # no item has this id
+    "dependency",  # it waits for other items
+    "not_submitted",  # ... that nobody has submitted
+    "due_at",  # it is due later
+    "overdue",  # it is due, and nothing has claimed since
+    "paused",  # its queue, or the schedule, is paused
+    "no_worker",  # no worker is alive
+    "no_worker_for_type",
+    "no_worker_for_queue",
+    "no_worker_for_tenant",
+    "concurrency",  # a limit on items at once is reached
+    "lane_held",  # an earlier item of its lane holds the lane
+    "rate",  # a limit on starts per time is reached
+    "worker_full",  # the workers that could run it have no room
+    "pressed",  # back-pressure
+    "declined",  # `accept` of the workers declines its type
+    "isolated",  # it was lost before, and waits until fewer others run
+    "turn",  # others are ahead of it
+    "next",  # nothing is in its way
+    "doomed",  # it can only end dead
+    "deadline",  # it dies if it has not ended by then
+    "running",
+    "claimed_ahead",  # a worker has it, and has not begun
+    "lease_lapsed",  # its worker is silent
+    "ended",
+    "open",  # a group: members are open
+    "orphaned",  # a schedule: no process that has its code was seen
+    "schedule_ended",
+    "not_due",  # a schedule: it fires later
+]
+"""The kinds of reasons. More may be added."""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One reason."""
+
+    kind: ReasonKind
+    text: str
+    """What is the case: one sentence for a person."""
+    until: float | None = None
+    """When it ends by itself, by the store's clock. None: unknown, or never."""
+    refs: tuple[str, ...] = ()
+    """The ids, queues, limits or workers that it speaks of."""
+    fix: str = ""
+    """What to do about it. Empty: nothing."""
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Why something is where it is."""
+
+    id: str
+    status: Status | Literal["unknown", "open", "ended", "paused", "active"]
+    """The status of the item. For what is not an item, its own state."""
+    reasons: tuple[Reason, ...] = ()
+    """The most binding reason first."""

@@ -1,0 +1,48 @@
+"""WorkerInfo: what a worker says about itself in its heartbeats, for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a worker says about itself. It is sent with the first heartbeat, and when it has changed."""
+
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    """Of treadle."""
+    started_at: float = 0.0
+    """By the store's clock."""
+    lease: float = 0.0
+    """Seconds. The last heartbeat came `lease` seconds before `WorkerState.until`."""
+    heartbeat: float = 0.0
+    """Seconds between two heartbeats."""
+    queues: tuple[str, ...] | None = None
+    """None: every queue."""
+    tenants: tuple[str, ...] | None = None
+    """None: every tenant."""
+    room: int | None = None
+    """How many items it may run at once. None: without limit."""
+    rooms: Mapping[str, int] = {}
+    """For types with a doer of their own: how many items of the type it may run at once."""
+    pressed_until: float | None = None
+    """Back-pressure: it claims nothing before this instant of the store's clock."""
+    declined: Mapping[str, int] = {}
+    """How many items of each type its `accept` declined in the last minute."""
+    waiting: int = 0
+    """Items that it holds and has not begun."""
+    draining: bool = False
+    """It is stopping: it claims nothing more."""
+
+
+def decode_worker_info(data: object) -> WorkerInfo | None:
+    """Read the `info` of a worker. None if there is none, or if another version wrote something else."""
+    if not isinstance(data, bytes) or not data:
+        return None
+    try:
+        return msgspec.json.decode(data, type=WorkerInfo)
+    except msgspec.DecodeError:
+        return None
