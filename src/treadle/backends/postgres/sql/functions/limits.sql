@@ -73,7 +73,8 @@ begin
       wait := greatest(wait, treadle.permit_wait(p_algorithm[k], p_limit[k], p_window[k], state, now));
       if p_algorithm[k] < 3 then
         update treadle.limit_state s set at = state.at, used = state.used, before = state.before,
-            until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state)
+            until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state),
+            most = p_limit[k], span = p_window[k]
           where s.name = state.name;
       elsif given > 0 then
         insert into treadle.permit as p (name, worker, held) values (p_name[k], p_worker, given)
