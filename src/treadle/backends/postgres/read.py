@@ -251,7 +251,7 @@ class ListQuery:
         if where.reason is not None:
             self._add("reason", reason=REASON_CODES[where.reason])
         if where.mark is not None:
-            self._add("mark" if where.mark else "no_mark", mark=where.mark)
+            self._add("mark", mark=where.mark)
         if where.failed_group:
             self._add("failed_group")
         if where.status and not statuses:

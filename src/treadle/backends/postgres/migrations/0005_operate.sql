@@ -7,18 +7,17 @@ alter table treadle.worker add column info bytea;
 alter table treadle.worker alter column info set storage external, alter column types set storage main;
 alter table treadle.worker set (toast_tuple_target = 128);
 
--- came_back  how it came back from its last lease: 1 its worker died while it ran  2 the worker gave it back
-alter table treadle.open_item add column came_back smallint;
-
--- mark    the fingerprint of its death
+-- mark    the fingerprint of its death; empty: it has none, as those that died in older versions
 -- tenant  that of its item
--- Both only for dead items. The dead of older versions have no mark.
+-- Both are null unless it is dead.
 alter table treadle.ended_item
   add column mark text collate "C",
   add column tenant text collate "C";
-update treadle.ended_item e set tenant = i.tenant from treadle.item i where i.no = e.no and e.outcome = 7;
+update treadle.ended_item e set tenant = i.tenant, mark = '' from treadle.item i where i.no = e.no and e.outcome = 7;
+-- To list those with a mark; to find the newest deaths of each; the same for one tenant.
 create index ended_item_mark on treadle.ended_item (mark, no) where outcome = 7;
-create index ended_item_tenant_mark on treadle.ended_item (tenant, mark, no) where outcome = 7;
+create index ended_item_mark_ended on treadle.ended_item (mark, ended, no) where outcome = 7;
+create index ended_item_tenant_mark on treadle.ended_item (tenant, mark, ended, no) where outcome = 7;
 alter type treadle.settlements add attribute mark text[];  -- one element per row; null: none has one
 alter type treadle.item_state add attribute mark text;
 

@@ -35,7 +35,7 @@ begin
           o.contributes, o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-          outcome, reason, flags, worker, result, began, tenant)
+          outcome, reason, flags, worker, result, began, mark, tenant)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
                when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -48,7 +48,7 @@ begin
           case when e.worker = the_worker then the_worker_id
                else (select w.id from treadle.worker w where w.no = e.worker) end, e.result,
           case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
-          case when the_kind = 7 then the_tenant end
+          case when the_kind = 7 then '' end, case when the_kind = 7 then the_tenant end
         from ended e
     )
     select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no),
@@ -101,7 +101,7 @@ begin
           | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
         e.worker_id, e.result,
         case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
-        case when e.kind = 7 then e.mark end, case when e.kind = 7 then e.tenant end
+        case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end
       from named e
   )
   select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind),

@@ -179,7 +179,7 @@ begin
                    else coalesce(u.run_at, p_now + u.delay) end,
         ready_since = p_now,
         began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
-        last_token = o.token, token = null, worker = null, came_back = case when u.kind = 3 then 2 end
+        last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
             settlements.delay, settlements.ran) with ordinality u(no, token, tenant, kind, run_at, delay, ran, row),
         (select no, id from treadle.worker) w

@@ -23,7 +23,6 @@ begin
   end if;
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
   now := treadle.clock();
-  update treadle.open_item o set status = 2, due = now, ready_since = now, seq = nextval('treadle.number'),
-      came_back = null
+  update treadle.open_item o set status = 2, due = now, ready_since = now, seq = nextval('treadle.number')
     where o.no = any(nos) and o.status = 1;
 end $$;

@@ -32,7 +32,7 @@ begin
   now := treadle.clock();
 
   -- One that gets another line or instant goes to the end of its line. A blocked one stays blocked.
-  update treadle.open_item o set seq = u.seq, ready_since = now, holds_lane = false, came_back = null,
+  update treadle.open_item o set seq = u.seq, ready_since = now, holds_lane = false,
       status = case when o.status = 0 then 0 when coalesce(p_run_at, o.due) > now then 1 else 2 end
     from unnest(nos, seqs) u(no, seq)
     where o.no = u.no and (p_run_at <> o.due or p_priority <> o.priority or p_lane <> o.lane or p_queue <> o.queue);

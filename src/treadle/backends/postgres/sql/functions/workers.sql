@@ -174,7 +174,6 @@ begin
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         began = case when o.verdict is null and o.begun then o.claimed else o.began end,
-        came_back = case when o.verdict is null and o.begun then 1 else o.came_back end,
         ready_since = p_now, token = null, worker = null
       where o.no = any(nos);
   end if;

@@ -36,9 +36,6 @@ e.reason = :reason::smallint
 -- :name mark
 e.mark = :mark
 
--- :name no_mark
-e.mark is null
-
 -- :name failed_group
 e.flags & 8 = 0
 
