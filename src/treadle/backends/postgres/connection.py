@@ -163,8 +163,7 @@ class PostgresCalls:
             pool.take_back(connection, vital, error)
             if within is not None and isinstance(error, asyncio.TimeoutError):
                 raise StoreUnavailable(
-                    f"PostgreSQL did not answer within {within:g} s, and was told to stop: it is busy, or has "
-                    f"not analysed its tables for long"
+                    f"PostgreSQL did not answer this read within {within:g} s, and was told to stop it"
                 ) from error
             raise
         pool.take_back(connection, vital)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from treadle.item import Algorithm, Counting, Status, WorkerState
 from treadle.item_facts import (
@@ -152,7 +151,7 @@ def _overview(found: Record, cap: int) -> Overview:
     )
 
 
-def _rows(found: Record, *columns: str) -> Iterator[tuple[object, ...]]:
+def _rows(found: Record, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(found[name] or () for name in columns), strict=True)
 
 
