@@ -1,7 +1,7 @@
 """The types of arrays in our statements and their answers, and how a connection of asyncpg learns them.
 
 asyncpg does not know arrays of built-in types. Before their first use it looks them up by a query that costs
-the server more than opening the connection, and that calls functions by the search path of the connection, and
+the server more than opening the connection, and that calls functions by the search path of the connection and
 so could call another role's. But their numbers are the same in every PostgreSQL, so they are registered here.
 """
 

@@ -101,7 +101,7 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 async def _learn_array_types(connection: Connection) -> None:
-    """If they cannot be registered, let the driver look up the types of arrays, with a search path in which no
+    """If they cannot be registered, let the driver look up the types of arrays, by a search path in which no
     other role can create."""
     if register_array_types(connection):
         return
