@@ -133,20 +133,45 @@ def operator_command(
     """
 
     def register(function: Command) -> Command:
-        own, made_of = _own_options(function)
-        options = [*own, *_shared_options()]
-
-        @functools.wraps(function)
-        def call(*, app: str | None, url: str | None, tenant: str | None, json: bool, **given: Any) -> None:
-            raise typer.Exit(_run(function, made_of, app, url, tenant, json, given))
-
-        call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-        del call.__wrapped__  # typer would look at the function instead
-        call.__annotations__ = {each.name: each.annotation for each in options}
-        commands.command(name, **settings)(call)
+        commands.command(name, **settings)(_typer_function(function))
         return function
 
     return register
+
+
+def operator_group(commands: typer.Typer, name: str, **settings: Any) -> Callable[[Command], typer.Typer]:
+    """Register a command that also has commands of its own: `treadle schedules`, `treadle schedules pause`.
+    Returns what those are registered with. Options may stand before or after the name of the inner one."""
+
+    def register(function: Command) -> typer.Typer:
+        group = typer.Typer(**settings)
+        group.callback(invoke_without_command=True)(_typer_function(function))
+        commands.add_typer(group, name=name)
+        return group
+
+    return register
+
+
+def _typer_function(function: Command) -> Callable[..., None]:
+    """The function that typer calls: with the options of the command, and those that all commands share."""
+    own, made_of = _own_options(function)
+    options = [*own, *_shared_options()]
+
+    @functools.wraps(function)
+    def call(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:  # that one runs instead
+            raise typer.Exit(_run(function, made_of, _with_outer(context, given)))
+
+    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    del call.__wrapped__  # typer would look at the function instead
+    call.__annotations__ = {each.name: each.annotation for each in options}
+    return call
+
+
+def _with_outer(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a command. Those that all share may have been given to the command around it."""
+    outer = {} if context.parent is None else context.parent.params
+    return {**given, **{name: given[name] or outer.get(name) for name in SHARED}}
 
 
 def _own_options(function: Command) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
@@ -163,9 +188,13 @@ def _own_options(function: Command) -> tuple[list[inspect.Parameter], dict[str, 
     return own, made_of
 
 
+SHARED: Final = ("app", "url", "tenant", "json")
+
+
 def _shared_options() -> list[inspect.Parameter]:
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
+        inspect.Parameter("context", kind, annotation=typer.Context),
         inspect.Parameter("app", kind, default=None, annotation=AppOption),
         inspect.Parameter("url", kind, default=None, annotation=UrlOption),
         inspect.Parameter("tenant", kind, default=None, annotation=TenantOption),
@@ -182,20 +211,12 @@ def _combined(made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> dict[s
     return arguments
 
 
-def _run(
-    function: Command,
-    made_of: Mapping[str, type[Any]],
-    app: str | None,
-    url: str | None,
-    tenant: str | None,
-    json: bool,
-    given: dict[str, Any],
-) -> int:
+def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> int:
     from .load import CannotLoad, report
 
     try:
         arguments = _combined(made_of, given)
-        shell = _open_shell(app, url, tenant, json)
+        shell = _open_shell(*(arguments.pop(name) for name in SHARED))
         code = asyncio.run(_call(function, shell, arguments)) or 0
         sys.stdout.flush()
     except CannotLoad as error:
