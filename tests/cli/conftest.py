@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli import looked_at
 from tests.cli.calling import Called, call
-from treadle import Client, Treadle
+from treadle import Client, MemoryBackend, Treadle
 
 T = TypeVar("T")
 
@@ -19,13 +19,14 @@ APP = "tests.cli.looked_at:app"
 
 
 class Store:
-    """A store in a file, and the commands that look at it."""
+    """A store, and the commands that look at it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, backend: MemoryBackend | None = None) -> None:
         self.url = url
+        self._backend = backend
 
     def app(self) -> Treadle:
-        return Treadle(self.url, work=looked_at.TYPES, poll_interval=0.05)
+        return Treadle(self._backend or self.url, work=looked_at.TYPES, poll_interval=0.05)
 
     def fill(self, fill: Callable[[Treadle], Awaitable[T]]) -> T:
         """Do something with a client of the store."""
@@ -59,4 +60,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     made = Store(f"sqlite:///{tmp_path / 'work.db'}")
     monkeypatch.setattr(looked_at, "app", made.app())
     made.fill(Client.connect)
+    return made
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A new store in this process, and the app of `APP` on it."""
+    made = Store("memory://", MemoryBackend())
+    monkeypatch.setattr(looked_at, "app", made.app())
     return made

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.cli import items
+from treadle.cli import items, status
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
@@ -27,6 +27,7 @@ commands = typer.Typer(
 App = Annotated[str, typer.Argument(help="the app, as package.module:name", metavar="MODULE:APP")]
 
 
+status.register(commands)
 items.register(commands)
 
 
