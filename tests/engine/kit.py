@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from treadle import ItemState, Retry, Treadle, WorkFailed
 from treadle.backend import Backend
 from treadle.events import Event, ItemEvent
+from treadle.testing import ManualClock
 
 E = TypeVar("E")
 
@@ -129,6 +130,27 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  the condition has no event to wait for
             await asyncio.sleep(0.005)
+
+
+async def advance_alive(app: Treadle, clock: ManualClock, by: float) -> None:
+    """Move the clock in steps. After each the worker of the app has a fresh lease, so it loses no item.
+
+    A single `clock.advance` over the lease is a suspended machine: a claim that is under way then finds that
+    its worker is dead.
+    """
+    settings = app._core.settings
+    spare = settings.lease - settings.heartbeat
+    while by > 0:
+        await clock.advance(step := min(by, spare / 8))
+        by -= step
+        async with asyncio.timeout(PATIENCE):
+            while not await _has_lease(app, clock.now() + spare / 2):  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.001)
+
+
+async def _has_lease(app: Treadle, until: float) -> bool:
+    """Whether the store says that the lease of the app's worker lasts until then."""
+    return any(each.id == app.worker.id and each.until >= until for each in await app.backend.workers())
 
 
 async def failure(awaitable: Any) -> WorkFailed:
