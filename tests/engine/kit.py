@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from treadle import ItemState, Retry, Treadle, WorkFailed
+from treadle import Handle, ItemState, Retry, Treadle, Work, WorkFailed
 from treadle.backend import Backend
 from treadle.events import Event, ItemEvent
 from treadle.testing import ManualClock
@@ -133,24 +133,35 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def advance_alive(app: Treadle, clock: ManualClock, by: float) -> None:
-    """Move the clock in steps. After each the worker of the app has a fresh lease, so it loses no item.
+    """Move the clock in steps. After each the worker of the app renews its lease, so it loses no item.
 
     A single `clock.advance` over the lease is a suspended machine: a claim that is under way then finds that
     its worker is dead.
     """
-    settings = app._core.settings
-    spare = settings.lease - settings.heartbeat
+    runtime = app.worker._runtime
+    assert runtime is not None
     while by > 0:
-        await clock.advance(step := min(by, spare / 8))
+        await clock.advance(step := min(by, app._core.settings.lease / 10))
         by -= step
         async with asyncio.timeout(PATIENCE):
-            while not await _has_lease(app, clock.now() + spare / 2):  # noqa: ASYNC110  it has no event
-                await asyncio.sleep(0.001)
+            await runtime.loops._heartbeat.beat()
 
 
-async def _has_lease(app: Treadle, until: float) -> bool:
-    """Whether the store says that the lease of the app's worker lasts until then."""
-    return any(each.id == app.worker.id and each.until >= until for each in await app.backend.workers())
+async def expire_running(
+    app: Treadle, make: Callable[[], Work[Any, Any]], began: Callable[[], object]
+) -> tuple[Handle[Any, Any], WorkFailed]:
+    """Enqueue it with a deadline that passes while its handler runs, and return how it failed.
+
+    began: whether the handler has begun. A busy machine may begin it only after the deadline. Then another
+    one is tried with a later deadline.
+    """
+    for expires_in in (0.1, 0.4, 4.0):
+        handle = await app.enqueue(make(), expires_in=expires_in)
+        error = await failure(handle.result(PATIENCE))
+        assert error.reason == "expired"
+        if began():
+            return handle, error
+    raise AssertionError("the handler did not begin before its deadline")
 
 
 async def failure(awaitable: Any) -> WorkFailed:
