@@ -485,6 +485,7 @@ async def test_an_app_that_cannot_be_found_is_reported(tmp_path: Path, app: str,
     assert message in shop_here.errors()
 
 
+@pytest.mark.timeout(180)  # three processes start, one after the other
 def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
     def treadle(*arguments: str) -> str:
         command = [sys.executable, "-m", "treadle", *arguments]
