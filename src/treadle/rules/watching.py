@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from treadle.item import TERMINAL, Algorithm, Count, Counting, ItemState, Limit, Status, Verdict, WorkerState
@@ -96,9 +96,11 @@ CountKey: TypeAlias = tuple[str, str, str, Status]
 """A tenant, queue, type and status."""
 
 
-def capped_counts(found: Mapping[CountKey, int], cap: int) -> tuple[Count, ...]:
+def capped_counts(
+    found: Mapping[CountKey, int], cap: int, more: Container[tuple[str, Status]] = ()
+) -> tuple[Count, ...]:
     """The counts of an overview. `found`: if there are more than `cap` items of a queue and status, more than
-    `cap` of them."""
+    `cap` of them. `more`: the queues and statuses of which there may be more all the same."""
     totals: Counter[tuple[str, Status]] = Counter()
     for (_, queue, _, status), count in found.items():
         totals[queue, status] += count
@@ -109,7 +111,7 @@ def capped_counts(found: Mapping[CountKey, int], cap: int) -> tuple[Count, ...]:
         least = min(count, left[part])
         left[part] -= least
         if least > 0:
-            shown.append(Count(*key, least, totals[part] > cap))
+            shown.append(Count(*key, least, totals[part] > cap or part in more))
     return tuple(shown)
 
 
