@@ -10,6 +10,7 @@ import random
 import sqlite3
 import statistics
 import sys
+import zlib
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -39,7 +40,6 @@ from treadle.worker_info import WorkerInfo
 ENDED, OPEN = 1_000_000, 200_000
 DEAD = 0.05
 """The share of the ended that is dead."""
-MARKS = 36
 CALLS = 100
 PROMISE = 50.0
 """Milliseconds, p95."""
@@ -66,6 +66,8 @@ RUNNING = 25
 """Of each worker."""
 BATCH = 1_000
 PORTIONS = 10
+ERRORS = ("shop.errors.NotFound", "builtins.TimeoutError")
+"""Each type dies of both."""
 
 PG_NUMBERS = "select setval('treadle.number', (select last_value from treadle.number) + $1)"
 PG_ITEMS = """
@@ -158,17 +160,16 @@ class Filling:
         """Submit items and let them die, each with one of a few dozen marks."""
         await alive(self._store, "undertaker")
         for start in range(0, count, BATCH):
-            await self._submit([self._item(queue="dying") for _ in range(min(BATCH, count - start))])
-            demand = Demand(worker="undertaker", limit=BATCH, types=None, queues=("dying",))
+            await self._submit([self._item() for _ in range(min(BATCH, count - start))])
+            demand = Demand(worker="undertaker", limit=BATCH, types=None)
             while leases := (await self._store.claim(demand)).leases:
                 await self._store.settle([self._death(lease) for lease in leases])
 
     def _death(self, lease: Lease) -> Settlement:
-        kind = self._random.randrange(MARKS)
-        error = ErrorInfo(f"shop.errors.Error{kind}", f"order {lease.id} is not known", "Traceback\n" * 20)
-        return Settlement(
-            lease=lease, kind="dead", reason="exhausted", failure=error, mark=f"{kind:016x}", ran=0.01
-        )
+        error = self._random.choice(ERRORS)
+        failure = ErrorInfo(error, f"order {lease.id} is not known", "Traceback\n" * 20)
+        mark = mark_of(lease.type, error)
+        return Settlement(lease=lease, kind="dead", reason="exhausted", failure=failure, mark=mark, ran=0.01)
 
     async def _wait(self) -> AsyncGenerator[int]:
         """Open items: three of four are ready, the others wait for an instant or for another item."""
@@ -176,7 +177,7 @@ class Filling:
             new = [self._item() for _ in range(BATCH * 75 // 100)]
             new += [self._item(delay=3600 + self._random.random() * 86400) for _ in range(BATCH * 15 // 100)]
             after = self._random.sample(new, BATCH - len(new))
-            new += [self._item(after=(one.id,), tenant=one.tenant) for one in after]
+            new += [self._item(after=(one.id,), need=1, tenant=one.tenant) for one in after]
             await self._submit(new)
             self.waiting.setdefault("ready", []).append(new[0].id)
             self.waiting.setdefault("scheduled", []).append(new[BATCH * 80 // 100].id)
@@ -276,7 +277,7 @@ class OperateCases:
             ("list, of a type", lambda: store.list(Filter(type=self._draw(TYPES)), limit=50)),
             ("list, of a queue", lambda: store.list(Filter(queue=self._draw(TYPE_QUEUES)), limit=50)),
             ("list, dead of a type", lambda: store.list(_dead_of(self._draw(TYPES)), limit=50)),
-            ("list, of a mark", lambda: store.list(Filter(mark=f"{7:016x}"), limit=50, history=True)),
+            ("list, of a mark", lambda: store.list(_with_mark(self._draw(TYPES)), limit=50, history=True)),
             ("marks (dead)", store.marks),
             ("marks of a tenant", lambda: store.marks(tenant=TENANTS[0])),
         ]
@@ -293,6 +294,14 @@ class OperateCases:
 
     def _draw(self, names: Any) -> str:
         return self._random.choice(names)
+
+
+def mark_of(type: str, error: str) -> str:
+    return f"{zlib.crc32(f'{type} {error}'.encode()):016x}"
+
+
+def _with_mark(type: str) -> Filter:
+    return Filter(mark=mark_of(type, ERRORS[0]))
 
 
 def _dead_of(type: str) -> Filter:
