@@ -15,6 +15,7 @@ from .debounce import KeyDebounceCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
+from .explain import ExplainBlockedCases, ExplainDoomedCases, ExplainRunningCases, ExplainWaitingCases
 from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
@@ -109,6 +110,10 @@ class BackendContract(
     ReadCases,
     ListCases,
     CountCases,
+    ExplainBlockedCases,
+    ExplainDoomedCases,
+    ExplainWaitingCases,
+    ExplainRunningCases,
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
