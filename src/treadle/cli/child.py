@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from treadle.app import Treadle
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
+from treadle.cli.reports import ReportWriter, make_report
 from treadle.doers import balanced
 from treadle.engine.hooks import LOGGER
 from treadle.worker import Worker, copy_worker
@@ -37,7 +39,8 @@ LOAD_ERROR = 3
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`."""
+    """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`. reports: the
+    descriptor of the pipe for `ReportWriter`; None: nobody reads."""
 
     app: str
     worker: str
@@ -46,6 +49,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     concurrency: int | None = None
     burst: bool = False
+    reports: int | None = None
 
 
 def main() -> None:
@@ -108,17 +112,33 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
         doer=None if options.concurrency is None else balanced(options.concurrency),
         last_supervisor_beat=liveness.last_beat,
     )
+    async with _reporting(app, worker, options.reports):
+        try:
+            if options.burst:
+                await _run_burst(worker, stop)
+            else:
+                await worker.run(until=stop)
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+            await app.close()
+            writing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writing
+
+
+@contextlib.asynccontextmanager
+async def _reporting(app: Treadle, worker: Worker, descriptor: int | None) -> AsyncGenerator[None]:
+    """Write reports to the supervisor meanwhile, and a last one at the end."""
+    if descriptor is None:
+        yield
+        return
+    writer = ReportWriter(descriptor, lambda: make_report(app.metrics, len(worker.active())))
+    writing = asyncio.ensure_future(writer.run())
     try:
-        if options.burst:
-            await _run_burst(worker, stop)
-        else:
-            await worker.run(until=stop)
+        yield
     finally:
-        loop.remove_reader(sys.stdin.fileno())
-        await app.close()
         writing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await writing
+        writer.finish()
 
 
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:

@@ -36,6 +36,7 @@ import msgspec
 from treadle.backend import Backend
 from treadle.cli.child import BURST_FAILED, LOAD_ERROR, USAGE_ERROR, ChildOptions
 from treadle.cli.liveness import LoopLiveness
+from treadle.cli.reports import ChildReport, ReportReader, merged
 from treadle.engine import store_retry
 from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import Settings
@@ -76,14 +77,22 @@ class ChildProcess:
         with tempfile.TemporaryFile() as file:
             file.truncate(mmap.PAGESIZE)
             path = Path(f"/dev/fd/{file.fileno()}")
+            self.reports = ReportReader()
             self.liveness = LoopLiveness(path)
-            options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
+            options = msgspec.structs.replace(
+                options, worker=self.worker, liveness=str(path), reports=self.reports.writing
+            )
             command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
             try:
-                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, pass_fds=[file.fileno(), self.reports.writing]
+                )
             except BaseException:
                 self.liveness.close()
+                self.reports.close()
                 raise
+            finally:
+                self.reports.passed()
 
     @property
     def pid(self) -> int:
@@ -115,6 +124,7 @@ class ChildProcess:
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.liveness.close()
+        self.reports.close()
 
 
 class Supervisor:
@@ -134,6 +144,13 @@ class Supervisor:
         self._failed_starts = 0
         self._next_start = 0.0
         self._code = 0
+        self._ended = ChildReport()
+        """The counts of all children that have ended."""
+
+    def report(self) -> ChildReport:
+        """The counts of all children that there were, and how many items run now. Up to a second old. What a
+        child counted in its last second is missing if it was killed."""
+        return merged([self._ended, *(child.reports.last for child in self._children)])
 
     async def run(self) -> int:
         """Supervise until told to stop. Returns the exit code."""
@@ -175,6 +192,7 @@ class Supervisor:
 
     def _check_children(self) -> None:
         for child in list(self._children):
+            child.reports.read()
             if not child.alive:
                 self._remove(child)  # its end is certain: only now its items are freed
                 continue
@@ -261,6 +279,8 @@ class Supervisor:
         """Remove a child that has ended, and free its items."""
         self._children.remove(child)
         code = child.process.wait()
+        child.reports.read()
+        self._ended = msgspec.structs.replace(merged([self._ended, child.reports.last]), running=0)
         self._count_death(child, code)
         child.close()
         removal = asyncio.create_task(self._free(child, code))

@@ -23,13 +23,16 @@ from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
+from .limit_use import LimitUseCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
+from .marks import DeadMarkCases, ItemMarkCases
 from .must_exist import MustExistCases
 from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
 from .nested_groups import NestedGroupCases, NestedKeyCases
 from .operate import CancelCases, CompleteCases
+from .overview import OverviewCases, QueueAgeCases, UnservedTypeCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
 from .races_dependencies import DependencyRaceCases, SubmitRaceCases
@@ -114,6 +117,12 @@ class BackendContract(
     ExplainDoomedCases,
     ExplainWaitingCases,
     ExplainRunningCases,
+    OverviewCases,
+    QueueAgeCases,
+    UnservedTypeCases,
+    ItemMarkCases,
+    DeadMarkCases,
+    LimitUseCases,
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
