@@ -25,10 +25,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     tenants: tuple[str, ...] | None = None
     """None: every tenant."""
     room: int | None = None
-    """How many items it may run at once. None: without limit."""
-    rooms: Mapping[str, int] = {}
+    """How many items its doer runs at once. None: without limit."""
+    rooms: Mapping[str, int | None] = {}
     """For types with a doer of their own, and types whose handlers run in threads or processes: how many
-    items of the type it may run at once, if that is less than `room`."""
+    items of the type it runs at once. None: without limit."""
     full: bool = False
     """It had no room for anything when it last asked for work."""
     full_types: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ STEP: Final = 5.0
 class Declines:
     def __init__(self) -> None:
         self._steps: deque[tuple[float, dict[str, int]]] = deque()
-        """The beginning of each step, by the monotonic clock, and the counts by type. The newest comes last."""
+        """The beginning of each step, by the monotonic clock, and its counts by type. The newest is last."""
 
     def add(self, type: str, now: float) -> None:
         """An item of this type was declined."""

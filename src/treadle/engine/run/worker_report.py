@@ -100,37 +100,30 @@ class WorkerReport:
             pressed = self._pressed_until = None
         full = demand is not None and demand.limit <= 0
         rooms: Mapping[str, int] = {} if demand is None or demand.types is None else demand.types
+        full_types = tuple(sorted(name for name, room in rooms.items() if not room))[:MOST_TYPES]
         # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
         pressed_until = None if pressed is None else round(self._store_clock.at(pressed), 3)
         return msgspec.structs.replace(
             self._fixed,
-            room=self._room(),
+            room=self._types.doer.limit,
             rooms=self._rooms(),
             full=full,
-            full_types=()
-            if full
-            else tuple(sorted(name for name, room in rooms.items() if not room))[:MOST_TYPES],
+            full_types=() if full else full_types,
             pressed_until=pressed_until,
             declined=self._declines.last_minute(self._monotonic()),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
             draining=self._dispatcher.stopping,
         )
 
-    def _room(self) -> int | None:
-        """How many items may run at once: in the worker's doer, and in those of single types."""
-        doers = {id(bound.doer): bound.doer for bound in self._types.all if bound.own_doer}
-        limits = [self._types.doer.limit, *(doer.limit for doer in doers.values())]
-        known = [limit for limit in limits if limit is not None]
-        return sum(known) if len(known) == len(limits) else None
-
-    def _rooms(self) -> dict[str, int]:
-        rooms: dict[str, int] = {}
+    def _rooms(self) -> dict[str, int | None]:
+        rooms: dict[str, int | None] = {}
         for bound in self._types.all:
+            if not (bound.own_doer or bound.pooled) or len(rooms) >= MOST_TYPES:
+                continue
             limits = [bound.doer.limit] if bound.own_doer else []
             limits += [self._pools.size(bound.run_in)] if bound.pooled else []
             known = [limit for limit in limits if limit is not None]
-            if known and len(rooms) < MOST_TYPES:
-                rooms.update(dict.fromkeys(bound.names, min(known)))
+            rooms.update(dict.fromkeys(bound.names, min(known, default=None)))
         return rooms
 
 

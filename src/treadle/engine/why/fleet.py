@@ -98,17 +98,22 @@ class Fleet:
 
     # -- what holds them back --------------------------------------------------------------------------
 
+    def declining(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
+        """That workers declined items of this type, if they did."""
+        those = [worker for worker in workers if _declines(worker, type)]
+        return [_declined(those, type)] if those else []
+
     def busy(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
         """Why none of the workers that could run an item takes it now. Empty if one could, or may."""
         pressed = [worker for worker in workers if self._is_pressed(worker)]
-        declining = [worker for worker in workers if (info := info_of(worker)) and info.declined.get(type)]
+        declining = [worker for worker in workers if _declines(worker, type)]
         full = [worker for worker in workers if _is_full(worker, type)]
         held_back = {worker.id for worker in (*pressed, *declining, *full)}
         if any(worker.id not in held_back for worker in workers):
             return []
         return [
             *([self._pressed(pressed)] if pressed else ()),
-            *([_declined(declining, type)] if declining else ()),
+            *self.declining(declining, type),
             *([_worker_full(full, type)] if full else ()),
         ]
 
@@ -178,6 +183,11 @@ def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
 
 
+def _declines(worker: WorkerState, type: str) -> bool:
+    info = info_of(worker)
+    return info is not None and info.declined.get(type, 0) > 0
+
+
 def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
     counts = [(worker, info.declined.get(type, 0)) for worker in workers if (info := info_of(worker))]
     said = listed(f"{worker_name(worker)} declined {count:,}" for worker, count in counts)
@@ -191,10 +201,9 @@ def _is_full(worker: WorkerState, type: str) -> bool:
     info = info_of(worker)
     if info is None:
         return False
-    # The count of the store is newer than what the worker said. Where it is lower, something has ended.
-    if info.room is not None:
-        return worker.running >= info.room or type in info.full_types
-    return info.full or type in info.full_types
+    # The count of the store is newer than what the worker said. It says all if all types share one doer.
+    counted_full = not info.rooms and info.room is not None and worker.running >= info.room
+    return counted_full or info.full or type in info.full_types
 
 
 def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:
@@ -213,12 +222,14 @@ def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:
 
 def _fullness(worker: WorkerState, type: str) -> str:
     info, name = info_of(worker), worker_name(worker)
-    if info is None or (info.room is not None and worker.running < info.room) or info.room is None:
-        room = None if info is None else info.rooms.get(type)
-        return f"{name} has no room for {plain(type)}" + (
-            "" if room is None else f" (it runs {room} at once)"
-        )
-    return f"{name} runs {worker.running:,} of {info.room:,}"
+    room = None if info is None else info.rooms.get(type, info.room)
+    if info is None or room is None:
+        return f"{name} has no room for {plain(type)}"
+    if type in info.rooms:
+        return f"{name} runs at most {room:,} of {plain(type)} at once"
+    if worker.running >= room and not info.rooms:
+        return f"{name} runs {worker.running:,} of {room:,}"
+    return f"{name} runs {counted(worker.running, 'item')}, and its doer is full ({room:,} at once)"
 
 
 def _verb(workers: Sequence[WorkerState], one: str, many: str) -> str:

@@ -10,7 +10,7 @@ from .blocked import blocked_reasons, doomed_reasons
 from .ended import ended_reasons, group_reasons, no_item_reasons
 from .facts import Facts, GroupFacts, ItemFacts, NoItem, QueueFacts, ScheduleFacts
 from .queue_state import queue_reasons
-from .ready import due_later, overdue_reasons, ready_reasons
+from .ready import later_reasons, overdue_reasons, ready_reasons
 from .running import running_reasons
 from .schedule_state import schedule_reasons
 from .wording import until_text
@@ -47,7 +47,7 @@ def _item_reasons(facts: ItemFacts) -> list[Reason]:
             reasons = blocked_reasons(explained)
         case "scheduled":
             overdue = item.due_at <= now
-            reasons = overdue_reasons(facts) if overdue else [due_later(explained)]
+            reasons = overdue_reasons(facts) if overdue else later_reasons(explained)
         case "ready":
             reasons = ready_reasons(facts)
         case _:  # pragma: no cover

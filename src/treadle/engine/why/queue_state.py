@@ -14,6 +14,9 @@ from .wording import close_to, command, info_of, listed, plain, since_text
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
+MOST_TYPES: Final = 3
+"""So many types that no worker has are named."""
+
 
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
     """The reasons of a queue. Those of its oldest item follow: see `why_queue`."""
@@ -23,9 +26,11 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     reasons = [_paused(facts, tenant) for tenant in facts.paused]
     if not fleet.taking:
         reasons.append(fleet.no_worker())
-    elif (missing := fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)[1]) is not None:
-        reasons.append(missing)
-    reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in facts.unserved[:3]]
+    else:
+        _, missing = fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)
+        reasons += [] if missing is None else [missing]
+        unserved = facts.unserved[:MOST_TYPES]
+        reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in unserved]
     reasons.append(_waiting(facts))
     return reasons
 

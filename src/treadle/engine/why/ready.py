@@ -18,8 +18,15 @@ ON_TRIAL = 2
 """After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
 
 
-def due_later(explained: Explanation) -> Reason:
-    """The reason of an item that is due later."""
+def later_reasons(explained: Explanation) -> list[Reason]:
+    """The reasons of an item that is due later."""
+    if not explained.given_back:
+        return [_due_at(explained)]
+    fleet, type = Fleet(explained.workers, explained.now), explained.item.type
+    return [_due_at(explained), *fleet.declining(fleet.for_type(type), type)]
+
+
+def _due_at(explained: Explanation) -> Reason:
     item = explained.item
     text = f"{_why_later(explained)}, due {until_text(explained.now, item.due_at)}"
     fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
@@ -65,13 +72,11 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
-    item = explained.item
-    reasons = [
-        *_lane_held(explained),
-        *limit_reasons(facts.limits or (), fleet),
-        *fleet.busy(workers, item.type),
-        *_isolated(explained),
-    ]
+    limits = limit_reasons(facts.limits or (), fleet)
+    busy = fleet.busy(workers, explained.item.type)
+    if limits:  # a doer whose limit is reached has no room
+        busy = [each for each in busy if each.kind != "worker_full"]
+    reasons = [*_lane_held(explained), *limits, *busy, *_isolated(explained)]
     unknown = _unknown(facts, workers)
     if explained.ahead:
         reasons.append(_turn(explained, "" if reasons else unknown))
