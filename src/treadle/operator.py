@@ -368,6 +368,11 @@ def core_of(client: Operator) -> Core:
     return client._core  # pyright: ignore[reportPrivateUsage]
 
 
+def tenant_of(client: Operator) -> str | None:
+    """Return the tenant that a client is bound to, for the modules of this package. None: all tenants."""
+    return client._tenant  # pyright: ignore[reportPrivateUsage]
+
+
 def submits_to(client: Operator) -> str:
     """Return the tenant that new items of a client belong to, for the modules of this package."""
     return client._submits_to  # pyright: ignore[reportPrivateUsage]

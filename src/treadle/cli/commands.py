@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.backends.memory import MemoryBackend
+from treadle.cli import fleet, items, status, trees
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
@@ -25,6 +25,12 @@ commands = typer.Typer(
 )
 
 App = Annotated[str, typer.Argument(help="the app, as package.module:name", metavar="MODULE:APP")]
+
+
+status.register(commands)
+items.register(commands)
+trees.register(commands)
+workers_commands, schedules_commands = fleet.register(commands)
 
 
 @commands.command()
@@ -55,6 +61,8 @@ def worker(
     except CannotLoad as error:
         report(error)
         raise typer.Exit(USAGE_ERROR) from None
+    from treadle.backends.memory import MemoryBackend
+
     if processes > 1 and isinstance(opened.backend, MemoryBackend):
         _fail(
             f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
