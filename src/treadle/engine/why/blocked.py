@@ -8,7 +8,7 @@ from treadle.item import GROUP_MARK, TERMINAL
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason
 
-from .fleet import Fleet
+from .fleet import WorkerFleet
 from .wording import command, counted, item_name, listed, plain, since_text, tenant_option
 
 
@@ -88,13 +88,8 @@ def _doomed(explained: Explanation) -> Reason:
             return Reason(kind="doomed", text=f"its deadline passed{passed}: {waits}")
         case "unsatisfiable":
             lost = [each for each in explained.prerequisites if _ended_in_vain(explained, each)]
-            text = f"it needs {explained.need:,} of {counted(len(item.after), 'prerequisite')}, "
             names = listed(item_name(each.id, each.type, each.status) for each in lost)
-            text += (
-                f"and {names} cannot count any more: {waits}"
-                if lost
-                else f"which cannot come any more: {waits}"
-            )
+            text = f"what it waits for can no longer come{f': {names}' if lost else ''}; {waits}"
             ids = tuple(_id(each.id) for each in lost)
             fix = command("requeue", ids[0], tenant=tenant_option(item.tenant)) if ids else ""
             return Reason(kind="doomed", text=text, refs=ids, fix=fix)
@@ -108,7 +103,7 @@ def _doomed(explained: Explanation) -> Reason:
 def _nobody_settles(explained: Explanation) -> list[Reason]:
     """Doomed items are settled by a worker that has their type or, if none has, by any: of their queue and
     tenant. A pause does not matter."""
-    item, fleet = explained.item, Fleet(explained.workers, explained.now)
+    item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
     if not fleet.taking:
         return [fleet.no_worker()]
     having = fleet.for_type(item.type)

@@ -1,4 +1,4 @@
-"""Fleet: which workers could run an item, and why they do not."""
+"""WorkerFleet: which workers could run an item, and why they do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .wording import (
 )
 
 
-class Fleet:
+class WorkerFleet:
     """The workers that have a lease, as of one instant."""
 
     def __init__(self, workers: Sequence[WorkerState], now: float) -> None:

@@ -9,17 +9,17 @@ from treadle.item_facts import LimitHolder, LimitUse
 from treadle.why import Reason
 
 from .facts import LimitFact
-from .fleet import Fleet
+from .fleet import WorkerFleet
 from .wording import last_seen, listed, plain, span, worker_name
 
 
-def limit_reasons(limits: Sequence[LimitFact], fleet: Fleet) -> list[Reason]:
+def limit_reasons(limits: Sequence[LimitFact], fleet: WorkerFleet) -> list[Reason]:
     """A reason for each limit that is reached: `slots` first, then those that free themselves."""
     reached = [reason for each in limits if (reason := _reached(each, fleet)) is not None]
     return sorted(reached, key=lambda reason: reason.kind)
 
 
-def _reached(fact: LimitFact, fleet: Fleet) -> Reason | None:
+def _reached(fact: LimitFact, fleet: WorkerFleet) -> Reason | None:
     use, limit = fact.use, fact.limit
     if use is None:
         return None
@@ -32,7 +32,7 @@ def _reached(fact: LimitFact, fleet: Fleet) -> Reason | None:
             assert_never(limit.algorithm)
 
 
-def _concurrency(use: LimitUse, limit: int, fleet: Fleet) -> Reason:
+def _concurrency(use: LimitUse, limit: int, fleet: WorkerFleet) -> Reason:
     holders = listed(_holder(each, fleet) for each in use.holders)
     text = f"limit {plain(use.name)}: {use.used:,.0f} of {limit:,} in use"
     silent = [each for each in use.holders if _is_silent(each, fleet)]
@@ -47,7 +47,7 @@ def _concurrency(use: LimitUse, limit: int, fleet: Fleet) -> Reason:
     )
 
 
-def _holder(holder: LimitHolder, fleet: Fleet) -> str:
+def _holder(holder: LimitHolder, fleet: WorkerFleet) -> str:
     worker = next((each for each in fleet.all if each.id == holder.worker), None)
     name = worker_name(worker or holder.worker)
     text = f"worker {name}" if not holder.items else f"{listed(map(plain, holder.items))} on worker {name}"
@@ -57,11 +57,11 @@ def _holder(holder: LimitHolder, fleet: Fleet) -> str:
     return text
 
 
-def _is_silent(holder: LimitHolder, fleet: Fleet) -> bool:
+def _is_silent(holder: LimitHolder, fleet: WorkerFleet) -> bool:
     return any(each.id == holder.worker and each.until <= fleet.now for each in fleet.all)
 
 
-def _rate(fact: LimitFact, use: LimitUse, fleet: Fleet) -> Reason:
+def _rate(fact: LimitFact, use: LimitUse, fleet: WorkerFleet) -> Reason:
     limit = fact.limit
     text = f"limit {plain(use.name)}: {limit.limit:,} starts per {span(limit.window)} are used; "
     return Reason(

@@ -9,7 +9,7 @@ from treadle.item import Count, Status
 from treadle.why import Reason
 
 from .facts import QueueFacts
-from .fleet import Fleet
+from .fleet import WorkerFleet
 from .wording import close_to, command, info_of, listed, plain, since_text
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
@@ -20,7 +20,7 @@ MOST_TYPES: Final = 3
 
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
     """The reasons of a queue. Those of its oldest item follow: see `why_queue`."""
-    fleet = Fleet(facts.workers, facts.now)
+    fleet = WorkerFleet(facts.workers, facts.now)
     if not facts.counts and not facts.paused and facts.name not in _served(facts):
         return [_no_queue(facts)]
     reasons = [_paused(facts, tenant) for tenant in facts.paused]

@@ -7,7 +7,7 @@ from treadle.item_facts import Explanation
 from treadle.why import Reason
 
 from .facts import ItemFacts
-from .fleet import Fleet, unknown_workers
+from .fleet import WorkerFleet, unknown_workers
 from .limits import limit_reasons
 from .wording import command, counted, item_name, plain, since_text, tenant_option, until_text
 
@@ -22,7 +22,7 @@ def later_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that is due later."""
     if not explained.given_back:
         return [_due_at(explained)]
-    fleet, type = Fleet(explained.workers, explained.now), explained.item.type
+    fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
     return [_due_at(explained), *fleet.declining(fleet.for_type(type), type)]
 
 
@@ -67,7 +67,7 @@ def overdue_reasons(facts: ItemFacts) -> list[Reason]:
 def ready_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that waits for a worker."""
     explained = facts.explained
-    fleet = Fleet(explained.workers, explained.now)
+    fleet = WorkerFleet(explained.workers, explained.now)
     paused = _paused(explained)
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
@@ -92,7 +92,7 @@ def _paused(explained: Explanation) -> list[Reason]:
     return reasons
 
 
-def _could_run(explained: Explanation, fleet: Fleet) -> tuple[list[WorkerState], Reason | None]:
+def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerState], Reason | None]:
     """The workers that could run it. If there is none: why."""
     item = explained.item
     if not fleet.taking:

@@ -6,7 +6,7 @@ from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
 
-from .fleet import Fleet
+from .fleet import WorkerFleet
 from .wording import command, info_of, last_seen, span, tenant_option, worker_name
 
 
@@ -41,7 +41,7 @@ def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason
 
 
 def _lapsed(explained: Explanation, worker: WorkerState) -> list[Reason]:
-    item, fleet = explained.item, Fleet(explained.workers, explained.now)
+    item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
     silent = f"silent for {span(explained.now - last_seen(worker))}"
     if info_of(worker) is None:
         silent = f"without a lease for {span(explained.now - worker.until)}"
