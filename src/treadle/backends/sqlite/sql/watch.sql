@@ -1,6 +1,6 @@
 -- The columns are those of watch._OpenRow, in this order.
 -- :name open_item
-SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, holds_lane FROM treadle_open WHERE no = ?
+SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, holds_lane, begun FROM treadle_open WHERE no = ?
 
 -- :name prerequisites
 SELECT i.id, coalesce(o.status, d.outcome), i.type
