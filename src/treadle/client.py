@@ -333,7 +333,7 @@ def _check_functions(values: Mapping[str, Any]) -> None:
 
 
 def _check_telemetry(given: Telemetry | None) -> Telemetry | None:
-    if given is not None and not callable(getattr(given, "attempt", None)):
+    if isinstance(given, type) or (given is not None and not callable(getattr(given, "attempt", None))):
         raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
     return given
 

@@ -87,14 +87,11 @@ class AttemptRunner:
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self.pools = HandlerPools(worker.threads, worker.processes)
+        self.tracer = None if core.telemetry is None else AttemptTracer(core, core.telemetry)
         self._caller = HandlerCaller(
-            services, worker.middleware, self.pools, self._settle_stopped_call, core.telemetry
+            services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
         )
-        self._invoke = self._caller.invoke
-        self.tracer: AttemptTracer | None = None
-        if core.telemetry is not None:
-            self.tracer = AttemptTracer(core, core.telemetry, self._caller.invoke)
-            self._invoke = self.tracer.invoke
+        self._invoke = self._caller.invoke if self.tracer is None else self._invoke_traced
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -135,6 +132,13 @@ class AttemptRunner:
             self._settler.decided(held, decision)
         else:
             await self._settler.decided_within(held, decision)
+
+    async def _invoke_traced(self, held: HeldLease) -> Any:
+        """Call the handler, inside the span of the attempt."""
+        assert self.tracer is not None
+        with self.tracer.start([held], batch=False):
+            await self.tracer.link(held)
+            return await self._caller.invoke(held)
 
     async def run_in_pool(self, held: HeldLease) -> None:
         """As `run`, as soon as there is a thread or a process for the handler."""
