@@ -129,7 +129,7 @@ class HeartbeatLoop:
 
     def _stop_all(self, silent: float) -> None:
         """Stop all attempts: the lease has lapsed."""
-        stopped = [held.lease for held in self._held.all() if held.stop is None]
+        stopped = [held.lease for held in self._held.all() if held.stop is None and not held.over]
         for held in self._held.all():
             self._interrupt(held, "error")
         if stopped:
