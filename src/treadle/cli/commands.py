@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from treadle import __version__
+from treadle.cli import fleet, items, status, trees
 from treadle.cli.child import USAGE_ERROR
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
@@ -19,6 +20,10 @@ commands = typer.Typer(
 )
 
 commands.command()(worker)
+status.register(commands)
+items.register(commands)
+trees.register(commands)
+workers_commands, schedules_commands = fleet.register(commands)
 
 
 def _show_version(wanted: bool) -> None:

@@ -91,7 +91,7 @@ class PostgresBackend(
         super().__init__(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
-        self._apply_schema = apply_schema
+        self.apply_schema = apply_schema
         connector = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         )
@@ -140,7 +140,7 @@ class PostgresBackend(
             pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
-                    if self._apply_schema:
+                    if self.apply_schema:
                         await self._schema.apply(connection)
                     else:
                         await self._schema.check(connection)

@@ -22,8 +22,8 @@ begin
     where w.no = (select o.worker from treadle.open_item o where o.no = settlements.no[1] and o.status = 5);
 
   -- One value for all items.
-  if p_all is not true and settlements.reason is null and cardinality(settlements.tenant) = 1
-      and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
+  if p_all is not true and settlements.reason is null and settlements.mark is null
+      and cardinality(settlements.tenant) = 1 and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
     with ended as (
       delete from treadle.open_item o
         using unnest(settlements.no, settlements.token, settlements.result, settlements.ran) with ordinality
@@ -35,7 +35,7 @@ begin
           o.contributes, o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-          outcome, reason, flags, worker, result, began)
+          outcome, reason, flags, worker, result, began, mark, tenant)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
                when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -47,7 +47,8 @@ begin
             | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
           case when e.worker = the_worker then the_worker_id
                else (select w.id from treadle.worker w where w.no = e.worker) end, e.result,
-          case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
+          case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
+          case when the_kind = 7 then '' end, case when the_kind = 7 then the_tenant end
         from ended e
     )
     select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no),
@@ -74,11 +75,12 @@ begin
   with ended as (
     delete from treadle.open_item o
       using unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.flags,
-              settlements.reason, settlements.result, settlements.ran) with ordinality
-            u(no, token, tenant, kind, flags, reason, result, ran, row)
+              settlements.reason, settlements.result, settlements.ran, settlements.mark) with ordinality
+            u(no, token, tenant, kind, flags, reason, result, ran, mark, row)
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind >= 6
-      returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due,
+      returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, u.mark, u.tenant, o.began, o.no, o.token, o.last_token,
+        o.group_no, o.due,
         o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
         o.deadline, o.verdict, o.contributes, o.met < o.need as is_unmet
   ), named as materialized (
@@ -87,7 +89,7 @@ begin
     from ended e
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-        outcome, reason, flags, worker, result, began)
+        outcome, reason, flags, worker, result, began, mark, tenant)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -98,7 +100,8 @@ begin
         case when e.contributes then e.flags & 3 else 0 end
           | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
         e.worker_id, e.result,
-        case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
+        case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
+        case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end
       from named e
   )
   select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind),
