@@ -39,7 +39,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     need: int = 0
     met: int = 0
     open: int = 0
-    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count."""
+    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count. Once it
+    is doomed they may be those of that moment."""
     counting: Counting = "success"
     """For a blocked item: which ends of prerequisites count."""
     prerequisites: tuple[Prerequisite, ...] = ()
@@ -79,7 +80,7 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait, and that no live worker has."""
+    """A type of which ready items wait to run, and that no live worker has. Doomed items do not."""
 
     type: str
     count: int
