@@ -39,8 +39,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     need: int = 0
     met: int = 0
     open: int = 0
-    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count. Once it
-    is doomed they may be those of that moment."""
+    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count. Those
+    of a doomed item may be older."""
     counting: Counting = "success"
     """For a blocked item: which ends of prerequisites count."""
     prerequisites: tuple[Prerequisite, ...] = ()
