@@ -41,6 +41,7 @@ from .decide import (
     returned,
     undecidable,
 )
+from .declines import Declines
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
@@ -82,6 +83,7 @@ class AttemptRunner:
         self._forget = forget
         self.on_free = on_free
         self._accept = worker.accept
+        self.declines = Declines()
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -165,6 +167,8 @@ class AttemptRunner:
             self._settle_unbegun(held, await _read_input(held, self._codec, self._undecodable))
         if self._accept is not None and not held.over:
             accepted = await _ask_accept(held, self._accept, self._hooks)
+            if not accepted:
+                self.declines.add(held.lease.type, self._clock.monotonic())
             self._settle_unbegun(held, None if accepted else GiveBack(self._decline_delay))
 
     def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:
