@@ -140,7 +140,7 @@ def _new_check(shell: Shell, name: str, patterns: Sequence[str]) -> TypeCheck:
 
 async def _stored_types(shell: Shell, statuses: Sequence[Status]) -> list[str]:
     """The names under which items are stored. Ended items are counted by no overview: they are not run."""
-    overview = await shell.backend.overview(tenant=shell.tenant, cap=COUNTED)
+    overview = await shell.client.overview(cap=COUNTED)
     if any(count.capped for count in overview.counts):
         shell.warn(f"types were looked for among {COUNTED:,} items of each queue and status: more are stored")
     return sorted({count.type for count in overview.counts if count.status in statuses})

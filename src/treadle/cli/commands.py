@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.cli import check, doctor, fleet, items, status, tail, trees
+from treadle.cli import check, doctor, fleet, items, reasons, status, tail, trees
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
@@ -31,6 +31,7 @@ status.register(commands)
 items.register(commands)
 trees.register(commands)
 tail.register(commands)
+reasons.register(commands)
 check.register(commands)
 doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)

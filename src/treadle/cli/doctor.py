@@ -14,8 +14,10 @@ import typer
 
 from treadle.backend import Inspected
 from treadle.item_facts import Overview
+from treadle.operator import core_of
 
-from .fleet import read_schedules
+from .declared_limits import declared_limits, declared_rule
+from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
 from .text import listed, plain, plural, span, speaks_unicode, styled
 from .worker_rows import Fleet, fleet_of
@@ -78,7 +80,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     for finding in await _inspected(shell):
         yield finding
     began = time.monotonic()
-    overview = await shell.backend.overview(tenant=shell.tenant)
+    overview = await shell.client.overview()
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(
@@ -189,4 +191,18 @@ async def _schedules(shell: Shell) -> Sequence[Finding]:
 
 
 async def _limits(shell: Shell) -> Sequence[Finding]:
-    return []
+    """Limits in use that the code of the app does not have: of an earlier version, or of another app."""
+    if shell.app is None:
+        return []
+    declared = declared_limits(core_of(shell.client))
+    uses = await shell.client.limits()
+    unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
+    full = [use.name for use in await read_limits(shell, None, 500) if limit_used(use).style]
+    found: list[Finding] = []
+    if unknown:
+        text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"
+        found.append(Finding("limits", "note", text, "of earlier code, or of another app on this store"))
+    if full:
+        text = f"{plural(len(full), 'limit')} reached: {listed(full, 3)}"
+        found.append(Finding("limits", "note", text, "treadle limits"))
+    return found or [Finding("limits", "fine", f"{plural(len(uses), 'limit')} in use, none reached")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -12,8 +11,10 @@ import typer
 from treadle.engine.schedule.scheduler import is_unseen
 from treadle.item import Filter, ItemState, Schedule
 from treadle.item_facts import LimitHolder, LimitUse
+from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 
+from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json
@@ -65,7 +66,7 @@ async def workers(
 
 async def read_fleet(shell: Shell) -> Fleet:
     """The workers that the shell may see."""
-    return fleet_of(await shell.backend.workers(), await shell.now(), shell.tenant)
+    return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
 
 
 async def _running(shell: Shell) -> dict[str, list[ItemState]]:
@@ -80,23 +81,6 @@ async def _running(shell: Shell) -> dict[str, list[ItemState]]:
 
 # ------------------------------------------------------------------------------------------------ limits
 
-_LIMIT_NAME = re.compile(
-    r"(?P<owner>.*?):(?P<kind>slots|(?:token_bucket|fixed_window|sliding_window)/[^:]+)"
-    r":(?:all|tenant:(?P<tenant>.*)|lane:(?P<length>\d+):(?P<rest>.*))",
-    re.DOTALL,
-)
-
-
-def limit_tenant(name: str) -> str | None:
-    """The tenant that a limit, or a lane that it is for, belongs to. None: it is for all tenants, or its name
-    does not say (one that was too long is cut)."""
-    parts = _LIMIT_NAME.fullmatch(name)
-    if parts is None:
-        return None
-    if parts["length"] is not None:
-        return parts["rest"][: int(parts["length"])]
-    return parts["tenant"]
-
 
 async def limits(
     shell: Shell,
@@ -105,11 +89,9 @@ async def limits(
 ) -> int | None:
     """List the limits that are in use, how far, and who holds their permits.
 
-    A tenant sees the limits that are its own.
+    A tenant sees its own limits and those that all tenants share.
     """
-    uses = [*await shell.backend.limits(names or None, count=count)]
-    if shell.tenant is not None:
-        uses = [use for use in uses if limit_tenant(use.name) == shell.tenant]
+    uses = await read_limits(shell, names or None, count)
     if shell.json:
         for use in uses:
             shell.emit(limit_json(use))
@@ -127,6 +109,16 @@ async def limits(
         drop=("HELD BY",),
     )
     return None
+
+
+async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> list[LimitUse]:
+    """The limits in use. The store does not know how much `slots` allow: the code of the app does."""
+    declared = declared_limits(core_of(shell.client))
+    uses: list[LimitUse] = []
+    for use in await shell.client.limits(names, count=count):
+        rule = declared_rule(declared, use.name) if use.limit is None else None
+        uses.append(use if rule is None else msgspec.structs.replace(use, limit=rule.limit))
+    return uses
 
 
 def limit_used(use: LimitUse) -> Cell:

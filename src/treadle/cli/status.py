@@ -110,7 +110,7 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> Seen:
-        overview = await self._shell.backend.overview(tenant=self._shell.tenant)
+        overview = await self._shell.client.overview()
         fleet = fleet_of(overview.workers, overview.now, self._shell.tenant)
         problems = [
             each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
