@@ -93,6 +93,17 @@ def test_dead_items_and_works_that_a_dependency_holds_back_are_read(memory: Stor
     assert found["order.old"]["unknown"]
 
 
+def test_another_store_can_be_checked(memory: Store, store: Store) -> None:
+    async def fill(_: Treadle) -> None:
+        async with Client(store.url) as client:
+            await client.enqueue(old_order(1))
+
+    store.fill(fill)
+    looked_at.app = memory.app()
+    answer = memory.call("check", "--against", store.url, "--json")
+    assert [each["type"] for each in answer.objects] == ["order.old"]
+
+
 def test_a_tenant_is_checked_alone(memory: Store) -> None:
     async def fill(app: Treadle) -> None:
         await app.tenant("acme").enqueue(looked_at.report())

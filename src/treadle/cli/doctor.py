@@ -131,7 +131,7 @@ def _workers(fleet: Fleet) -> Iterable[Finding]:
             "the process is gone or blocked: its items are freed by the next claim of any worker",
         )
     if not fleet.live:
-        yield Finding("workers", "note", "no worker is alive", "start one: treadle worker shop.jobs:app")
+        yield Finding("workers", "note", "no worker is alive", "start one: treadle worker MODULE:APP")
     elif not fleet.silent:
         yield Finding("workers", "fine", fleet.text())
     versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})

@@ -17,8 +17,8 @@ from treadle.schedule import ScheduleState
 from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
-from .shown import item_lines, ref_json
-from .text import Cell, ago, iso, listed, number, span, speaks_unicode
+from .shown import item_lines, ref_json, status_word
+from .text import Cell, ago, iso, listed, number, span
 from .worker_rows import WORKER_COLUMNS, Fleet, fleet_of, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
@@ -201,14 +201,8 @@ async def read_schedules(shell: Shell) -> tuple[list[ScheduleState], float]:
 def schedule_state(schedule: ScheduleState) -> Cell:
     """Whether it fires: by word and shape."""
     if schedule.ended:
-        word, shape, style = "ended", "–-", "dim"
-    elif schedule.paused:
-        word, shape, style = "paused", "‖=", "yellow"
-    elif schedule.orphaned:
-        word, shape, style = "orphaned", "✕x", "red"
-    else:
-        word, shape, style = "active", "●*", "green"
-    return Cell(f"{shape[0] if speaks_unicode() else shape[1]} {word}", style)
+        return status_word("ended")
+    return status_word("paused" if schedule.paused else "orphaned" if schedule.orphaned else "active")
 
 
 def timing_text(timing: Mapping[str, Any]) -> str:
