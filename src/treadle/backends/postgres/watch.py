@@ -90,6 +90,7 @@ def _explanation(found: Record) -> Explanation:
         open=found["open"] or 0,
         counting=counting,
         prerequisites=tuple(_prerequisites(found)),
+        begun=item.status != "running" or bool(found["begun"]),
         freed=again.freed,
         given_back=again.given_back,
         paused=tuple(tenant or None for tenant in found["paused"] or ()),

@@ -374,6 +374,16 @@ class ExplainRunningCases:
         assert only(found.workers).until < found.now
 
     @needs("watching")
+    async def test_an_item_that_waits_in_its_worker_has_not_begun(self, backend: Backend) -> None:
+        """Until its attempt is counted."""
+        await submit(backend, item("x"))
+        assert (await explain(backend, "x")).begun
+        lease = await claim_one(backend, buffered=frozenset({"work"}))
+        assert not (await explain(backend, "x")).begun
+        await begin(backend, [lease])
+        assert (await explain(backend, "x")).begun
+
+    @needs("watching")
     async def test_all_workers_are_named(self, backend: Backend) -> None:
         """With their types."""
         await submit(backend, item("x"))
