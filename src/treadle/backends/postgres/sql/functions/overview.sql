@@ -1,5 +1,5 @@
--- Overview: how the store stands. What is read has a bound that does not depend on how many items are kept. The functions
--- are stable: all of it is from one instant.
+-- Overview: how the store stands. What is read has a bound that does not depend on how many items are kept. The
+-- functions are stable: all of it is from one instant.
 --
 -- The rows of one queue are all over the table, and to read each from its own page takes ten times as long as to read
 -- whole pages. So a small table of open items is read whole. Of a large one, some pages are, and along its indexes the
@@ -176,8 +176,8 @@ begin
   end loop;
 end $$;
 
--- The first items of the other statuses. They are not in the order of their queues: if there are more, there may be more
--- of any queue. A row without a queue says so for its status.
+-- The first items of the other statuses. They are not in the order of their queues: if there are more, there may be
+-- more of any queue. A row without a queue says so for its status.
 --
 -- Each blocked item is a dependent of something, and is found there.
 create or replace function treadle.count_others(p_tenant text)
