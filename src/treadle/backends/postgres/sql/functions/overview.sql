@@ -26,7 +26,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  most_pages constant float8 := 250;
+  most_pages constant float8 := 200;
   share float8 := most_pages * current_setting('block_size')::int / greatest(1, pg_relation_size('treadle.open_item'));
 begin
   now := treadle.clock();
@@ -64,7 +64,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  few constant int := 10000;
+  few constant int := 5000;
   most_labels constant int := 1000;
   tenants text[] := '{}'; queues text[] := '{}'; types text[] := '{}'; at_tenant text; at_queue text; at_type text;
   is_many boolean; portion int;
@@ -188,7 +188,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  bound constant int := 300;
+  bound constant int := 200;
 begin
   return query
     with walk as materialized (
@@ -231,7 +231,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  bound constant int := 400; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
+  bound constant int := 200; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
   most int;
 begin
   -- The queues of ready items, and those of items that are parked under each type.
