@@ -373,7 +373,7 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
         assert "runs 1 of 1" in why.reasons[0].text
         assert "1 item of its line goes first" in why.reasons[1].text
         assert kinds(await app.why(ahead)) == ["worker_full"]
-        assert "2 workers in a row died" in only(await app.why(lost), "isolated").text
+        assert "2 workers in a row died" in (await until_kind(app, lost, "isolated")).text
         queue = await app.why_queue("default")
         assert (kinds(queue), queue.reasons[1].about) == (["turn", "worker_full"], ahead.id)
         barrier.go.set()
