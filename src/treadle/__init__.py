@@ -21,6 +21,7 @@ This module has the names that most programs need. The rest is in submodules:
 `treadle.doers`         how many items run at once, and in which order
 `treadle.flow_control`  what `accept`, `backpressure`, `on_backlog` and `on_failure` receive
 `treadle.ports`         a backend from a queue, a pub/sub and a key-value store of your own
+`treadle.contrib.otel`  traces with OpenTelemetry
 `treadle.metrics`       the names of the metrics
 `treadle.testing`       tools for tests
 ======================  ====================================================================
