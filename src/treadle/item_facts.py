@@ -13,7 +13,7 @@ import msgspec
 from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
 
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
-"""`missing`: nobody has submitted it, or it was pruned before the dependent was submitted."""
+"""`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
 
 
 class Prerequisite(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +45,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prerequisites: tuple[Prerequisite, ...] = ()
     """For a blocked or doomed item: up to 100 of those in `after`. Those that have not ended come first, then
     those that ended without counting, then the others, each in the order of `after`."""
+    begun: bool = True
+    """For a running item: whether its attempt counts as begun. False: it waits in its worker."""
     freed: bool = False
     """It is scheduled, or ready, because its worker died while it ran."""
     given_back: bool = False
