@@ -87,9 +87,9 @@ SQLITE_ITEMS = """
 WITH RECURSIVE n(no) AS (SELECT :first UNION ALL SELECT no + 1 FROM n WHERE no < :last)
 INSERT INTO treadle_item (no, id, tenant, type, queue, lane, priority, attempts, group_no, queued_at, keep,
     options, input)
-SELECT no, printf('%032x', no), json_extract(:tenants, '$[' || no % json_array_length(:tenants) || ']'),
-    json_extract(:types, '$[' || no % json_array_length(:types) || ']'),
-    json_extract(:queues, '$[' || no % json_array_length(:types) || ']'), '', 0, 3, no,
+SELECT no, printf('%032x', no), json_extract(:tenants, '$[' || (no % json_array_length(:tenants)) || ']'),
+    json_extract(:types, '$[' || (no % json_array_length(:types)) || ']'),
+    json_extract(:queues, '$[' || (no % json_array_length(:types)) || ']'), '', 0, 3, no,
     :now - (:last - no) * 0.05, 864000, x'', CAST('{"order":123456}' AS BLOB) FROM n
 """
 SQLITE_ENDED = """

@@ -68,8 +68,8 @@ class EndingBatch:
         self._special: list[int] = []
         """Items that wait for others, or add nothing to the value of their group."""
         self._dead: list[tuple[int, int]] = []
-        self._marks: list[tuple[int, float, str]] = []
-        """The dead items: (no, ended, mark)."""
+        self._marks: list[tuple[int, float, str, str]] = []
+        """The dead items: (no, ended, reason, mark)."""
         self._closed: list[EndedGroup] = []
         self._released: list[ReleasedItem] = []
         self._doomed = 0
@@ -112,7 +112,7 @@ class EndingBatch:
         ):
             self._dead.append((item.no, item.no if item.group is None else item.group))
         if outcome == DEAD:
-            self._marks.append((item.no, self._tx.now, mark))
+            self._marks.append((item.no, self._tx.now, reason or NULL, mark))
         if item.has_dependencies or not item.contributes:
             self._special.append(item.no)
         stored = NULL if result is None else blob(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from treadle.item import Status, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
@@ -26,9 +26,10 @@ _FAIRNESS = statements("fairness")
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(PARKED))
 
 # How many items are looked at in all. A long queue among many is counted less far than the caller asked for.
-_MOST_COUNTED = 20_000
+_MOST_COUNTED = 10_000
 # Of these, the index does not have the type: each takes a look into the table.
-_MOST_LOOKED_UP = 5_000
+_MOST_LOOKED_UP = 4_000
+_MOST_HEADS = 600
 _LEAST = 100
 
 
@@ -41,12 +42,12 @@ def overview(tx: Tx, tenant: str | None, cap: int) -> Overview:
     counts.count_ready()
     counts.count_parked(parked)
     counts.count_leased()
-    ready = _ready_types(tx, cap) if tenant is None else counts.ready_types()
+    ready = None if tenant is None else counts.ready_types()
     return Overview(
         now=tx.now,
         counts=capped_counts(counts.found, cap, counts.more),
         ages=tuple(_ages(tx, tenants, parked)),
-        unserved=tuple(_unserved(tx, ready, fleet, cap)),
+        unserved=tuple(_unserved(tx, fleet, cap, ready)),
         paused=tuple(pauses(tx, tenant)),
         workers=tuple(fleet),
     )
@@ -78,18 +79,18 @@ class _Counts:
     def count_waiting(self) -> None:
         for status in _WAITING:
             queues = _queues(self._tx, _SQL["next_waiting_queue"], status)
+            most = self._share(_MOST_COUNTED, queues)
             for queue in queues:
-                self._count(queue, status, "waiting", (status, queue, *self._tenants), queues)
+                self._count(queue, status, "waiting", (status, queue, *self._tenants), most)
 
     def count_dead(self) -> None:
         queues = _queues(self._tx, _SQL["next_dead_queue"])
-        for queue in queues:
-            self._count(queue, DEAD, "dead", (queue, *self._tenants), queues)
-
-    def _count(
-        self, queue: str, status: int, name: str, within: tuple[object, ...], queues: Sequence[str]
-    ) -> None:
         most = self._share(_MOST_COUNTED, queues)
+        for queue in queues:
+            self._count(queue, DEAD, "dead", (queue, *self._tenants), most)
+
+    def _count(self, queue: str, status: int, name: str, within: tuple[object, ...], most: int) -> None:
+        """Count up to `most` items of a queue and status, in the order of the index."""
         bound = self._tx.row(_SQL[f"{name}_bound"], *within, most)
         if bound is None:
             rows = self._tx.rows(_SQL[name], *within)
@@ -115,18 +116,15 @@ class _Counts:
             queues = list(self._tx.names(_FAIRNESS["parked_queue"], type))
             most = self._share(_MOST_COUNTED // len(types), queues)
             for queue in queues:
-                rows = self._tx.rows(_SQL["parked"], type, queue, *self._tenants, most)
-                for tenant, count in rows:
-                    self._add(queue, PARKED, tenant, type, count)
-                if sum(row[1] for row in rows) == most:
-                    self.more.add((queue, "ready"))
+                self._count(queue, PARKED, "parked", (type, queue, *self._tenants), most)
 
     def count_leased(self) -> None:
-        rows = self._tx.rows(_SQL["leased"], _MOST_COUNTED, *self._tenants)
-        for queue, tenant, type, status, count in rows:
-            self._add(queue, status, tenant, type, count)
-        if sum(row[4] for row in rows) == _MOST_COUNTED:
-            self.more |= {(row[0], STATUS[row[3]]) for row in rows}
+        rows = self._tx.rows(_SQL["leased"], _MOST_COUNTED)
+        for (queue, tenant, type, status), count in Counter(rows).items():
+            if self._tenants in (ALL_TENANTS, one_tenant(tenant)):
+                self._add(queue, status, tenant, type, count)
+                if len(rows) == _MOST_COUNTED:
+                    self.more.add((queue, STATUS[status]))
 
 
 def _queues(tx: Tx, sql: str, *within: int) -> list[str]:
@@ -142,23 +140,20 @@ def _queues(tx: Tx, sql: str, *within: int) -> list[str]:
 def _ages(tx: Tx, tenants: Tenants, parked: Sequence[str]) -> Iterator[QueueAge]:
     queues = {*tx.names(_FAIRNESS["ready_queue"])}
     queues |= {queue for type in parked for queue in tx.names(_FAIRNESS["parked_queue"], type)}
+    most = min(MOST_AGED_LINES, _MOST_HEADS // max(1, len(queues)) + 1)
     for queue in sorted(queues):
-        heads = lines(tx, queue, tenants, parked, MOST_AGED_LINES)
+        heads = lines(tx, queue, tenants, parked, most)
         oldest = min((since for _, _, since in heads if since is not None), default=None)
         if oldest is not None:
             yield QueueAge(queue, oldest)
 
 
-def _ready_types(tx: Tx, cap: int) -> dict[str, int]:
-    """The types of ready items, and how many there are of each."""
-    types = tx.names(_SQL["next_ready_type"])
-    return {type: tx.value(_SQL["ready_of_type"], type, cap) for type in types}
-
-
 def _unserved(
-    tx: Tx, ready: dict[str, int], fleet: Sequence[WorkerState], cap: int
+    tx: Tx, fleet: Sequence[WorkerState], cap: int, ready: Mapping[str, int] | None
 ) -> Iterator[UnservedType]:
+    """`ready`: the ready items of a tenant, by type. None: of all tenants."""
     lost = lost_types(tx)
-    for type, count in sorted(ready.items()):
+    for type in tx.names(_SQL["next_ready_type"]) if ready is None else sorted(ready):
         if not is_served(type, fleet, tx.now):
-            yield UnservedType(type, min(count, cap), unserved_since(type, fleet, lost, tx.now))
+            count = tx.value(_SQL["ready_of_type"], type, cap) if ready is None else min(ready[type], cap)
+            yield UnservedType(type, count, unserved_since(type, fleet, lost, tx.now))

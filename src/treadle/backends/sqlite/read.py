@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from treadle.errors import InputError
 from treadle.item import OPEN, Count, Ended, Filter, GroupState, ItemState, Page, Ref
@@ -19,6 +19,8 @@ _SQL = statements("read")
 _LIST = statements("list")
 
 LARGEST_PAGE = 1000
+Source: TypeAlias = Literal["all", "open", "dead", "success", "cancelled"]
+"""What a listing reads: all items, the open ones, or those that ended in one way."""
 _CURSOR = re.compile(r"n([0-9a-f]{1,15})")
 
 
@@ -146,9 +148,10 @@ def numbers_where(
     parts = list(_conditions(tx, where, source))
     if redrives is not None:
         parts.append((_LIST["redrives"], (redrives,)))
+    order = "ended_" if source in ("success", "cancelled") else ""
     if after is not None:
-        parts.append((_LIST["newer" if oldest_first else "older"], (after,)))
-    parts.append((_LIST["oldest_first" if oldest_first else "newest_first"], (limit,)))
+        parts.append((_LIST[order + ("newer" if oldest_first else "older")], (after,)))
+    parts.append((_LIST[order + ("oldest_first" if oldest_first else "newest_first")], (limit,)))
     sql = "\n".join([_LIST[f"from_{source}"], *(text for text, _ in parts)])
     return [no for (no,) in tx.rows(sql, *(value for _, values in parts for value in values))]
 
@@ -162,28 +165,31 @@ def _decode_cursor(cursor: str) -> int:
     return int(match[1], 16)
 
 
-def _narrowest_source(where: Filter) -> Literal["all", "open", "dead"] | None:
+def _narrowest_source(where: Filter) -> Source | None:
     """The table that holds all items asked for. None: there can be none."""
     only_dead = where.mark is not None or where.reason is not None or where.failed_group
     if only_dead and where.status and "dead" not in where.status:
         return None
     if where.workflow is not None or where.group_id is not None or where.key is not None:
         return "all"
-    if only_dead or where.status == ("dead",):
+    if only_dead:
         return "dead"
-    return "open" if where.status and OPEN.issuperset(where.status) else "all"
+    match where.status:
+        case ("dead" | "success" | "cancelled" as ended,):
+            return ended
+        case status:
+            return "open" if status and OPEN.issuperset(status) else "all"
 
 
-def _conditions(
-    tx: Tx, where: Filter, source: Literal["all", "open", "dead"]
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The conditions of a filter, each with its parameters. Some are read from another table if the source
-    does not have them."""
+def _conditions(tx: Tx, where: Filter, source: Source) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The conditions of a filter, each with its parameters. The narrow tables have columns of their own; what
+    they lack is read from the item."""
+    wide = source not in ("open", "dead")
     for name in ("tenant", "type", "queue", "workflow", "key", "reason", "since", "until", "mark"):
         value = getattr(where, name)
         if value is not None:
-            yield _LIST[f"all_{name}" if source == "all" and f"all_{name}" in _LIST else name], (value,)
-    if where.status and source != "dead":
+            yield _LIST[f"all_{name}" if wide and f"all_{name}" in _LIST else name], (value,)
+    if where.status and source in ("all", "open"):
         yield _LIST[f"{source}_status"], (array(codes(where.status)),)
     if where.failed_group:
         yield _LIST["failed_group"], ()

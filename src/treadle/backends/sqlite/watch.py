@@ -58,6 +58,7 @@ class _OpenRow(NamedTuple):
     rank: int
     seq: int
     holds_lane: int
+    begun: int
 
 
 def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
@@ -87,6 +88,7 @@ def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
         prerequisites=shown_prerequisites(state, counting, dict(_prerequisites(tx, state)))
         if blocked or row.verdict is not None
         else (),
+        begun=bool(row.begun) or state.status != "running",
         freed=again.freed,
         given_back=again.given_back,
         paused=paused,

@@ -47,6 +47,7 @@ from .handler_pools import HandlerPools
 from .handler_threads import caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
+from .traced import AttemptTracer
 from .undecodable import UndecodableItems
 
 CANCEL_GRACE = 1.0
@@ -88,7 +89,11 @@ class AttemptRunner:
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self.pools = HandlerPools(worker.threads, worker.processes)
-        self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
+        self.tracer = None if core.telemetry is None else AttemptTracer(core, core.telemetry)
+        self._caller = HandlerCaller(
+            services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
+        )
+        self._invoke = self._caller.invoke if self.tracer is None else self._invoke_traced
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -116,7 +121,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._caller.invoke(held)
+            value = await self._invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:
@@ -129,6 +134,13 @@ class AttemptRunner:
             self._settler.decided(held, decision)
         else:
             await self._settler.decided_within(held, decision)
+
+    async def _invoke_traced(self, held: HeldLease) -> Any:
+        """Call the handler, inside the span of the attempt."""
+        assert self.tracer is not None
+        with self.tracer.start([held], batch=False):
+            await self.tracer.link(held)
+            return await self._caller.invoke(held)
 
     async def run_in_pool(self, held: HeldLease) -> None:
         """As `run`, as soon as there is a thread or a process for the handler."""

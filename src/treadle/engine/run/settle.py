@@ -25,6 +25,7 @@ from .decide import Decision, Die, Succeed
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .refused import is_cause
+from .traced import tell_outcome
 
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
@@ -111,6 +112,8 @@ class Settler:
 
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
+        if held.span is not None:
+            tell_outcome(self.core.hooks, held, None)
         if held.transaction is not None:
             self.start_apart(self._roll_back(_take_transaction(held), held))
 
@@ -190,8 +193,10 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
+        answer = await self.core.backend.settle(settlements)
+        self.core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
-        return self.committed(batch, await self.core.backend.settle(settlements))
+        return self.committed(batch, answer)
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
         """Pass on what the store has answered for good. Returns what must be settled once more."""

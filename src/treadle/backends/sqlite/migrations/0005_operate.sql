@@ -15,11 +15,12 @@ CREATE TABLE treadle_dead (
     queue TEXT NOT NULL,
     tenant TEXT NOT NULL,
     type TEXT NOT NULL,
+    reason TEXT,
     mark TEXT NOT NULL            -- the fingerprint of the death; empty: it has none
 );
 
-INSERT INTO treadle_dead (no, ended, queue, tenant, type, mark)
-SELECT d.no, d.ended, i.queue, i.tenant, i.type, ''
+INSERT INTO treadle_dead (no, ended, queue, tenant, type, reason, mark)
+SELECT d.no, d.ended, i.queue, i.tenant, i.type, d.reason, ''
 FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
 WHERE d.outcome = 11;
 
@@ -32,6 +33,9 @@ CREATE INDEX treadle_dead_mark ON treadle_dead (mark);
 CREATE INDEX treadle_dead_mark_ended ON treadle_dead (mark, ended);
 CREATE INDEX treadle_dead_tenant ON treadle_dead (tenant, mark, ended);
 CREATE INDEX treadle_dead_ended ON treadle_dead (ended, tenant, mark);
+
+-- Cancelled items, to list them.
+CREATE INDEX treadle_done_cancelled ON treadle_done (outcome) WHERE outcome = 12;
 
 -- Items that are blocked, scheduled or doomed, to count them. An item that is ready from the start never gets here.
 CREATE INDEX treadle_open_waiting ON treadle_open (status, queue, tenant, type) WHERE status < 2;

@@ -4,6 +4,14 @@
 -- :name from_open
 SELECT s.no FROM treadle_open AS s LEFT JOIN treadle_done AS d ON d.no = s.no WHERE 1
 
+-- Those that have ended, by one outcome.
+-- :name from_success
+SELECT s.no FROM treadle_done AS d CROSS JOIN treadle_item AS s ON s.no = d.no WHERE d.outcome = 10
+
+-- :name from_cancelled
+SELECT s.no FROM treadle_done AS d INDEXED BY treadle_done_cancelled CROSS JOIN treadle_item AS s ON s.no = d.no
+WHERE d.outcome = 12
+
 -- :name from_dead
 SELECT s.no FROM treadle_dead AS s CROSS JOIN treadle_done AS d ON d.no = s.no WHERE 1
 
@@ -30,6 +38,9 @@ AND s.workflow = ?
 AND s.key = ?
 
 -- :name reason
+AND s.reason = ?
+
+-- :name all_reason
 AND d.reason = ?
 
 -- :name failed_group
@@ -73,3 +84,15 @@ ORDER BY s.no DESC LIMIT ?
 
 -- :name oldest_first
 ORDER BY s.no LIMIT ?
+
+-- :name ended_older
+AND d.no < ?
+
+-- :name ended_newer
+AND d.no > ?
+
+-- :name ended_newest_first
+ORDER BY d.no DESC LIMIT ?
+
+-- :name ended_oldest_first
+ORDER BY d.no LIMIT ?

@@ -1,6 +1,6 @@
 -- The columns are those of watch._OpenRow, in this order.
 -- :name open_item
-SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, holds_lane FROM treadle_open WHERE no = ?
+SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, holds_lane, begun FROM treadle_open WHERE no = ?
 
 -- :name prerequisites
 SELECT i.id, coalesce(o.status, d.outcome), i.type
@@ -43,9 +43,13 @@ WITH RECURSIVE line (no) AS (
             WHERE n.status = 2 AND n.queue = ?1 AND n.tenant >= ?2 AND n.tenant <= ?3
             ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
-            WHERE n.status = 2 AND n.queue = ?1 AND (n.tenant, n.lane) > (o.tenant, o.lane) AND n.tenant <= ?3
-            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
+    SELECT coalesce(
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
+            WHERE n.status = 2 AND n.queue = ?1 AND n.tenant = o.tenant AND n.lane > o.lane
+            ORDER BY n.lane, n.rank, n.seq LIMIT 1),
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
+            WHERE n.status = 2 AND n.queue = ?1 AND n.tenant > o.tenant AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
     FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
 )
 SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
@@ -57,10 +61,13 @@ WITH RECURSIVE line (no) AS (
             WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant >= ?2 AND n.tenant <= ?3
             ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
-            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND (n.tenant, n.lane) > (o.tenant, o.lane)
-                AND n.tenant <= ?3
-            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
+    SELECT coalesce(
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
+            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant = o.tenant AND n.lane > o.lane
+            ORDER BY n.lane, n.rank, n.seq LIMIT 1),
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
+            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant > o.tenant AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
     FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
 )
 SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
