@@ -327,7 +327,7 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
     from rich.text import Text
 
     lines = ["..."]
-    with Live(Text("..."), auto_refresh=False, transient=False) as live:
+    with Live(Text("..."), auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         try:
             while True:
                 try:
@@ -335,7 +335,8 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
                     note = ""
                 except StoreUnavailable as error:
                     note = f"the store does not answer: {error}"
-                live.update(Text.from_ansi("\n".join([*lines, styled(plain(note), "red")])), refresh=True)
+                noted = ["", styled(plain(note), "red")] if note else []
+                live.update(Text.from_ansi("\n".join([*lines, *noted])), refresh=True)
                 await asyncio.sleep(every)
         except asyncio.CancelledError:
             return None
