@@ -413,7 +413,7 @@ class Backend(Protocol):
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         """Return how far limits are used: those named that are in use, in any order, or the first `count` by
-        name. A limit that nobody uses now is left out."""
+        name. A limit that is not in use now is left out."""
         ...
 
     async def marks(

@@ -13,7 +13,7 @@ import msgspec
 from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
 
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
-"""`missing`: nobody has submitted it, or it was pruned before the dependent was submitted."""
+"""`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
 
 
 class Prerequisite(msgspec.Struct, frozen=True, gc=False):
