@@ -134,7 +134,7 @@ def _inside(value: Any, step: str | int) -> Any:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).get(str(step), _MISSING)
     if isinstance(value, list) and isinstance(step, int):
-        values: list[Any] = value
+        values = cast("Sequence[Any]", value)
         return values[step] if step < len(values) else _MISSING
     return _MISSING
 
