@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.cli import fleet, items, status, trees
+from treadle.cli import fleet, items, status, tail, trees
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
@@ -30,6 +30,7 @@ App = Annotated[str, typer.Argument(help="the app, as package.module:name", meta
 status.register(commands)
 items.register(commands)
 trees.register(commands)
+tail.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
 
 
