@@ -13,6 +13,8 @@ and an outcome that comes too late is refused with `LeaseLost` and changes nothi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -40,6 +42,7 @@ from treadle.engine.run.settle import Settler
 from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
+from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
@@ -77,6 +80,11 @@ class ClaimedLease:
     @property
     def tenant(self) -> str:
         return self._lease.tenant
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What its submitter gave it to carry, read-only."""
+        return MappingProxyType(headers_of(self._lease.options))
 
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""

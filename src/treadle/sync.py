@@ -130,6 +130,7 @@ class SyncClaimedLease(SyncSide):
         self.type = lease.type
         self.attempt = lease.attempt
         self.tenant = lease.tenant
+        self.headers = lease.headers
         self.input = lease.input
 
     complete = blocking(ClaimedLease.complete)

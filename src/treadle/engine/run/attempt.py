@@ -46,6 +46,7 @@ from .handler_pools import HandlerPools
 from .handler_threads import caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
+from .traced import AttemptTracer
 from .undecodable import UndecodableItems
 
 CANCEL_GRACE = 1.0
@@ -86,7 +87,14 @@ class AttemptRunner:
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self.pools = HandlerPools(worker.threads, worker.processes)
-        self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
+        self._caller = HandlerCaller(
+            services, worker.middleware, self.pools, self._settle_stopped_call, core.telemetry
+        )
+        self._invoke = self._caller.invoke
+        self.tracer: AttemptTracer | None = None
+        if core.telemetry is not None:
+            self.tracer = AttemptTracer(core, core.telemetry, self._caller.invoke)
+            self._invoke = self.tracer.invoke
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -114,7 +122,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._caller.invoke(held)
+            value = await self._invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:
