@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from treadle.cli import fleet, items, status, tail, trees
+from treadle.cli import dead, enqueue, fleet, items, status, switches, tail, trees, verbs
 from treadle.cli.child import USAGE_ERROR, ChildOptions
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.reload import FileWatcher
@@ -20,9 +20,7 @@ from treadle.connect import connect
 from treadle.errors import TreadleError
 from treadle.operator import core_of
 
-commands = typer.Typer(
-    name="treadle", no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
-)
+commands = typer.Typer(name="treadle", no_args_is_help=True, pretty_exceptions_show_locals=False)
 
 App = Annotated[str, typer.Argument(help="the app, as package.module:name", metavar="MODULE:APP")]
 
@@ -32,6 +30,10 @@ items.register(commands)
 trees.register(commands)
 tail.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
+enqueue.register(commands)
+verbs.register(commands)
+dead.register(commands)
+switches.register(commands, schedules_commands)
 
 
 @commands.command()
