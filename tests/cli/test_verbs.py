@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pty
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.cli.calling import PROJECT, Called, call
 from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import order, report, send
 from treadle import Treadle
+from treadle.cli.commands import commands
 from treadle.errors import WorkFailed
 from treadle.item import ItemState
 
@@ -267,16 +269,9 @@ def test_items_that_die_again_are_requeued_once(store: Store) -> None:
 
     async def fill(app: Treadle) -> list[str]:
         ids = await _dead(app, 30)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "treadle", "requeue", "--all", "--yes", "--rate", "100/s"),
-            *("--url", store.url, "--json"),
-            cwd=PROJECT,
-            stdout=asyncio.subprocess.PIPE,
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-        out, _ = await process.communicate()
-        assert b'"matched":30' in out
-        assert b'"changed":30' in out
+        arguments = ("requeue", "--all", "--yes", "--rate", "100/s", "--json")
+        (done,) = (await asyncio.to_thread(store.call, *arguments)).objects
+        assert (done["matched"], done["changed"]) == (30, 30)
         return ids
 
     assert len(store.work_off(fill)) == 30
@@ -301,44 +296,30 @@ def test_dependents_are_opened_again_with_what_they_wait_for(store: Store) -> No
 # --------------------------------------------------------------------------------------------- terminals
 
 
-def _in_terminal(*arguments: str, answer: bytes) -> tuple[int, str]:
-    """Run a command in a terminal of 80 columns, and type an answer."""
+@contextlib.contextmanager
+def _typed(monkeypatch: pytest.MonkeyPatch, text: bytes) -> Generator[None]:
+    """Let standard input be a terminal on which a person has typed this."""
     screen, inside = pty.openpty()
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "treadle", *arguments],
-        cwd=PROJECT,
-        env=env,
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
-    )
-    os.close(inside)
-    shown = b""
-    answered = False
-    while True:
-        try:
-            shown += os.read(screen, 65536)
-        except OSError:
-            break
-        if not answered and b"[y/N] " in shown:
-            answered = True
-            os.write(screen, answer)
-    os.close(screen)
-    return process.wait(30), shown.decode().replace("\r\n", "\n")
+    os.write(screen, text)
+    with os.fdopen(screen, "wb"), os.fdopen(inside) as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", terminal)
+        yield
 
 
-def test_a_terminal_is_asked(store: Store) -> None:
+def test_a_terminal_is_asked(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = store.fill(lambda app: _delayed(app, 5))
-    code, shown = _in_terminal("cancel", "--type", "mail.send", "--url", store.url, answer=b"n\n")
-    assert code == 1
-    assert "and 2 more items" in shown
-    assert "cancel 5 items? [y/N] " in shown
+    arguments = ["cancel", "--type", "mail.send", "--url", store.url]
+    with _typed(monkeypatch, b"n\n"):
+        assert commands(arguments, standalone_mode=False) == 1
+    shown = capsys.readouterr()
+    assert "and 2 more items" in shown.err
+    assert shown.err.endswith("cancel 5 items? [y/N] ")
     assert statuses(store, ids) == ["scheduled"] * 5
-    code, shown = _in_terminal("cancel", "--type", "mail.send", "--url", store.url, answer=b"y\n")
-    assert code == 0
-    assert shown.endswith("cancelled 5 items\n")
+    with _typed(monkeypatch, b"y\n"):
+        assert commands(arguments, standalone_mode=False) == 0
+    assert capsys.readouterr().out == "cancelled 5 items\n"
     assert statuses(store, ids) == ["cancelled"] * 5
 
 
