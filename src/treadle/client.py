@@ -93,6 +93,8 @@ class ClientSettings(TypedDict, total=False):
     on_event: OnEvent | None
     on_error: OnError | None
     on_failure: Callable[..., Any] | None
+    log_failures: bool
+    """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]
@@ -333,7 +335,7 @@ def _check_functions(values: Mapping[str, Any]) -> None:
 
 
 def _check_telemetry(given: Telemetry | None) -> Telemetry | None:
-    if given is not None and not callable(getattr(given, "attempt", None)):
+    if isinstance(given, type) or (given is not None and not callable(getattr(given, "attempt", None))):
         raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
     return given
 
@@ -342,7 +344,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
     _check_functions(values)
-    hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
+    on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
@@ -367,7 +369,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     core = Core(
         backend,
         settings,
-        hooks,
+        Hooks(on_event, on_error, settings.clock.monotonic),
         metrics,
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,

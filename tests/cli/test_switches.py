@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,7 +24,12 @@ def test_queues_are_paused_and_resumed(store: Store) -> None:
     assert resumed.out == "queue bulk is resumed for acme\n"
     assert "still paused for all tenants" in resumed.err
     assert store.call("resume", "bulk", "default").code == 0
-    paused = store.fill(lambda app: app.backend.paused())
+
+    async def read(app: Treadle) -> Sequence[tuple[str, str | None]]:
+        await app.connect()
+        return await app.backend.paused()
+
+    paused = store.fill(read)
     assert list(paused) == [("mail", "acme")]
     assert store.call("pause", "").code == 2
 
@@ -32,7 +38,7 @@ def test_prune_removes_what_need_not_stay(store: Store) -> None:
     async def fill(app: Treadle) -> None:
         handles = await app.enqueue_many([report() for _ in range(5)])
         for handle in handles:
-            await app.complete(handle)
+            await app.complete(handle, {})
 
     store.fill(fill)
     assert store.call("prune").out == "removed 0 items\n"
@@ -41,7 +47,7 @@ def test_prune_removes_what_need_not_stay(store: Store) -> None:
     async def fill_short(_: Treadle) -> None:
         app = Treadle(store.url, work=looked_at.TYPES, keep=0)
         for handle in await app.enqueue_many([report() for _ in range(5)]):
-            await app.complete(handle)
+            await app.complete(handle, {})
         await app.close()
 
     store.fill(fill_short)

@@ -142,6 +142,9 @@ def test_a_value_completes_items(store: Store) -> None:
     assert (state.status, state.result) == ("success", "by hand")
     refused = store.call("complete", third, "--value", "not json")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
+    refused = store.call("complete", third, "--value", "[1]")
+    assert refused.code == 1
+    assert "is of type mail.send, and the value is no result of it" in refused.err
     refused = store.call("complete", first)
     assert refused.code == 1
     assert "only open items can be completed" in refused.err

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.headers_handlers import in_process
 from tests.engine.kit import PATIENCE, MakeApp, until_status
+from tests.engine.traced_handlers import in_process
 from treadle import Abort, Context, Failure, InputError, Result, Treadle, dependency, work
 from treadle.testing import run_inline
 
@@ -150,7 +150,7 @@ async def test_a_manual_lease_has_headers(make_app: MakeApp) -> None:
 
 async def test_a_schedule_gives_headers(make_app: MakeApp) -> None:
     async with make_app(show) as app:
-        schedule = app.schedule("nightly", every=3600, run=lambda: show(), headers={"by": "nightly"})
+        schedule = app.schedule("nightly", every=3600, run=show, headers={"by": "nightly"})
         handle = await schedule.trigger()
         assert handle is not None
         assert await handle.result(PATIENCE) == {"by": "nightly"}

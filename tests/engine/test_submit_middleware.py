@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ async def test_it_sees_submits_and_sets_headers(make_app: MakeApp) -> None:
         assert await (await app.enqueue(show())).group(PATIENCE) == {"user": "ada"}
         await app.tenant("acme").enqueue_many([show(), show()])
         assert await app.enqueue("submit.show", {"n": 1}).result(PATIENCE) == {"user": "ada"}
-        schedule = app.schedule("nightly", every=3600, run=lambda: show())
+        schedule = app.schedule("nightly", every=3600, run=show)
         handle = await schedule.trigger()
         assert handle is not None
         assert await handle.result(PATIENCE) == {"user": "ada"}
@@ -64,7 +65,7 @@ async def test_children_do_not_pass_it_and_inherit_its_headers(make_app: MakeApp
 async def test_an_occurrence_passes_it(make_app: MakeApp) -> None:
     kept, seen = Kept(user="ada"), Seen()
     async with make_app(show, submit_middleware=[kept], on_event=seen) as app:
-        app.schedule("often", every=0.05, run=lambda: show())
+        app.schedule("often", every=0.05, run=show)
         queued = await seen.until(Queued)
         state = await until_status(app, queued.id, "success")
         assert state.result == {"user": "ada"}
@@ -79,7 +80,7 @@ async def test_a_refused_occurrence_is_reported_and_the_schedule_goes_on(make_ap
         await call_next()
 
     async with make_app(show, submit_middleware=[once], on_error=errors, on_event=seen) as app:
-        app.schedule("often", every=0.05, run=lambda: show())
+        app.schedule("often", every=0.05, run=show)
         assert isinstance(await errors.until("schedule"), PermissionError)
         await seen.until(Queued)
 
@@ -173,10 +174,8 @@ async def test_mistakes_are_named() -> None:
     async def forgets(items: Sequence[NewItem], call_next: SubmitNext) -> None: ...
 
     async def swallows(items: Sequence[NewItem], call_next: SubmitNext) -> None:
-        try:
+        with contextlib.suppress(Exception):
             await call_next()
-        except Exception:  # noqa: BLE001
-            pass
 
     async def twice(items: Sequence[NewItem], call_next: SubmitNext) -> None:
         await call_next()
@@ -202,7 +201,7 @@ async def test_mistakes_are_named() -> None:
         await submitted(plain)
     with pytest.raises(InputError, match="submit_middleware"):
         Treadle(submit_middleware=[1])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="submit_middleware"):
+    with pytest.raises(TypeError, match="submit_middleware takes a list"):
         Treadle(submit_middleware=forgets)  # type: ignore[arg-type]
 
 

@@ -78,7 +78,8 @@ def _client(context: typer.Context) -> Client | None:
     app, url = given.get("app"), given.get("url")
     if not app and not url:
         app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
-    logging.disable()
+    if not logging.root.handlers:
+        logging.getLogger("treadle").addHandler(logging.NullHandler())
     try:
         from treadle.client import Client
 

@@ -30,10 +30,10 @@ EVERY: Final = 1.0
 """Seconds between two looks if no wake-up comes."""
 SOONEST: Final = 0.1
 """Seconds between two looks at least."""
-LOOKED_AT: Final = 500
+LOOKED_AT: Final = 1000
 """Items of each kind per look."""
 REMEMBERED: Final = 20_000
-OVERLAP: Final = 5.0
+OVERLAP: Final = 2.0
 """Seconds. An item that was queued by a transaction may appear this much later."""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from treadle.client import Client
-from treadle.errors import AlreadyEnded, ConflictError, InputError, NotFound
+from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
 from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
 
@@ -75,17 +76,23 @@ async def complete(
     result = read_json(value, "--value")
 
     async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
-        async def call(ids: list[str]) -> int:
-            await client.complete(ids[0], result)
-            return 1
-
-        outcomes = [await all_or_none([item], call) for item in items]
+        outcomes = [await all_or_none([item], partial(_complete, client, item, result)) for item in items]
         return Outcome(
             sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
         )
 
     verb = Verb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
     return await change_items(shell, verb, selection, filters)
+
+
+async def _complete(client: Client, item: ItemState, value: object, ids: list[str]) -> int:
+    try:
+        await client.complete(ids[0], value)
+    except EncodeError as error:
+        raise ConflictError(
+            f"item {item.id!r} is of type {item.type}, and the value is no result of it: {error}"
+        ) from None
+    return 1
 
 
 def read_json(text: str, field: str) -> Any:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from treadle.callables import is_awaitable
 from treadle.context import Context, ContextServices
 from treadle.engine.settings import Middleware
-from treadle.engine.telemetry import Telemetry
 from treadle.work_type import arguments_of
 
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end
 from .held import BatchCall, BoundType, HeldLease
+from .traced import AttemptTracer
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
@@ -32,13 +32,13 @@ class HandlerCaller:
         middleware: tuple[Middleware, ...],
         pools: HandlerPools,
         settle_stopped: Callable[[HeldLease | BatchCall], None],
-        telemetry: Telemetry | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> None:
         self._services = services
         self._middleware = middleware
         self._pools = pools
         self._settle_stopped = settle_stopped
-        self._telemetry = telemetry
+        self._tracer = tracer
 
     def invoke(self, held: HeldLease) -> Awaitable[Any]:
         """Run one attempt: the handler, with its context, through the middlewares."""
@@ -104,7 +104,7 @@ class HandlerCaller:
             given, *rest = args
             args = tuple(rest)
             contexts = PoolContexts(given if bound.wants_contexts else [given], is_batch=bound.wants_contexts)
-        carried = None if self._telemetry is None else self._telemetry.carried()
+        carried = None if self._tracer is None else self._tracer.carried()
         return self._pools.processes().run(
             bound.fn, args, kwargs, name=bound.name, contexts=contexts, carried=carried
         )

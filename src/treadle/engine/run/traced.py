@@ -7,16 +7,16 @@ it turns out that the lease was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.submit.carry import trace_of
-from treadle.engine.telemetry import MOST_LINKS, AttemptSpan, Telemetry, Trace, TracedAttempt, guarded
+from treadle.engine.telemetry import MOST_LINKS, Carried, Telemetry, Trace, TracedAttempt, guarded
 from treadle.group_ref import shown_name
 
 from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
@@ -27,22 +27,14 @@ READ_SECONDS: Final = 2.0
 
 
 class AttemptTracer:
-    """invoke: runs one attempt."""
-
-    def __init__(
-        self, core: Core, telemetry: Telemetry, invoke: Callable[[HeldLease], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, core: Core, telemetry: Telemetry) -> None:
         self._backend = core.backend
         self._hooks = core.hooks
         self._telemetry = telemetry
-        self._invoke = invoke
 
-    async def invoke(self, held: HeldLease) -> Any:
-        """Run one attempt, inside its span."""
-        with self.start([held], batch=False):
-            if held.span is not None and held.lease.after and held.span.recording:
-                await self._link(held, held.span)
-            return await self._invoke(held)
+    def carried(self) -> Carried | None:
+        """The current context, for the process of a handler."""
+        return guarded(self._hooks, self._telemetry.carried)
 
     def start(self, items: Sequence[HeldLease], *, batch: bool) -> AbstractContextManager[object]:
         """Begin the span of a call for these items."""
@@ -55,9 +47,11 @@ class AttemptTracer:
             held.span = span
         return span
 
-    async def _link(self, held: HeldLease, span: AttemptSpan) -> None:
-        """Link the span to what the item waited for."""
-        names, tenant = held.lease.after, held.lease.tenant
+    async def link(self, held: HeldLease) -> None:
+        """Link the span of an attempt to what its item waited for, if it waited."""
+        span, names, tenant = held.span, held.lease.after, held.lease.tenant
+        if span is None or not names or not span.recording:
+            return
         ids = [str(shown_name(name)) for name in names[:MOST_LINKS]]
         found: list[tuple[str, Trace]] = []
         try:
