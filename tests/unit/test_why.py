@@ -49,10 +49,10 @@ def item(status: Status = "ready", **fields: Any) -> ItemState:
 
 def worker(
     id: str = "w1", *, until: float = 8.0, running: int = 0, types: Any = ("mail.send",), **info: Any
-) -> Any:
+) -> WorkerState:
     """A worker that lapses in `until` seconds. It says who it is, and what `info` says."""
-    known = WorkerInfo(**{"host": "h", "pid": 7, "lease": 10.0, **info})
-    return WorkerState(id, NOW + until, types, running, known)
+    said: dict[str, Any] = {"host": "h", "pid": 7, "lease": 10.0, **info}
+    return WorkerState(id, NOW + until, types, running, WorkerInfo(**said))
 
 
 def silent(id: str = "old") -> WorkerState:
@@ -63,9 +63,10 @@ def silent(id: str = "old") -> WorkerState:
 def facts(status: Status = "ready", *workers: WorkerState, **given: Any) -> ItemFacts:
     """Facts about an item. Names of an Explanation go there, others into the item."""
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
-    own = {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
+    own: dict[str, Any] = {"limits": ()}
+    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
-    return ItemFacts(explained=explained, **{"limits": (), **own})
+    return ItemFacts(explained=explained, **own)
 
 
 def kinds(facts: Any) -> list[str]:
@@ -555,14 +556,13 @@ def queue(*workers: WorkerState, ready: int = 3, **given: Any) -> QueueFacts:
         Count("default", "mail", "mail.send", "ready", ready, True),
         Count("default", "mail", "page", "dead", 2),
     )
-    return QueueFacts(
-        **{"name": "mail", "now": NOW, "counts": counts if ready else (), "workers": workers, **given}
-    )
+    known: dict[str, Any] = {"name": "mail", "now": NOW, "counts": counts if ready else (), **given}
+    return QueueFacts(workers=workers, **known)
 
 
 def test_a_queue_says_what_is_ready_and_since_when() -> None:
     reason = only(queue(worker(), age=QueueAge("mail", NOW - 95)), "turn")
-    assert reason.text == "3 or more items are ready (2 dead); the oldest became ready 2 min ago"
+    assert reason.text == "3 or more items are ready, the oldest for 2 min; also 2 dead"
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
