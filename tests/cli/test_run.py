@@ -10,21 +10,8 @@ from treadle import Treadle
 
 
 def test_the_id_of_the_new_item_is_printed(store: Store) -> None:
-    done = store.call(
-        *("run", "mail.send", '{"user_id": 1}', "--delay", "1h", "--queue", "bulk", "--lane", "l"),
-        *(
-            "--priority",
-            "3",
-            "--key",
-            "k",
-            "--workflow",
-            "w",
-            "--header",
-            "request=r=1",
-            "--expires-in",
-            "2h",
-        ),
-    )
+    line = "--delay 1h --queue bulk --lane l --priority 3 --key k --workflow w --header request=r=1"
+    done = store.call("run", "mail.send", '{"user_id": 1}', *line.split())
     assert (done.code, done.err) == (0, "")
     (item,) = store.call("list", "--json").objects
     assert item["id"] == done.out.strip()
