@@ -299,3 +299,8 @@ def _read_spec(spec: bytes) -> dict[str, Any]:
         return msgspec.json.decode(spec, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return {}
+
+
+def stored_name(schedules: Schedules, name: str) -> str:
+    """Return the name of a schedule in the store, for the modules of this package."""
+    return schedules._full(name)  # pyright: ignore[reportPrivateUsage]
