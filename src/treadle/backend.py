@@ -620,4 +620,29 @@ class ChecksUnopened(Protocol):
         ...
 
 
-__all__ = ["CAPABILITIES", "Backend", "ChecksUnopened", "Inspected", "Lease", "Status", "Transaction"]
+@runtime_checkable
+class Addressed(Protocol):
+    """A backend that knows where its items are. Optional."""
+
+    @property
+    def address(self) -> str:
+        """The URL of the store without its password, for logs."""
+        ...
+
+
+def store_name(backend: object) -> str:
+    """What to call the store of a backend in a log. No password is in it."""
+    return backend.address if isinstance(backend, Addressed) else type(backend).__name__
+
+
+__all__ = [
+    "CAPABILITIES",
+    "Addressed",
+    "Backend",
+    "ChecksUnopened",
+    "Inspected",
+    "Lease",
+    "Status",
+    "Transaction",
+    "store_name",
+]

@@ -18,6 +18,7 @@ from .errors import LeaseLost
 from .group_ref import shown_names
 from .ids import check_name
 from .item import ItemState, Lease
+from .log_lines import item_fields
 from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
@@ -258,21 +259,17 @@ class Context(AttemptInfo, ResultMaker):
 
     @property
     def log(self) -> ContextLogger:
-        """A logger whose records carry id, type, attempt, tenant, workflow and `log_context`."""
+        """A logger whose records carry id, type, attempt, tenant, workflow, a trace id if there is one,
+        and `log_context`."""
         if self._log is None:
             self._log = ContextLogger(LOGGER, self._record_fields())
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
-        lease = self._lease
-        fields: dict[str, Any] = {
-            "id": lease.id,
-            "type": lease.type,
-            "attempt": lease.attempt,
-            "tenant": lease.tenant,
-            "workflow": lease.workflow,
-        }
-        return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
+        fields = item_fields(self._lease)
+        if self._log_fields is None:
+            return fields
+        return {**fields, **own_fields(self._log_fields, self._lease.type)}
 
     def extend(self, seconds: Duration) -> Extension:
         """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.

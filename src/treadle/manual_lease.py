@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from treadle.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.built_in import BUILT_IN, closed_group, met_dependency, read_closed
@@ -41,6 +40,7 @@ from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
 from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
+from treadle.log_lines import WARNING, error_text, log_line
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
@@ -181,7 +181,8 @@ async def _remove_worker(core: Core, worker: str) -> None:
     try:
         await core.backend.remove_worker(worker)
     except Exception as error:  # noqa: BLE001  nothing depends on it
-        LOGGER.warning("could not remove the worker of a manual lease; it will lapse: %s", error)
+        failed = "could not remove the worker of a manual lease; it will lapse"
+        log_line(WARNING, f"{failed}: {error_text(error)}")
 
 
 async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:

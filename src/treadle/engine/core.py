@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
-from treadle.backend import Backend, ChecksUnopened
+from treadle.backend import Backend, ChecksUnopened, store_name
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
@@ -52,6 +52,7 @@ class Core:
         self.backend = backend
         self.settings = settings
         self.hooks = hooks
+        hooks.outage.store = store_name(backend)
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings, backend)

@@ -62,6 +62,10 @@ class MemoryBackend:
         if "store" in self.__dict__:
             self.store.cut_all()
 
+    @property
+    def address(self) -> str:
+        return "memory://"
+
     async def open(self) -> None:
         pass
 

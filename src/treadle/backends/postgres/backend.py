@@ -12,7 +12,7 @@ import asyncpg
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
-from treadle.masking import Address
+from treadle.masking import Address, masked
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls
@@ -124,6 +124,10 @@ class PostgresBackend(
         self._notify = notify
         self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
+
+    @property
+    def address(self) -> str:
+        return masked(self._address.url)
 
     def __repr__(self) -> str:
         return f"PostgresBackend({self._address!r}, schema={self._schema.name!r})"

@@ -68,6 +68,10 @@ class SqliteBackend(SqliteDatabase):
 
     capabilities = CAPABILITIES | {"transactions"}
 
+    @property
+    def address(self) -> str:
+        return f"sqlite:///{self._path}"
+
     def heartbeat_connection(self) -> HeartbeatConnection:
         """It writes through this backend's writer thread, which no event loop can block."""
         return SqliteHeartbeatConnection(self)

@@ -155,6 +155,7 @@ class Claimer:
             self._answer_lost = True
             raise
         self._failures = 0
+        self._core.hooks.outage.answered("claim")
         if not claim.alive:
             await self._heartbeat.beat()
             return 0.0

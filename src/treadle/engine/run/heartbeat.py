@@ -97,6 +97,7 @@ class HeartbeatLoop:
         heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types.names())
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
+        self._hooks.outage.answered("renew")
         for token, why in reply.lost.items():
             self.lose(token, why)
         return reply.fresh
@@ -132,6 +133,7 @@ class Watchdog:
     def __init__(self, core: Core, worker: str, loop_heartbeat: HeartbeatLoop) -> None:
         self._loop_heartbeat = loop_heartbeat
         self._connect = core.backend.heartbeat_connection
+        self._log = core.hooks.log
         self._message = Heartbeat(worker=worker, lease=core.settings.lease)
         self._heartbeat = core.settings.heartbeat
         self.over = threading.Event()
@@ -207,4 +209,4 @@ class Watchdog:
             finally:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
-            LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
+            self._log(error, "watchdog", "could not renew the worker's lease from the watchdog")

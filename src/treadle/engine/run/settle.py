@@ -190,8 +190,10 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
+        answer = await self.core.backend.settle(settlements)
+        self.core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
-        return self.committed(batch, await self.core.backend.settle(settlements))
+        return self.committed(batch, answer)
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
         """Pass on what the store has answered for good. Returns what must be settled once more."""
