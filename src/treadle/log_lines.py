@@ -11,7 +11,8 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from .context_log import LOGGER
@@ -23,6 +24,16 @@ MOST_CHARACTERS: Final = 500
 MOST_TRACEBACK: Final = 10_000
 """Of a traceback: its end, which names the error."""
 MOST_LINES: Final = 500
+_LIBRARY: Final = Path(traceback.__file__).parent
+_ENGINE: Final = (
+    str(Path(__file__).parent / "_")[:-1],
+    *(
+        str(_LIBRARY / name)
+        for name in ("asyncio", "concurrent", "contextlib.py", "importlib", "threading.py")
+    ),
+    "<frozen importlib",
+)
+"""Files whose frames come before those of the user's code."""
 _TRACEPARENT = re.compile(rb"traceparent[^0-9a-f]{1,8}[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
 
@@ -51,11 +62,31 @@ def error_text(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of an error, for a record. It never raises."""
+    """The traceback of an error, for a record. It begins where the user's code begins, if there is any. It
+    never raises."""
     try:
-        return lines("".join(traceback.format_exception(error)))
+        exception = traceback.TracebackException.from_exception(error)
+        for each in _chain(exception):
+            each.stack = _without_engine(each.stack)
+        return lines("".join(exception.format()))
     except BaseException:  # noqa: BLE001  attributes of the user's exception
         return ""
+
+
+def _chain(exception: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """The exception, and all that caused it."""
+    yield exception
+    for other in (exception.__cause__, exception.__context__, *(exception.exceptions or ())):
+        if other is not None:
+            yield from _chain(other)
+
+
+def _without_engine(stack: traceback.StackSummary) -> traceback.StackSummary:
+    """Without the frames before the first one of the user's code. All of them if there is none."""
+    for n, frame in enumerate(stack):
+        if not frame.filename.startswith(_ENGINE):
+            return traceback.StackSummary.from_list(stack[n:])
+    return stack
 
 
 def item_fields(lease: Lease) -> dict[str, Any]:

@@ -221,6 +221,11 @@ def copy_worker(
     return copy
 
 
+def settings_of(worker: Worker) -> WorkerSettings:
+    """The settings of a worker, for the command line."""
+    return worker._settings  # pyright: ignore[reportPrivateUsage]
+
+
 def _function(given: F | None, field: str) -> F | None:
     return None if given is None else check_callable(given, field)
 
