@@ -170,6 +170,7 @@ class Claimer:
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
         claim = await self._backend.claim(demand)
+        self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)
