@@ -97,6 +97,7 @@ class Worker:
             threads=check_whole(threads, "threads"),
             processes=None if processes is None else check_whole(processes, "processes"),
         )
+        core.worker_doer = core.worker_doer or self._settings.doer
         self._runtime: Runtime | None = None
         self._last: Runtime | None = None
         """The runtime that was stopped last."""
