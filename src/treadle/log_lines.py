@@ -61,13 +61,14 @@ def error_text(error: BaseException) -> str:
     return one_line(f"{class_name(error)}: {message}" if message else class_name(error))
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback of an error, for a record. It begins where the user's code begins, if there is any. It
-    never raises."""
+def traceback_of(error: BaseException, *, only_users: bool = False) -> str:
+    """The traceback of an error, for a record. It begins where the user's code begins. If there is none of
+    it, all is shown, unless `only_users`. It never raises."""
     try:
         exception = traceback.TracebackException.from_exception(error)
         for each in _chain(exception):
-            each.stack = _without_engine(each.stack)
+            users = _without_engine(each.stack)
+            each.stack = users if users or only_users else each.stack
         return lines("".join(exception.format()))
     except BaseException:  # noqa: BLE001  attributes of the user's exception
         return ""
@@ -82,11 +83,11 @@ def _chain(exception: traceback.TracebackException) -> Iterator[traceback.Traceb
 
 
 def _without_engine(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """Without the frames before the first one of the user's code. All of them if there is none."""
+    """Without the frames before the first one of the user's code."""
     for n, frame in enumerate(stack):
         if not frame.filename.startswith(_ENGINE):
             return traceback.StackSummary.from_list(stack[n:])
-    return stack
+    return traceback.StackSummary()
 
 
 def item_fields(lease: Lease) -> dict[str, Any]:

@@ -20,8 +20,6 @@ commands = typer.Typer(
 )
 
 commands.command()(worker)
-
-
 status.register(commands)
 items.register(commands)
 trees.register(commands)

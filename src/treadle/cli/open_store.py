@@ -65,5 +65,5 @@ async def _try(
 
 
 def _given_up(name: str, reason: str, waited: float) -> str:
-    tried = f", and was so for {duration(waited)}" if waited else ""
-    return f"the store {name} is unavailable{tried}: {reason}"
+    state = f"was unavailable for {duration(waited)}" if waited else "is unavailable"
+    return f"the store {name} {state}: {reason}"

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from treadle.app import Treadle
-from treadle.backends.memory import MemoryBackend
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, summary
 from treadle.cli.child import ChildOptions
@@ -58,6 +57,8 @@ def worker(
     in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
     """
     opened = _load(app)
+    from treadle.backends.memory import MemoryBackend
+
     if processes > 1 and isinstance(opened.backend, MemoryBackend):
         fail(
             f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "

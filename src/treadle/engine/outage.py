@@ -124,7 +124,7 @@ def is_outage(error: BaseException) -> bool:
 def duration(seconds: float) -> str:
     """Seconds as a person says them: 0.3 s, 45 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"

@@ -84,13 +84,10 @@ class AfterCommit:
                 self._count_lost(held, outcome.loss or "taken")
             return
         self._count(pending, held, now)
-        match pending.decision:
-            case RunAgain() as decision:
-                self.log.failed(lease, decision, at)
-            case Die() as decision:
-                self.log.died(lease, decision)
-            case _:
-                pass
+        if isinstance(pending.decision, RunAgain):
+            self.log.failed(lease, pending.decision, at)
+        elif isinstance(pending.decision, Die):
+            self.log.died(lease, pending.decision)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):

@@ -20,13 +20,16 @@ from typing import cast
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
+from treadle.engine.outage import duration
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
+from treadle.log_lines import WARNING, log_line
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
+from .outcome_log import named_items
 
 
 class HeartbeatLoop:
@@ -122,8 +125,19 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         last = max(self.last_beat, self.last_watchdog_beat, self._last_supervisor_beat())
         if now - last > self._lease and now - self._resumed > self._heartbeat:
-            for held in self._held.all():
-                self._interrupt(held, "error")
+            self._stop_all(now - last)
+
+    def _stop_all(self, silent: float) -> None:
+        """Stop all attempts: the lease has lapsed."""
+        stopped = [held.lease for held in self._held.all() if held.stop is None and not held.over]
+        for held in self._held.all():
+            self._interrupt(held, "error")
+        if stopped:
+            log_line(
+                WARNING,
+                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
+                f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
+            )
 
 
 class Watchdog:

@@ -82,12 +82,14 @@ class OutcomeLog:
         losses, self._losses = self._losses, []
         if losses:
             self._next_loss = self._clock.monotonic() + MINUTE
-            log_line(WARNING, f"{len(losses)} more items lost their leases: {_LOST} {named_items(losses)}")
+            log_line(
+                WARNING,
+                f"{len(losses)} more items lost their leases, and their outcomes here are ignored: "
+                f"{named_items(losses)}",
+            )
 
 
-_LOST = (
-    "this worker could not renew it in time. Another worker runs the item, and its outcome here is ignored."
-)
+_LOST = "this worker could not renew it in time. Another one may run the item: the outcome here is ignored"
 
 
 def named(lease: Lease) -> str:
