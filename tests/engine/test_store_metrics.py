@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import timedelta
 
@@ -55,7 +54,7 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
     async def rated() -> None: ...
 
     async with make_app(add, slow, rated) as app:
-        app.schedule("nightly", cron="0 0 1 1 *", run=lambda: add(1))
+        nightly = app.schedule("nightly", cron="0 0 1 1 *", run=lambda: add(1))
         await failure(app.enqueue(add(-1), queue="mail").result(PATIENCE))
         await app.enqueue(rated()).result(PATIENCE)
         await app.enqueue(slow())
@@ -64,8 +63,7 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
         await app.enqueue(elsewhere())
         await app.pause("mail")
         await app.enqueue(add(3), queue="mail")
-        while not await app.schedules.list():
-            await asyncio.sleep(0.01)
+        await nightly.resume()  # now it is stored
         found = values(await StoreMetrics(app).prometheus())
         expected = {
             "treadle_store_up": 1,
@@ -132,7 +130,7 @@ async def test_a_client_of_one_tenant_is_refused(make_app: MakeApp) -> None:
         StoreMetrics("sqlite:///work.db")  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------- bounds, without a store
+# ------------------------------------------------------------------------------------------------- bounds
 
 
 def test_queues_beyond_the_bound_are_shown_as_other() -> None:
