@@ -22,6 +22,7 @@ from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import named, submit
+from treadle.engine.telemetry import Telemetry
 from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
@@ -38,6 +39,7 @@ from treadle.options import (
 )
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
 from treadle.work import Work, no_work, works_of
@@ -95,6 +97,10 @@ class ClientSettings(TypedDict, total=False):
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
+    submit_middleware: Sequence[SubmitMiddleware]
+    """`async def m(items, call_next)`, around each submit; the first is the outermost."""
+    telemetry: Telemetry | None
+    """Traces: `treadle.contrib.otel.OpenTelemetry()`."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
     prefix: str
@@ -328,6 +334,12 @@ def _check_functions(values: Mapping[str, Any]) -> None:
         check_callable(values["on_unhandled_group"], "on_unhandled_group")
 
 
+def _check_telemetry(given: Telemetry | None) -> Telemetry | None:
+    if isinstance(given, type) or (given is not None and not callable(getattr(given, "attempt", None))):
+        raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
+    return given
+
+
 def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
@@ -345,6 +357,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         **{name: value for name, value in values.items() if value is not None},
     }
     registry = values.pop("registry", None)
+    middlewares = check_list(values.pop("submit_middleware", ()), "submit_middleware", "with_user")
+    telemetry = _check_telemetry(values.pop("telemetry", None))
     if "generate_id" in values:
         values["generate_id"] = checked_generator(values["generate_id"])
     settings = Settings(**values)
@@ -352,7 +366,14 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    core = Core(backend, settings, Hooks(on_event, on_error, settings.clock.monotonic), metrics)
+    core = Core(
+        backend,
+        settings,
+        Hooks(on_event, on_error, settings.clock.monotonic),
+        metrics,
+        submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
+        telemetry=telemetry,
+    )
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -16,6 +17,7 @@ from .context_log import LOGGER, ContextLogger, own_fields
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost
 from .group_ref import shown_names
+from .headers import headers_of
 from .ids import check_name
 from .item import ItemState, Lease
 from .log_lines import item_fields
@@ -206,6 +208,11 @@ class AttemptInfo:
         return self._lease.workflow_type
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What its submitter gave it to carry, read-only. The items that it queues carry it too."""
+        return MappingProxyType(headers_of(self._lease.options))
+
+    @property
     def deadline(self) -> datetime | None:
         """When the item must have succeeded (UTC). The handler is cancelled then."""
         deadline = self._lease.deadline
@@ -227,17 +234,19 @@ class Context(AttemptInfo, ResultMaker):
     A handler receives it if its first parameter is annotated `Context`.
     """
 
-    __slots__ = ("_created", "_extra", "_interrupt", "_log", "_log_fields")
+    __slots__ = ("_created", "_extra", "_interrupt", "_log", "_log_fields", "_trace_fields")
 
     def __init__(
         self,
         lease: Lease,
         services: ContextServices,
         log_fields: Callable[[], Mapping[str, Any]] | None = None,
+        trace_fields: Mapping[str, str] | None = None,
     ) -> None:
         self._lease = lease
         self._services = services
         self._log_fields = log_fields
+        self._trace_fields = trace_fields
         self._interrupt: Interrupt | None = None
         self._extra: dict[str, Any] | None = None
         self._log: ContextLogger | None = None
@@ -259,14 +268,16 @@ class Context(AttemptInfo, ResultMaker):
 
     @property
     def log(self) -> ContextLogger:
-        """A logger whose records carry id, type, attempt, tenant, workflow, a trace id if there is one,
-        and `log_context`."""
+        """A logger whose records carry id, type, attempt, tenant, workflow, `log_context`, and the ids of the
+        trace if there is telemetry."""
         if self._log is None:
             self._log = ContextLogger(LOGGER, self._record_fields())
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
         fields = item_fields(self._lease)
+        if self._trace_fields is not None:
+            fields |= self._trace_fields
         if self._log_fields is None:
             return fields
         return {**fields, **own_fields(self._log_fields, self._lease.type)}

@@ -45,6 +45,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prerequisites: tuple[Prerequisite, ...] = ()
     """For a blocked or doomed item: up to 100 of those in `after`. Those that have not ended come first, then
     those that ended without counting, then the others, each in the order of `after`."""
+    begun: bool = True
+    """For a running item: whether its attempt counts as begun. False: it waits in its worker."""
     freed: bool = False
     """It is scheduled, or ready, because its worker died while it ran."""
     given_back: bool = False

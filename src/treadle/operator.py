@@ -28,6 +28,7 @@ from treadle.item import (
     Page,
     Status,
 )
+from treadle.observer import Observer
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -38,17 +39,13 @@ PORTION: Final = 1000
 """How many items one step changes, where a filter may find any number."""
 
 
-class Operator:
+class Operator(Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
         self._tenant = tenant
         self._submits_to = DEFAULT_TENANT if tenant is None else tenant
-
-    def connect(self) -> Coroutine[Any, Any, None]:
-        """Open the backend. All methods do it when they need it. Idempotent."""
-        return self._core.connect()
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -23,10 +23,10 @@ class Store:
 
     def __init__(self, url: str, backend: MemoryBackend | None = None) -> None:
         self.url = url
-        self._backend = backend
+        self.backend = backend or url
 
     def app(self) -> Treadle:
-        return Treadle(self._backend or self.url, work=looked_at.TYPES, poll_interval=0.05)
+        return Treadle(self.backend, work=looked_at.TYPES, poll_interval=0.05)
 
     def fill(self, fill: Callable[[Treadle], Awaitable[T]]) -> T:
         """Do something with a client of the store."""

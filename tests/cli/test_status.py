@@ -30,8 +30,8 @@ def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", ca
     return Count("default", queue, type, status, count, capped)  # type: ignore[arg-type]
 
 
-def test_an_empty_store_is_healthy(memory: Store) -> None:
-    answer = memory.call("status")
+def test_an_empty_store_is_healthy(store: Store) -> None:
+    answer = store.call("status")
     assert answer.code == 0
     assert answer.out.splitlines()[0].startswith("✓ healthy")
     assert "no open and no dead items" in answer.out
@@ -73,9 +73,8 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     ]
 
 
-def test_a_tenant_does_not_see_the_workers_of_others_nor_what_workers_run() -> None:
-    others = WorkerState("w1", NOW + 10, None, 7, WorkerInfo(tenants=("other",)))
-    (seen,) = fleet_of((others, LIVE), NOW, "acme").workers
+def test_a_tenant_does_not_see_how_much_workers_run() -> None:
+    (seen,) = fleet_of((LIVE,), NOW, "acme").workers
     assert (seen.id, seen.running) == (LIVE.id, None)
 
 
@@ -89,9 +88,9 @@ async def _some(app: Treadle) -> None:
     await app.pause("bulk")
 
 
-def test_problems_come_first_and_the_exit_code_says_so(memory: Store) -> None:
-    memory.work_off(_some)
-    answer = memory.call("status")
+def test_problems_come_first_and_the_exit_code_says_so(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status")
     assert answer.code == 4
     head, *lines = answer.out.splitlines()
     assert head.startswith("✕ 3 problems")
@@ -105,12 +104,12 @@ def test_problems_come_first_and_the_exit_code_says_so(memory: Store) -> None:
     assert lines[5].endswith("paused")
     assert lines[7].split() == ["all", "3", "·", "1", "·", "1"]
     assert max(map(len, lines)) <= 80
-    assert memory.call("status", "--ignore", "no_worker,paused", "--ignore", "dead").code == 0
+    assert store.call("status", "--ignore", "no_worker,paused", "--ignore", "dead").code == 0
 
 
-def test_status_as_json(memory: Store) -> None:
-    memory.work_off(_some)
-    answer = memory.call("status", "--json")
+def test_status_as_json(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status", "--json", app=False)
     assert answer.code == 4
     (seen,) = answer.objects
     assert seen["healthy"] is False
@@ -123,20 +122,20 @@ def test_status_as_json(memory: Store) -> None:
     assert seen["paused"] == [{"queue": "bulk", "tenant": None}]
 
 
-def test_a_tenant_sees_its_own_counts_only(memory: Store) -> None:
-    memory.work_off(_some)
-    (seen,) = memory.call("status", "--json", "--tenant", "acme").objects
+def test_a_tenant_sees_its_own_counts_only(store: Store) -> None:
+    store.work_off(_some)
+    (seen,) = store.call("status", "--json", "--tenant", "acme").objects
     assert {name: each["count"] for name, each in seen["statuses"].items() if each["count"]} == {
         "scheduled": 1
     }
     assert [each["tenant"] for each in seen["tenants"]] == ["acme"]
-    rows = memory.call("status", "--by", "tenant").out.splitlines()
+    rows = store.call("status", "--by", "tenant").out.splitlines()
     assert [line.split()[0] for line in rows if line.startswith(("acme", "default"))] == ["acme", "default"]
 
 
 @pytest.mark.parametrize(
     "arguments", [("--by", "colour"), ("--ignore", "everything"), ("--max-wait", "long")]
 )
-def test_wrong_options_are_refused(memory: Store, arguments: tuple[str, ...]) -> None:
-    refused = memory.call("status", *arguments)
+def test_wrong_options_are_refused(store: Store, arguments: tuple[str, ...]) -> None:
+    refused = store.call("status", *arguments)
     assert (refused.code, refused.err.count("\n")) == (2, 1)

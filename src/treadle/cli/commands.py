@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from treadle import __version__
-from treadle.cli import fleet, items, status, trees
+from treadle.cli import check, doctor, fleet, items, reasons, status, tail, trees
 from treadle.cli.child import USAGE_ERROR
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
@@ -23,6 +23,10 @@ commands.command()(worker)
 status.register(commands)
 items.register(commands)
 trees.register(commands)
+tail.register(commands)
+reasons.register(commands)
+check.register(commands)
+doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
 
 

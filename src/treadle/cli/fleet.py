@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -12,12 +11,14 @@ import typer
 from treadle.engine.schedule.scheduler import is_unseen
 from treadle.item import Filter, ItemState, Schedule
 from treadle.item_facts import LimitHolder, LimitUse
+from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 
+from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
-from .shown import item_lines, ref_json
-from .text import Cell, ago, iso, listed, number, span, speaks_unicode
+from .shown import item_lines, ref_json, status_word
+from .text import Cell, ago, iso, listed, number, span
 from .worker_rows import WORKER_COLUMNS, Fleet, fleet_of, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
@@ -65,7 +66,7 @@ async def workers(
 
 async def read_fleet(shell: Shell) -> Fleet:
     """The workers that the shell may see."""
-    return fleet_of(await shell.backend.workers(), await shell.now(), shell.tenant)
+    return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
 
 
 async def _running(shell: Shell) -> dict[str, list[ItemState]]:
@@ -80,23 +81,6 @@ async def _running(shell: Shell) -> dict[str, list[ItemState]]:
 
 # ------------------------------------------------------------------------------------------------ limits
 
-_LIMIT_NAME = re.compile(
-    r"(?P<owner>.*?):(?P<kind>slots|(?:token_bucket|fixed_window|sliding_window)/[^:]+)"
-    r":(?:all|tenant:(?P<tenant>.*)|lane:(?P<length>\d+):(?P<rest>.*))",
-    re.DOTALL,
-)
-
-
-def limit_tenant(name: str) -> str | None:
-    """The tenant that a limit, or a lane that it is for, belongs to. None: it is for all tenants, or its name
-    does not say (one that was too long is cut)."""
-    parts = _LIMIT_NAME.fullmatch(name)
-    if parts is None:
-        return None
-    if parts["length"] is not None:
-        return parts["rest"][: int(parts["length"])]
-    return parts["tenant"]
-
 
 async def limits(
     shell: Shell,
@@ -105,11 +89,9 @@ async def limits(
 ) -> int | None:
     """List the limits that are in use, how far, and who holds their permits.
 
-    A tenant sees the limits that are its own.
+    A tenant sees its own limits and those that all tenants share.
     """
-    uses = [*await shell.backend.limits(names or None, count=count)]
-    if shell.tenant is not None:
-        uses = [use for use in uses if limit_tenant(use.name) == shell.tenant]
+    uses = await read_limits(shell, names or None, count)
     if shell.json:
         for use in uses:
             shell.emit(limit_json(use))
@@ -127,6 +109,16 @@ async def limits(
         drop=("HELD BY",),
     )
     return None
+
+
+async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> list[LimitUse]:
+    """The limits in use. The store does not know how much `slots` allow: the code of the app does."""
+    declared = declared_limits(core_of(shell.client))
+    uses: list[LimitUse] = []
+    for use in await shell.client.limits(names, count=count):
+        rule = declared_rule(declared, use.name) if use.limit is None else None
+        uses.append(use if rule is None else msgspec.structs.replace(use, limit=rule.limit))
+    return uses
 
 
 def limit_used(use: LimitUse) -> Cell:
@@ -209,14 +201,8 @@ async def read_schedules(shell: Shell) -> tuple[list[ScheduleState], float]:
 def schedule_state(schedule: ScheduleState) -> Cell:
     """Whether it fires: by word and shape."""
     if schedule.ended:
-        word, shape, style = "ended", "–-", "dim"
-    elif schedule.paused:
-        word, shape, style = "paused", "‖=", "yellow"
-    elif schedule.orphaned:
-        word, shape, style = "orphaned", "✕x", "red"
-    else:
-        word, shape, style = "active", "●*", "green"
-    return Cell(f"{shape[0] if speaks_unicode() else shape[1]} {word}", style)
+        return status_word("ended")
+    return status_word("paused" if schedule.paused else "orphaned" if schedule.orphaned else "active")
 
 
 def timing_text(timing: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from treadle.errors import InputError, StoreUnavailable, TreadleError
+from treadle.operator import core_of, tenant_of
 
 from .text import fact_lines, json_line, plain, table_lines, terminal_width
 
@@ -52,8 +53,6 @@ class Shell:
     """One call of an operator command: the client, and how to answer."""
 
     def __init__(self, client: Client, *, json: bool, app: Treadle | None) -> None:
-        from treadle.operator import core_of, tenant_of
-
         self.client = client
         """Bound to the tenant of `--tenant`, if that is given."""
         self.tenant = tenant_of(client)
@@ -216,7 +215,8 @@ def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, A
 
     try:
         arguments = _combined(made_of, given)
-        shell = _open_shell(*(arguments.pop(name) for name in SHARED))
+        shared = [arguments.pop(name) for name in SHARED]
+        shell = _open_shell(*shared, against=arguments.get("against"))
         code = asyncio.run(_call(function, shell, arguments)) or 0
         sys.stdout.flush()
     except CannotLoad as error:
@@ -237,7 +237,10 @@ def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, A
     return code
 
 
-def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool) -> Shell:
+def _open_shell(
+    app: str | None, url: str | None, tenant: str | None, json: bool, *, against: str | None
+) -> Shell:
+    """against: the URL of another store than that of the app."""
     from treadle.client import Client
 
     if not app and not url:
@@ -247,6 +250,8 @@ def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool
     if not logging.root.handlers:  # the app's module has not configured logging
         logging.getLogger("treadle").addHandler(logging.NullHandler())
     client: Client = loaded if loaded is not None else Client(url or "")
+    if against is not None and loaded is not None:
+        client = Client(against, work=loaded.types.values(), codec=core_of(loaded).settings.codec)
     bound = client if tenant is None else client.tenant(tenant)
     shell = Shell(bound, json=json, app=loaded)
     if hasattr(shell.backend, "apply_schema"):

@@ -49,6 +49,14 @@ STATUS_STYLES: Final[dict[Status, str]] = {
     "dead": "red",
     "cancelled": "dim",
 }
+OTHER_SHAPES: Final = {
+    "active": ("●", "*", "green"),
+    "open": ("●", "*", "cyan"),
+    "ended": ("–", "-", "dim"),
+    "paused": ("‖", "=", "yellow"),
+    "orphaned": ("✕", "x", "red"),
+}
+"""For queues, groups and schedules: a shape, one in ASCII, and a style."""
 INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
 LEFT_OUT: Final = frozenset(("options", "input", "result", "history", "waiting_for", "after", "headers"))
 ITEM_DROPPED: Final = ("TRIES", "QUEUE", "TENANT", "WHAT")
@@ -63,8 +71,11 @@ def status_cell(status: Status) -> Cell:
 
 
 def status_word(word: str) -> Cell:
-    """The same for a word that may be no status, such as `missing`."""
-    return status_cell(word) if word in SHAPES else Cell(f"? {word}", "yellow")
+    """The same for a word that may be no status of an item: of a queue, a schedule, or `missing`."""
+    if word in SHAPES:
+        return status_cell(word)
+    shape, ascii_shape, style = OTHER_SHAPES.get(word, ("?", "?", "yellow"))
+    return Cell(f"{shape if speaks_unicode() else ascii_shape} {word}", style)
 
 
 # ---------------------------------------------------------------------------------------------- reading

@@ -25,9 +25,12 @@ from .filters import names_in, read_duration
 from .shell import UNHEALTHY, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
+    WIDTH,
     Cell,
     capped,
     clock,
+    columns,
+    cut,
     iso,
     listed,
     plain,
@@ -110,7 +113,7 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> Seen:
-        overview = await self._shell.backend.overview(tenant=self._shell.tenant)
+        overview = await self._shell.client.overview()
         fleet = fleet_of(overview.workers, overview.now, self._shell.tenant)
         problems = [
             each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
@@ -157,7 +160,7 @@ class Seen(NamedTuple):
 
     def lines(self, width: int | None) -> list[str]:
         return [
-            *_problem_lines(self.problems, self.overview.now),
+            *_problem_lines(self.problems, self.overview.now, width),
             "",
             *_count_lines(self.overview, self.by, width),
             "",
@@ -220,15 +223,20 @@ def _total_of(counts: Sequence[Count], adjective: str) -> tuple[int, str, bool]:
     return count, f"{adjective} item", more
 
 
-def _problem_lines(problems: Sequence[Problem], now: float) -> list[str]:
+def _problem_lines(problems: Sequence[Problem], now: float, width: int | None) -> list[str]:
     at = clock(now, now).partition(" (")[0]
     if not problems:
         return [f"{styled(_shape('success') + ' healthy', 'green')}  {styled(at, 'dim')}"]
     head = styled(f"{_shape('dead')} {plural(len(problems), 'problem')}", "red")
-    return [
-        f"{head}  {styled(at, 'dim')}",
-        *(f"  {plain(each.text)}  {styled(plain(each.fix), 'dim')}" for each in problems),
-    ]
+    lines = [f"{head}  {styled(at, 'dim')}"]
+    arrow = "→" if speaks_unicode() else "->"
+    for each in problems:
+        text, fix = f"  {plain(each.text)}", f"{arrow} {plain(each.fix)}"
+        if columns(text) + columns(fix) + 2 <= (width or WIDTH):
+            lines.append(f"{text}  {styled(fix, 'dim')}")
+        else:
+            lines += [text if width is None else cut(text, width), styled(f"      {fix}", "dim")]
+    return lines
 
 
 def _shape(status: Status) -> str:

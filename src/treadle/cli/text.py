@@ -100,7 +100,7 @@ def _jsonable(value: object) -> object:
 
 def number(count: float) -> str:
     """1234567 as 1,234,567."""
-    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+    return f"{count:,.1f}".removesuffix(".0")
 
 
 def capped(count: int, more: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from treadle.item import WorkerState
-from treadle.worker_info import WorkerInfo, decode_worker_info
+from treadle.worker_info import WorkerInfo
 
 from .text import Cell, ago, iso, listed, plural, speaks_unicode
 
@@ -94,17 +94,10 @@ def _standings(workers: Iterable[FleetWorker]) -> list[tuple[str, int]]:
 
 
 def fleet_of(workers: Sequence[WorkerState], now: float, tenant: str | None) -> Fleet:
-    """The workers as a shell sees them. One that is bound to a tenant sees those that may serve it."""
+    """The workers, as a client returns them, for a shell that may be bound to a tenant."""
     fleet: list[FleetWorker] = []
     for worker in workers:
-        info = worker.info if isinstance(worker.info, WorkerInfo) else decode_worker_info(worker.info)
-        if (
-            tenant is not None
-            and info is not None
-            and info.tenants is not None
-            and tenant not in info.tenants
-        ):
-            continue
+        info = worker.info if isinstance(worker.info, WorkerInfo) else None
         running = worker.running if tenant is None else None
         standing = _standing(worker, info, now)
         fleet.append(FleetWorker(worker.id, standing, running, worker.types, worker.until, info))

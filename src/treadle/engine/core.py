@@ -14,10 +14,12 @@ from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
+from treadle.submit_middleware import SubmitMiddleware
 
 from .hooks import LOGGER, Hooks, Phase
 from .main_guard import check_main_guard
 from .registry import AnyType, Registry
+from .schedule.fired_items import FiredItems
 from .schedule.scheduler import Scheduler
 from .schedule.store_clock import StoreClock
 from .settings import Settings
@@ -25,6 +27,7 @@ from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
+from .telemetry import Telemetry
 from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
@@ -49,8 +52,22 @@ class LocalRuntime(Protocol):
 
 
 class Core:
-    def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, metrics: Metrics) -> None:
+    """submit_middleware, telemetry: what a submit goes through. telemetry: attempts too."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        hooks: Hooks,
+        metrics: Metrics,
+        *,
+        submit_middleware: Sequence[SubmitMiddleware] = (),
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.backend = backend
+        self.submit_middleware = tuple(submit_middleware)
+        self.telemetry = telemetry
+        self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
         hooks.outage.store = store_name(backend)
@@ -68,7 +85,8 @@ class Core:
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to."""
         self._make_loop_parts()
-        self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
+        firing = FiredItems(self.item_builder, hooks, self.submit_middleware, telemetry)
+        self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self._on_unhandled_group: OnUnhandledGroup | None = None
         self.runtimes: list[LocalRuntime] = []

@@ -97,10 +97,10 @@ CountKey: TypeAlias = tuple[str, str, str, Status]
 
 
 def capped_counts(
-    found: Mapping[CountKey, int], cap: int, cut: Container[tuple[str, Status]] = ()
+    found: Mapping[CountKey, int], cap: int, more: Container[tuple[str, Status]] = ()
 ) -> tuple[Count, ...]:
     """The counts of an overview. `found`: if there are more than `cap` items of a queue and status, more than
-    `cap` of them, or it is one of `cut`."""
+    `cap` of them. `more`: the queues and statuses of which there may be more all the same."""
     totals: Counter[tuple[str, Status]] = Counter()
     for (_, queue, _, status), count in found.items():
         totals[queue, status] += count
@@ -111,7 +111,7 @@ def capped_counts(
         least = min(count, left[part])
         left[part] -= least
         if least > 0:
-            shown.append(Count(*key, least, totals[part] > cap or part in cut))
+            shown.append(Count(*key, least, totals[part] > cap or part in more))
     return tuple(shown)
 
 

@@ -61,6 +61,7 @@ def explain(store: MemoryTables, id: str, tenant: str | None, now: float) -> Exp
         prerequisites=shown_prerequisites(state, item.counting, dict(_prerequisites(store, row)))
         if blocked or row.verdict is not None
         else (),
+        begun=row.begun or row.status != "running",
         freed=again.freed,
         given_back=again.given_back,
         paused=_pauses(store, kind.queue, kind.tenant),

@@ -215,6 +215,9 @@ class ListQuery:
     ) -> None:
         statuses = _statuses(where)
         self._front = _front(where, statuses)
+        is_dead = self._front == "e" and statuses == {"dead"}
+        self._labels = self._front if is_dead or self._front == "o" else "i"
+        """Where tenant, queue and type are. The rows of the dead have them."""
         self._conditions: list[str] = []
         self._values: dict[str, object] = {"limit": limit}
         if self._front == "i":
@@ -242,8 +245,7 @@ class ListQuery:
         return sql, [known[name] for name in parameters]
 
     def _add(self, condition: str, **values: object) -> None:
-        labels = "o" if self._front == "o" else "i"
-        self._conditions.append(text("list", condition, front=self._front, labels=labels))
+        self._conditions.append(text("list", condition, front=self._front, labels=self._labels))
         self._values |= values
 
     def _add_status(self, where: Filter, statuses: set[Status]) -> None:

@@ -90,6 +90,7 @@ def _explanation(found: Record) -> Explanation:
         open=found["open"] or 0,
         counting=counting,
         prerequisites=tuple(_prerequisites(found)),
+        begun=item.status != "running" or bool(found["begun"]),
         freed=again.freed,
         given_back=again.given_back,
         paused=tuple(tenant or None for tenant in found["paused"] or ()),
@@ -121,14 +122,7 @@ def _workers(found: Record) -> tuple[WorkerState, ...]:
 
 
 def _overview(found: Record, cap: int) -> Overview:
-    counts: Counter[CountKey] = Counter()
-    cut: set[tuple[str, Status]] = set()
-    columns = ("count_tenant", "count_queue", "count_type", "count_status", "count", "cut")
-    for tenant, queue, type, code, count, is_cut in _rows(found, *columns):
-        status = status_of(code)
-        counts[tenant, queue, type, status] += count
-        if is_cut:
-            cut.add((queue, status))
+    counts, cut = _counted(found)
     workers, now = _workers(found), found["now"]
     lost: dict[str, float] = dict(_rows(found, "lost_type", "lost"))
     ready: Counter[str] = Counter()
@@ -149,6 +143,34 @@ def _overview(found: Record, cap: int) -> Overview:
         ),
         workers=workers,
     )
+
+
+def _counted(found: Record) -> tuple[Counter[CountKey], set[tuple[str, Status]]]:
+    """What was counted, and the queues and statuses of which there are more. What was counted along an index
+    is exact, unless it was cut: then what the pages have may be more."""
+    counts: Counter[CountKey] = Counter()
+    cut: set[tuple[str, Status]] = set()
+    cut_statuses: set[Status] = set()
+    names = ("tenant", "queue", "type", "status", "count")
+    for tenant, queue, type, code, count, is_cut in _rows(
+        found, *(f"first_{name}" for name in (*names, "cut"))
+    ):
+        status = status_of(code)
+        if queue is None:
+            cut_statuses.add(status)
+            continue
+        counts[tenant, queue, type, status] += count
+        if is_cut:
+            cut.add((queue, status))
+    for tenant, queue, type, code, count in _rows(found, *(f"seen_{name}" for name in names)):
+        status = status_of(code)
+        if status in cut_statuses:
+            cut.add((queue, status))
+        if found["is_whole"] or (queue, status) in cut:
+            key = tenant, queue, type, status
+            counts[key] = max(counts[key], count)
+    cut.update((queue, status) for _, queue, _, status in counts if status in cut_statuses)
+    return counts, cut
 
 
 def _rows(found: Record, *columns: str) -> Iterator[tuple[Any, ...]]:

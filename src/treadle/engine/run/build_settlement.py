@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from treadle.codec import check_size
 from treadle.engine.core import Core
 from treadle.engine.submit.build_children import build_children, silenced
+from treadle.engine.submit.carry import carry_on
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
@@ -20,6 +21,7 @@ from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Suc
 from .fingerprint import mark_of
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
+from .traced import tell_outcome
 
 OWN_RESULT = Contribution()
 settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
@@ -43,7 +45,7 @@ class SettlementBuilder:
 
     def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
         """Encode the result and build the children of an attempt. If that fails, the item dies."""
-        pending = PendingSettlement(held.lease, decision, started=held.started)
+        pending = PendingSettlement(held.lease, decision, started=held.started, span=held.span)
         if isinstance(decision, Succeed):
             try:
                 self._prepare(held, decision, pending)
@@ -51,6 +53,8 @@ class SettlementBuilder:
                 pending.decision = undecodable(error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
+        if held.span is not None:
+            tell_outcome(self.core.hooks, held, pending.decision)
         return pending
 
     def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:
@@ -65,7 +69,8 @@ class SettlementBuilder:
         if plan.children:
             builder = self.core.item_builder
             children = build_children(builder, settings, plan, lease)
-            pending.children = tuple(silenced(children) if compensates else children)
+            children = silenced(children) if compensates else children
+            pending.children = tuple(carry_on(children, lease, held.span))
             builder.check_total(pending.children, f"what {lease.type!r} queued")
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
@@ -179,7 +184,8 @@ class SettlementBuilder:
         for computed in (True, False):
             try:
                 attempts = pending.attempts_begun
-                return self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+                items = self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+                return tuple(carry_on(items, lease, pending.span, checked=False))
             except BaseException as own:  # noqa: BLE001  the item must still die
                 what = "compute the options of" if computed else "make"
                 self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")

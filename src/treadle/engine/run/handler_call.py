@@ -17,6 +17,7 @@ from treadle.work_type import arguments_of
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end
 from .held import BatchCall, BoundType, HeldLease
+from .traced import AttemptTracer
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
@@ -31,11 +32,13 @@ class HandlerCaller:
         middleware: tuple[Middleware, ...],
         pools: HandlerPools,
         settle_stopped: Callable[[HeldLease | BatchCall], None],
+        tracer: AttemptTracer | None = None,
     ) -> None:
         self._services = services
         self._middleware = middleware
         self._pools = pools
         self._settle_stopped = settle_stopped
+        self._tracer = tracer
 
     def invoke(self, held: HeldLease) -> Awaitable[Any]:
         """Run one attempt: the handler, with its context, through the middlewares."""
@@ -49,7 +52,8 @@ class HandlerCaller:
     def new_context(self, held: HeldLease) -> Context:
         bound = held.bound
         fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
-        held.ctx = Context(held.lease, self._services, fields)
+        traced = None if held.span is None else held.span.log_fields
+        held.ctx = Context(held.lease, self._services, fields, traced)
         return held.ctx
 
     async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
@@ -100,7 +104,10 @@ class HandlerCaller:
             given, *rest = args
             args = tuple(rest)
             contexts = PoolContexts(given if bound.wants_contexts else [given], is_batch=bound.wants_contexts)
-        return self._pools.processes().run(bound.fn, args, kwargs, name=bound.name, contexts=contexts)
+        carried = None if self._tracer is None else self._tracer.carried()
+        return self._pools.processes().run(
+            bound.fn, args, kwargs, name=bound.name, contexts=contexts, carried=carried
+        )
 
     async def _call_in_thread(
         self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]

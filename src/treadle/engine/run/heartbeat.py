@@ -30,11 +30,18 @@ from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
 from .outcome_log import named_items
+from .worker_report import WorkerReport, encode_worker_info
 
 
 class HeartbeatLoop:
     def __init__(
-        self, core: Core, worker: WorkerSettings, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        held: HeldLeases,
+        types: BoundTypes,
+        runner: AttemptRunner,
+        report: WorkerReport,
     ) -> None:
         self._backend = core.backend
         self._clock = core.settings.clock
@@ -46,6 +53,7 @@ class HeartbeatLoop:
         self._held = held
         self._types = types
         self._interrupt = runner.interrupt
+        self._report = report
         self.last_beat = 0.0
         """When the last heartbeat that was answered was sent, by the monotonic clock."""
         self.last_watchdog_beat = -math.inf
@@ -56,9 +64,11 @@ class HeartbeatLoop:
     async def begin(self) -> None:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
         removed, and what it was running is free."""
+        await self._report.open()
         if await self.beat():
             return
         await self._backend.remove_worker(self._worker)
+        self._report.forget()
         await self.beat()
 
     async def run(self) -> None:
@@ -97,10 +107,21 @@ class HeartbeatLoop:
         """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
         leases = tuple([held.lease for held in self._held.unfinished()])
-        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types.names())
+        info = self._report.due()
+        heartbeat = Heartbeat(
+            worker=self._worker,
+            lease=self._lease,
+            held=leases,
+            types=self._types.names(),
+            info=None if info is None else encode_worker_info(info),
+        )
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
         self._hooks.outage.answered("renew")
+        if info is not None:
+            self._report.sent(info, sent)
+        elif reply.fresh:
+            self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
         return reply.fresh

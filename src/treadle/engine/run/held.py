@@ -16,6 +16,7 @@ from treadle.doers.base import BaseDoer
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
+from treadle.engine.telemetry import AttemptSpan
 from treadle.engine.timers import Timer
 from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
@@ -97,6 +98,8 @@ class HeldLease(msgspec.Struct, eq=False):
     thread: Future[Any] | None = None
     """The call of its handler in a thread."""
     ctx: Context | None = None
+    span: AttemptSpan | None = None
+    """The span of its attempt, once the handler is called, if there is telemetry."""
     stop: Stop | None = None
     over: bool = False
     """Nothing that the handler does from now on is settled."""

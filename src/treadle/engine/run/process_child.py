@@ -70,12 +70,13 @@ def answer(request: bytes, link: ChildLink) -> bytes:
     """Make the call that a request asks for. Returns the pickled outcome."""
     contexts: ChildContexts | None = None
     try:
-        reference, args, kwargs, sent = pickle.loads(request)
+        reference, args, kwargs, sent, carried = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
         if sent is not None:
             contexts = link.contexts(sent)
             args = (contexts.argument, *args)
-        value = function(*args, **kwargs)
+        with contextlib.nullcontext() if carried is None else carried[0](carried[1]):
+            value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001  sys.exit() in a handler is a failed attempt too
         return pickled_error(error)
     finally:

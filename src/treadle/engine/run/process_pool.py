@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from treadle.engine.telemetry import Carried
 from treadle.errors import BadResultError, HandlerError, InputError, Stopped
 from treadle.result import Result
 
@@ -52,15 +53,17 @@ class ProcessPool:
         *,
         name: str = "",
         contexts: PoolContexts | None = None,
+        carried: Carried | None = None,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
         Cancelling this kills the child. If the child dies by itself, this call raises `ProcessDied`.
 
         contexts: those of the attempts that the call is for, if the function takes a Context first.
+        carried: what is entered in the child around the call.
         """
         what = name or fn.__qualname__
-        request = self._request(fn, args, kwargs or {}, what, contexts)
+        request = self._request(fn, args, kwargs or {}, what, contexts, carried)
         child = await self._borrow()
         try:
             answer = await child.call(request, what, contexts)
@@ -112,12 +115,14 @@ class ProcessPool:
         kwargs: dict[str, Any],
         name: str,
         contexts: PoolContexts | None,
+        carried: Carried | None,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:
             reference = self._references[fn] = reference_to(fn)
         try:
-            return pickle.dumps((reference, args, kwargs, None if contexts is None else contexts.sent()))
+            sent = None if contexts is None else contexts.sent()
+            return pickle.dumps((reference, args, kwargs, sent, carried))
         except Exception as error:
             raise BadArgumentError(name, error) from error
 

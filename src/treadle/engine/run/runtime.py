@@ -29,6 +29,7 @@ from .loops import WorkerLoops
 from .settle import Settler
 from .shutdown import Shutdown
 from .undecodable import UndecodableItems
+from .worker_report import WorkerReport
 
 SETTLE_CHECK = 0.05
 """Seconds between two looks at whether all is settled. The first comes when the settler has nothing to do."""
@@ -71,8 +72,9 @@ class Runtime:
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
-        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner)
-        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
+        report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher)
+        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report)
+        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )

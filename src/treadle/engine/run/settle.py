@@ -25,6 +25,7 @@ from .decide import Decision, Die, Succeed
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .refused import is_cause
+from .traced import tell_outcome
 
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
@@ -111,6 +112,8 @@ class Settler:
 
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
+        if held.span is not None:
+            tell_outcome(self.core.hooks, held, None)
         if held.transaction is not None:
             self.start_apart(self._roll_back(_take_transaction(held), held))
 

@@ -16,15 +16,14 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.callables import raised_by_user
 from treadle.engine.hooks import LOGGER, Hooks
 from treadle.engine.settings import Settings
-from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
 from treadle.rules.submission import may_change, rejection_error
 
-from .entry import Recurrence, ScheduleEntry
+from .entry import ScheduleEntry
+from .fired_items import FiredItems
 from .occurrence import decide
 from .store_clock import StoreClock
 
@@ -39,7 +38,7 @@ class OccurrenceFirer:
         backend: Backend,
         settings: Settings,
         hooks: Hooks,
-        items: ItemBuilder,
+        items: FiredItems,
         store_clock: StoreClock,
         on_fired: OnFired,
     ) -> None:
@@ -72,7 +71,7 @@ class OccurrenceFirer:
         next_at, fires = decide(recurrence.timing, at, until, lateness, recurrence.catch_up)
         if lateness == "missed":
             LOGGER.info("schedule %r was missed at %r; catch_up=%r", recurrence.name, at, recurrence.catch_up)
-        items = await self._build_items(recurrence) if fires else ()
+        items = await self._items.build(recurrence) if fires else ()
         return Fire(name=recurrence.name, at=at, next_at=next_at, items=items)
 
     async def _claim(self, name: str, at: float) -> bool:
@@ -80,18 +79,6 @@ class OccurrenceFirer:
         digest = hashlib.sha256(name.encode()).hexdigest()[:32]
         key = f"treadle:schedule:{digest}:{at!r}"
         return await self._backend.claim_key(key, self._owner, self._lease, tenant=DEFAULT_TENANT)
-
-    async def _build_items(self, recurrence: Recurrence) -> tuple[Item, ...]:
-        try:
-            work = await recurrence.make_work()
-            if work is None:
-                return ()
-            return (self._items.item(work, recurrence.options, tenant=recurrence.tenant),)
-        except BaseException as error:  # the user's code: the schedule goes on without it
-            if not raised_by_user(error):
-                raise
-            self._report(error, f"run of schedule {recurrence.name!r} failed: nothing is submitted this time")
-            return ()
 
     async def _commit(self, entry: ScheduleEntry, fire: Fire) -> bool:
         try:

@@ -52,6 +52,7 @@ def named(found: Explanation) -> list[tuple[str, str, str]]:
 class ExplainBlockedCases:
     @needs("watching")
     async def test_a_missing_item_has_no_explanation(self, backend: Backend) -> None:
+        """None, as from `get`."""
         assert await backend.explain("missing") is None
 
     @needs("watching")
@@ -106,6 +107,7 @@ class ExplainBlockedCases:
 
     @needs("watching")
     async def test_a_prerequisite_that_is_named_twice_is_shown_once(self, backend: Backend) -> None:
+        """It counts twice."""
         await submit(backend, item("p"), dependent("p", "q", "p", id="x"))
         found = await explain(backend, "x")
         assert [one.id for one in found.prerequisites] == ["p", "q"]
@@ -142,6 +144,7 @@ class ExplainBlockedCases:
 
     @needs("watching", "nested")
     async def test_the_item_that_closes_a_nested_group_waits_for_it(self, backend: Backend) -> None:
+        """Under the id of the group. What waits for the group waits for that item."""
         root = await start_one(backend, item("root"))
         await apply(backend, succeed(root, *nested("g", item("m")), dependent("g", id="next")))
         assert named(await explain(backend, "g")) == [(whole("g"), "running", GROUP_TYPE)]
@@ -150,6 +153,7 @@ class ExplainBlockedCases:
 
     @needs("watching")
     async def test_an_item_that_is_released_shows_no_prerequisites(self, backend: Backend) -> None:
+        """It waits for none."""
         await end(backend, item("p"))
         await submit(backend, dependent("p", id="x"))
         found = await explain(backend, "x")
@@ -192,6 +196,7 @@ class ExplainDoomedCases:
 
     @needs("watching")
     async def test_an_item_of_an_unknown_type_is_doomed(self, subject: Subject) -> None:
+        """Once a claim has noticed that it waited longer than the grace."""
         backend = subject.backend
         await submit(backend, item("x", "alien"))
         await subject.advance(100)
@@ -203,6 +208,7 @@ class ExplainDoomedCases:
 class ExplainWaitingCases:
     @needs("watching")
     async def test_a_scheduled_item_says_when_it_is_due(self, backend: Backend) -> None:
+        """It is in no line yet."""
         await submit(backend, item("x", delay=100))
         found = await explain(backend, "x")
         assert (found.item.status, found.item.due_at) == ("scheduled", near(found.now + 100))
@@ -266,6 +272,7 @@ class ExplainWaitingCases:
 
     @needs("watching")
     async def test_a_requeued_item_is_neither(self, subject: Subject) -> None:
+        """As if it had never been claimed."""
         backend = subject.backend
         await end(backend, item("x"), how=die)
         await subject.advance(10)
@@ -299,6 +306,7 @@ class ExplainWaitingCases:
 
     @needs("watching", "order")
     async def test_at_most_a_thousand_items_are_counted_as_ahead(self, backend: Backend) -> None:
+        """However long the line is."""
         new = items(1200)
         await submit(backend, *new, item("x", priority=-1), item("y", priority=1))
         assert (await explain(backend, new[700].id)).ahead == 701
@@ -366,6 +374,16 @@ class ExplainRunningCases:
         assert only(found.workers).until < found.now
 
     @needs("watching")
+    async def test_an_item_that_waits_in_its_worker_has_not_begun(self, backend: Backend) -> None:
+        """Until its attempt is counted."""
+        await submit(backend, item("x"))
+        assert (await explain(backend, "x")).begun
+        lease = await claim_one(backend, buffered=frozenset({"work"}))
+        assert not (await explain(backend, "x")).begun
+        await begin(backend, [lease])
+        assert (await explain(backend, "x")).begun
+
+    @needs("watching")
     async def test_all_workers_are_named(self, backend: Backend) -> None:
         """With their types."""
         await submit(backend, item("x"))
@@ -430,6 +448,7 @@ class ExplainRunningCases:
 
     @needs("watching")
     async def test_other_tenants_look_as_if_they_did_not_exist(self, backend: Backend) -> None:
+        """Their items, their prerequisites and their lines."""
         await submit(backend, item("x", tenant="a"), item("x", "theirs", tenant="b"), item("p", tenant="b"))
         await submit(backend, dependent("p", id="y", tenant="a"), item(tenant="b", lane="l"))
         assert await backend.explain("p", tenant="a") is None

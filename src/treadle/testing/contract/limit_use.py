@@ -49,6 +49,7 @@ class LimitUseCases:
 
     @needs("watching", "limits")
     async def test_a_limit_is_as_the_last_request_said(self, backend: Backend) -> None:
+        """What was used before counts on."""
         await take_permits(backend, Limit("l", 4, 10_000, "fixed_window"), count=2)
         await take_permits(backend, Limit("l", 9, 10_000, "fixed_window"), count=1)
         assert await use(backend, "l") == LimitUse("l", "fixed_window", 3, 9)

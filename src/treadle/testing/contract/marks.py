@@ -133,6 +133,7 @@ class DeadMarkCases:
 
     @needs("watching")
     async def test_a_mark_is_counted_up_to_the_cap(self, backend: Backend) -> None:
+        """`capped` says that there are more."""
         await kill(backend, "many", *items(7))
         await kill(backend, "few", *items(4))
         assert {one.mark: (one.count, one.capped) for one in await backend.marks(cap=4)} == {

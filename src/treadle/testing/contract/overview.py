@@ -46,6 +46,7 @@ async def ages(backend: Backend, **options: Any) -> dict[str, float]:
 class OverviewCases:
     @needs("watching")
     async def test_an_empty_store_has_an_empty_overview(self, backend: Backend) -> None:
+        """But for the time."""
         found = await backend.overview()
         assert found == Overview(now=found.now)
         assert found.now == near(await backend.now())
@@ -172,6 +173,7 @@ class QueueAgeCases:
 
     @needs("watching", "parking")
     async def test_parked_and_paused_items_wait_too(self, subject: Subject) -> None:
+        """Whoever is to blame."""
         backend = subject.backend
         await submit(
             backend, item("old", "alien"), item("x"), item(queue="idle"), item(queue="t", tenant="t")
@@ -226,6 +228,7 @@ class UnservedTypeCases:
 
     @needs("watching", "parking")
     async def test_parked_items_of_such_types_are_counted(self, backend: Backend) -> None:
+        """With those that no claim has met yet."""
         await submit(backend, *items(2, type="alien"), item("x"))
         assert await claim_ids(backend, types={"work": 5}) == ["x"]
         await submit(backend, item(type="alien"))

@@ -1,0 +1,97 @@
+"""Traces with OpenTelemetry: `Treadle(..., telemetry=OpenTelemetry())`. Needs the extra `treadle[otel]`.
+
+======================  ====================================================================
+`spans`                 the spans of submits and of attempts, with their attributes
+`carrier`               a context as it is stored with an item
+======================  ====================================================================
+
+Inputs, results and messages of errors are never part of a span. See docs/tracing.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal, TypeAlias, get_args
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, SpanKind, TracerProvider
+
+from treadle import __version__
+from treadle.engine.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt, Verb
+from treadle.errors import InputError
+from treadle.item import Item
+
+from .carrier import pack, span_context, use_trace
+from .spans import BATCH_COUNT, SpanMaker, fail, operation
+
+__all__ = ["LinkStyle", "OpenTelemetry"]
+
+LinkStyle: TypeAlias = Literal["auto", "parent", "link"]
+"""How the span of an attempt refers to the creation context of its item."""
+
+
+class OpenTelemetry:
+    """Traces of submits and attempts.
+
+    link: `auto` makes the span of an attempt a child of the span that submitted its item, if that call waits
+        for the end of the item (`.result()`, `.group()`), for what such an item queues, and for schedules. In
+        all other cases it begins a new trace with a link. `parent` and `link` always do the one or the other.
+    create_spans: an `enqueue_many` of at most so many items makes a span `create` for each of them.
+    internals: spans of the engine's own calls to the store too.
+    baggage: store the baggage of the submitter with its items too.
+    tenant: add the attribute `treadle.tenant`.
+    tracer_provider: default: the global one.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: LinkStyle = "auto",
+        create_spans: int = 100,
+        internals: bool = False,
+        baggage: bool = False,
+        tenant: bool = False,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if link not in get_args(LinkStyle):
+            raise InputError.of("link", link, "must be 'auto', 'parent' or 'link'")
+        if type(create_spans) is not int or create_spans < 0:
+            raise InputError.of("create_spans", create_spans, "must be a whole number, 0 or more")
+        self.internals = internals
+        self._tracer = trace.get_tracer("treadle", __version__, tracer_provider)
+        self._spans = SpanMaker(self._tracer, link, create_spans, baggage=baggage, tenant=tenant)
+
+    def submission(
+        self, items: Sequence[Item], *, awaited: bool, schedule: str | None = None
+    ) -> SubmissionSpan:
+        if schedule is not None:
+            return self._spans.create(items, schedule)
+        return self._spans.send(items, awaited=awaited)
+
+    def attempt(self, attempts: Sequence[TracedAttempt], *, batch: bool) -> AttemptSpan:
+        return self._spans.process_batch(attempts) if batch else self._spans.process(attempts[0])
+
+    def carried(self) -> Carried | None:
+        packed = pack(context.get_current(), child=False, baggage=True)
+        return None if packed is None else (use_trace, packed)
+
+    def call(self, verb: Verb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
+        return self._call(verb, traces, count)
+
+    @contextmanager
+    def _call(self, verb: Verb, traces: Sequence[Trace], count: int) -> Generator[None]:
+        links = [Link(found) for each in traces if (found := span_context(each)) is not None]
+        attributes = operation(_OPERATIONS[verb]) | {BATCH_COUNT: count}
+        span = self._tracer.start_span(verb, Context(), SpanKind.CLIENT, attributes, links)
+        try:
+            yield
+        except Exception as error:
+            fail(span, f"{type(error).__module__}.{type(error).__qualname__}")
+            raise
+        finally:
+            span.end()
+
+
+_OPERATIONS: dict[Verb, str] = {"submit": "send", "claim": "receive", "settle": "settle"}

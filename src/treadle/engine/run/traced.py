@@ -1,0 +1,97 @@
+"""Traced: the spans of attempts, for an app with telemetry.
+
+A span begins with the call of a handler. It ends when the outcome of each of its attempts is decided, or when
+it turns out that the lease was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import msgspec
+
+from treadle.engine.core import Core
+from treadle.engine.hooks import Hooks
+from treadle.engine.submit.carry import trace_of
+from treadle.engine.telemetry import MOST_LINKS, Carried, Telemetry, Trace, TracedAttempt, guarded
+from treadle.group_ref import shown_name
+
+from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
+from .held import HeldLease
+
+READ_SECONDS: Final = 2.0
+"""A handler waits at most this long for the traces of the items that its own waited for."""
+
+
+class AttemptTracer:
+    def __init__(self, core: Core, telemetry: Telemetry) -> None:
+        self._backend = core.backend
+        self._hooks = core.hooks
+        self._telemetry = telemetry
+
+    def carried(self) -> Carried | None:
+        """The current context, for the process of a handler."""
+        return guarded(self._hooks, self._telemetry.carried)
+
+    def start(self, items: Sequence[HeldLease], *, batch: bool) -> AbstractContextManager[object]:
+        """Begin the span of a call for these items."""
+        span = guarded(
+            self._hooks, lambda: self._telemetry.attempt([_facts(held) for held in items], batch=batch)
+        )
+        if span is None:
+            return nullcontext()
+        for held in items:
+            held.span = span
+        return span
+
+    async def link(self, held: HeldLease) -> None:
+        """Link the span of an attempt to what its item waited for, if it waited."""
+        span, names, tenant = held.span, held.lease.after, held.lease.tenant
+        if span is None or not names or not span.recording:
+            return
+        ids = [str(shown_name(name)) for name in names[:MOST_LINKS]]
+        found: list[tuple[str, Trace]] = []
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                states = await self._backend.get(ids, tenant=tenant)
+            for state in states:
+                if state is not None and (trace := trace_of(state.options)) is not None:
+                    found.append((state.id, trace))
+        except Exception as error:  # noqa: BLE001  a span without links
+            what = f"could not read where the dependencies of {held.lease.id} came from"
+            self._hooks.report(error, "hook", what)
+        guarded(self._hooks, lambda: span.link(found, len(names)))
+
+
+def _facts(held: HeldLease) -> TracedAttempt:
+    lease, trace = held.lease, held.stored.trace
+    wait = held.store_time(held.started) - (lease.ready_at or lease.due_at)
+    return TracedAttempt(lease, held.bound.name, None if trace is msgspec.UNSET else trace, max(0.0, wait))
+
+
+def tell_outcome(hooks: Hooks, held: HeldLease, decision: Decision | None) -> None:
+    """Tell the span of an attempt how the attempt ends, once. None: its lease was lost."""
+    span, held.span = held.span, None
+    if span is not None:
+        outcome, error_type = ("lost", None) if decision is None else outcome_of(decision)
+        guarded(hooks, lambda: span.decided(outcome, error_type))
+
+
+def outcome_of(decision: Decision) -> tuple[str, str | None]:
+    """The outcome in one word, and the class of the error if the attempt failed."""
+    match decision:
+        case Succeed():
+            return "success", None
+        case RunAgain(kind="defer"):
+            return "defer", None
+        case RunAgain(failure=failure):
+            return "retry", "" if failure is None else failure.type
+        case Die(reason=reason, failure=failure):
+            return f"dead:{reason}", failure.type
+        case GiveBack():
+            return "release", None
+        case Drop():
+            return "cancelled", None

@@ -1,0 +1,84 @@
+"""Headers: a few short texts that an item carries for its users: a request id, the name of a caller.
+
+They are stored inside the item's options, beside the retry policy, and are handed on to the items that it
+queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from .errors import InputError, shown
+from .ids import check_name
+
+MAX_HEADERS: Final = 64
+MAX_BYTES: Final = 8192
+"""The most bytes, in UTF-8, of all names and values of one item."""
+
+
+def check_headers(value: Any, name: str) -> dict[str, str]:
+    """Return a copy of headers, or raise InputError."""
+    if not isinstance(value, Mapping):
+        raise InputError.of(name, value, "must map names to texts, as in headers={'request': 'r-1'}")
+    given = cast("Mapping[object, object]", value)
+    return check_headers_size(
+        {check_name(key, name): _text(key, each, name) for key, each in given.items()}, name
+    )
+
+
+def _text(key: object, value: object, name: str) -> str:
+    if not isinstance(value, str):
+        problem = f"must be text: {shown(key)} is a {type(value).__name__}; use str(...), or an argument"
+        raise InputError.of(name, value, problem)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError.of(name, value, f"must not hold lone surrogates: see {shown(key)}") from None
+    return value
+
+
+def check_headers_size(headers: dict[str, str], name: str = "headers") -> dict[str, str]:
+    """Return these headers, or raise InputError if they are too many or too large together."""
+    if len(headers) > MAX_HEADERS:
+        raise InputError(
+            f"{name} has {len(headers)} entries, and an item carries at most {MAX_HEADERS}",
+            parameters=(name,),
+        )
+    size = sum([len(key.encode()) + len(value.encode()) for key, value in headers.items()])
+    if size > MAX_BYTES:
+        raise InputError(
+            f"{name} has {size:,} bytes, and an item carries at most {MAX_BYTES:,}: store large values "
+            "elsewhere, or make them arguments",
+            parameters=(name,),
+        )
+    return headers
+
+
+def add_headers(inherited: Mapping[str, str], own: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The headers of an item that inherits some. None: it gives none itself. Empty: it wants none. Others
+    are added to those that it inherits, and win over them."""
+    if own is None:
+        return inherited
+    return {**inherited, **own} if own and inherited else own
+
+
+class _Stored(msgspec.Struct):
+    """The part of an item's stored options that users see."""
+
+    headers: dict[str, str] = {}
+
+
+_decoder = msgspec.json.Decoder(_Stored)
+
+
+def headers_of(options: bytes) -> dict[str, str]:
+    """The headers in the stored options of an item. Empty if the options cannot be read."""
+    if not options:
+        return {}
+    try:
+        return _decoder.decode(options).headers
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
