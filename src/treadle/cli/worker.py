@@ -54,6 +54,10 @@ def worker(
             help="serve /metrics, /health/live and /health/ready there; :9100 means any address",
         ),
     ] = "",
+    store_metrics: Annotated[
+        bool,
+        typer.Option(help="with --metrics: also how the whole store stands. One place for it is enough"),
+    ] = True,
     log_level: Annotated[
         LogLevel, typer.Option(envvar="TREADLE_LOG", case_sensitive=False, help="the least level to log")
     ] = LogLevel.info,
@@ -94,7 +98,7 @@ def worker(
     supervisor = Supervisor(
         opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
     )
-    raise typer.Exit(_run(supervisor, reload, _serving(supervisor, opened, address)))
+    raise typer.Exit(_run(supervisor, reload, _serving(supervisor, opened, address, store_metrics)))
 
 
 def _load(app: str) -> Treadle:
@@ -123,7 +127,7 @@ def _address(metrics: str) -> Address | None:
 
 
 def _serving(
-    supervisor: Supervisor, app: Treadle, address: Address | None
+    supervisor: Supervisor, app: Treadle, address: Address | None, store_metrics: bool
 ) -> AbstractAsyncContextManager[None]:
     """What serves the metrics, while it is entered."""
     if address is None:
@@ -132,7 +136,8 @@ def _serving(
     from treadle.backends.memory import MemoryBackend
 
     # A store in memory is that of this process, which is empty, and not that of the child.
-    store = None if isinstance(backend, MemoryBackend) else StoreReader(core, connect=False)
+    shown = store_metrics and not isinstance(backend, MemoryBackend)
+    store = StoreReader(core, connect=False) if shown else None
     return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
 
 

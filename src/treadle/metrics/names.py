@@ -79,7 +79,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(DEFERRED, "counter", "treadle_deferred_total", "Attempts that their handlers deferred."),
     Metric(EXPIRED, "counter", "treadle_expired_total", "Items that died because their deadline passed."),
     Metric(DEAD, "counter", "treadle_dead_total", "Items that died, by reason.", _BY_REASON),
-    Metric(CANCELLED, "counter", "treadle_cancelled_total", "Items that this process cancelled."),
+    Metric(
+        CANCELLED,
+        "counter",
+        "treadle_cancelled_total",
+        "Items cancelled from here: by an operator, or by a limit.",
+    ),
     Metric(
         DROPPED, "counter", "treadle_dropped_total", "Cancelled items: a limit with on_full=drop was reached."
     ),
@@ -90,7 +95,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Attempts whose lease was lost: taken by another worker, or the item was ended by an operator.",
         _BY_REASON,
     ),
-    Metric(ACTIVE, "gauge", "treadle_active", "Items leased to workers of this process."),
+    Metric(ACTIVE, "gauge", "treadle_active", "Items leased to workers."),
     Metric(PENDING, "gauge", "treadle_pending", "Active items that have not started."),
     Metric(RUNNING, "gauge", "treadle_running", "Active items that run."),
     Metric(
