@@ -32,8 +32,8 @@ _SQL = statements("watch")
 _FAIRNESS = statements("fairness")
 
 _PAGE = 500
-_MOST_DEATHS = 5000
-"""How many of the newest deaths are looked at for their marks."""
+_MOST_DEATHS = (200, 5000)
+"""How many of the newest deaths are looked at for their marks: first, and if that are too few marks."""
 
 Tenants: TypeAlias = tuple[str, str | bytes]
 """The first and the last of the tenants that a statement reads, in the order of the index."""
@@ -232,8 +232,11 @@ def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
 def _newest_marks(tx: Tx, tenant: str | None, count: int) -> list[str]:
     """The marks of the newest deaths, then any others."""
     tenants = ALL_TENANTS if tenant is None else one_tenant(tenant)
-    rows = tx.rows(_SQL["newest_deaths"], *tenants, _MOST_DEATHS)
-    found = dict.fromkeys(islice(dict.fromkeys(mark for mark, _ in rows), count))
+    found: dict[str, None] = {}
+    for most in _MOST_DEATHS:
+        if len(found) < count:
+            rows = tx.rows(_SQL["newest_deaths"], *tenants, most)
+            found = dict.fromkeys(islice(dict.fromkeys(mark for (mark,) in rows), count))
     name, within = ("next_mark", ()) if tenant is None else ("next_mark_of_tenant", (tenant,))
     others = tx.names(_SQL[name], *within)
     while len(found) < count and (mark := next(others, None)) is not None:
