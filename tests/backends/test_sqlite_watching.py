@@ -16,7 +16,7 @@ from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Sett
 from treadle.testing import ManualClock
 
 FEW, MANY = 250, 2000
-CAP = 50
+CAP = 5
 
 Look = Callable[[Tx], object]
 
