@@ -48,6 +48,8 @@ LOOKS: dict[str, Look] = {
     "dead items of no type": page(status=("dead",), type="none"),
     "items of a mark": page(mark="m3"),
     "items of no mark": page(mark="none"),
+    "items of a time": page(since=1e9, until=1e9 + 1),
+    "items of the future": page(since=1e10),
     "cancelled items": page(status=("cancelled",)),
 }
 
