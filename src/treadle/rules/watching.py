@@ -121,7 +121,7 @@ def capped_counts(
 def rate_use(
     name: str, algorithm: Algorithm, rate: tuple[int, float] | None, state: LimitState, now: float
 ) -> LimitUse | None:
-    """How far a limit on starts is used. None: nobody uses it now. `rate`: how many starts in how many
+    """How far a limit on starts is used. None: it is not in use. `rate`: how many starts in how many
     seconds the last request asked for; None: unknown."""
     if rate is None:
         return LimitUse(name, algorithm, state.used) if state.used > 0 else None
@@ -134,7 +134,7 @@ def rate_use(
 
 
 def slots_use(name: str, holders: Sequence[LimitHolder]) -> LimitUse | None:
-    """How far a `slots` limit is used. None: nobody uses it now."""
+    """How far a `slots` limit is used. None: it is not in use."""
     used = sum(holder.count for holder in holders)
     if used <= 0:
         return None

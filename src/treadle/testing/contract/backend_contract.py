@@ -15,7 +15,8 @@ from .debounce import KeyDebounceCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
-from .explain import ExplainBlockedCases, ExplainDoomedCases, ExplainRunningCases, ExplainWaitingCases
+from .explain import ExplainBlockedCases, ExplainDoomedCases
+from .explain_waiting import ExplainRunningCases, ExplainWaitingCases
 from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases

@@ -105,7 +105,7 @@ class LimitUseCases:
         assert list(await backend.limits([])) == []
 
     @needs("watching", "limits")
-    async def test_two_limits_of_one_name_are_told_apart(self, backend: Backend) -> None:
+    async def test_limits_of_one_name_and_two_algorithms_are_two(self, backend: Backend) -> None:
         """They count together only if they use the same algorithm."""
         await beat(backend, "w")
         await take_permits(backend, Limit("l", 5, 10_000, "fixed_window"), count=2)

@@ -173,7 +173,7 @@ class QueueAgeCases:
 
     @needs("watching", "parking")
     async def test_parked_and_paused_items_wait_too(self, subject: Subject) -> None:
-        """Whoever is to blame."""
+        """They count for the age of their queues."""
         backend = subject.backend
         await submit(
             backend, item("old", "alien"), item("x"), item(queue="idle"), item(queue="t", tenant="t")

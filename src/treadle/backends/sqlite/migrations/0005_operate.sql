@@ -3,7 +3,7 @@
 -- info: what the worker says about itself, for operators.
 ALTER TABLE treadle_worker ADD COLUMN info BLOB;
 
--- What the last request said: so many permits in so many seconds. NULL: nobody has asked since version 5.
+-- What the last request said: so many permits in so many seconds. NULL: it was written before version 5.
 ALTER TABLE treadle_limit ADD COLUMN permits INTEGER;
 ALTER TABLE treadle_limit ADD COLUMN seconds REAL;
 
