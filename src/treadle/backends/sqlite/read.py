@@ -21,6 +21,8 @@ _LIST = statements("list")
 LARGEST_PAGE = 1000
 Source: TypeAlias = Literal["all", "open", "dead", "success", "cancelled"]
 """What a listing reads: all items, the open ones, or those that ended in one way."""
+_DISORDER = 60.0
+"""Seconds by which the order of numbers and that of instants may differ."""
 _CURSOR = re.compile(r"n([0-9a-f]{1,15})")
 
 
@@ -149,11 +151,29 @@ def numbers_where(
     if redrives is not None:
         parts.append((_LIST["redrives"], (redrives,)))
     order = "ended_" if source in ("success", "cancelled") else ""
+    newer, older = _LIST[f"{order}newer"], _LIST[f"{order}older"]
     if after is not None:
-        parts.append((_LIST[order + ("newer" if oldest_first else "older")], (after,)))
+        parts.append((newer if oldest_first else older, (after,)))
+    if where.since is not None:
+        parts.append((newer, (_first_since(tx, where.since - _DISORDER) - 1,)))
+    if where.until is not None:
+        parts.append((older, (_first_since(tx, where.until + _DISORDER),)))
     parts.append((_LIST[order + ("oldest_first" if oldest_first else "newest_first")], (limit,)))
     sql = "\n".join([_LIST[f"from_{source}"], *(text for text, _ in parts)])
     return [no for (no,) in tx.rows(sql, *(value for _, values in parts for value in values))]
+
+
+def _first_since(tx: Tx, at: float) -> int:
+    """The number from which on items were submitted at this time or later, found by halving."""
+    low, high = 1, 1 + (tx.value(_LIST["last_number"]) or 0)
+    while low < high:
+        middle = (low + high) // 2
+        no, queued_at = tx.rows(_LIST["next_number"], middle)[0]
+        if queued_at >= at:
+            high = middle
+        else:
+            low = no + 1
+    return low
 
 
 def _decode_cursor(cursor: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from treadle.item import GROUP_MARK, ItemState, Status, Verdict
+from treadle.item import GROUP_MARK, Counting, ItemState, Status, Verdict
 from treadle.item_facts import DeadMark, Explanation, LimitHolder, LimitUse
 from treadle.rules.limits import LimitState
 from treadle.rules.settlement import group_status
@@ -32,8 +32,8 @@ _SQL = statements("watch")
 _FAIRNESS = statements("fairness")
 
 _PAGE = 500
-_MOST_DEATHS = 5000
-"""How many of the newest deaths are looked at for their marks."""
+_MOST_DEATHS = (200, 5000)
+"""How many of the newest deaths are looked at for their marks: first, and if that are too few marks."""
 
 Tenants: TypeAlias = tuple[str, str | bytes]
 """The first and the last of the tenants that a statement reads, in the order of the index."""
@@ -73,7 +73,7 @@ def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
         return Explanation(now=tx.now, item=state, paused=paused, workers=shown)
     row = _OpenRow._make(stored)
     blocked = STATUS[row.status] == "blocked"
-    counting = "done" if row.any_end_counts else "success"
+    counting: Counting = "done" if row.any_end_counts else "success"
     ready = state.status == "ready" and row.verdict is None
     parked = parked_types(tx) if ready else []
     again = why_again(state, row.verdict, keeps_place=row.seq != 0)
@@ -224,7 +224,7 @@ class _Mark(NamedTuple):
 def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
     found = [_mark(tx, name, tenant, cap) for name in _newest_marks(tx, tenant, count)]
     deaths = {row[0]: row for row in tx.rows(_SQL["deaths"], array(one.newest for one in found))}
-    queued = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
+    queued: dict[int, float] = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
     shown = [_dead_mark(one, deaths[one.newest], queued[one.first], cap) for one in found]
     return sorted(shown, key=lambda mark: mark.last_at, reverse=True)
 
@@ -232,8 +232,11 @@ def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
 def _newest_marks(tx: Tx, tenant: str | None, count: int) -> list[str]:
     """The marks of the newest deaths, then any others."""
     tenants = ALL_TENANTS if tenant is None else one_tenant(tenant)
-    rows = tx.rows(_SQL["newest_deaths"], *tenants, _MOST_DEATHS)
-    found = dict.fromkeys(islice(dict.fromkeys(mark for mark, _ in rows), count))
+    found: dict[str, None] = {}
+    for most in _MOST_DEATHS:
+        if len(found) < count:
+            rows = tx.rows(_SQL["newest_deaths"], *tenants, most)
+            found = dict.fromkeys(islice(dict.fromkeys(mark for (mark,) in rows), count))
     name, within = ("next_mark", ()) if tenant is None else ("next_mark_of_tenant", (tenant,))
     others = tx.names(_SQL[name], *within)
     while len(found) < count and (mark := next(others, None)) is not None:

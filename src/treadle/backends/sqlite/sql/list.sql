@@ -96,3 +96,9 @@ ORDER BY d.no DESC LIMIT ?
 
 -- :name ended_oldest_first
 ORDER BY d.no LIMIT ?
+
+-- :name last_number
+SELECT max(no) FROM treadle_item
+
+-- :name next_number
+SELECT no, queued_at FROM treadle_item WHERE no >= ? ORDER BY no LIMIT 1

@@ -96,7 +96,7 @@ WHERE p.name = ? ORDER BY p.token
 
 -- The marks of the newest deaths. Tenants from ?1 to ?2: a blob is greater than every text.
 -- :name newest_deaths
-SELECT mark, no FROM (SELECT mark, no, tenant FROM treadle_dead INDEXED BY treadle_dead_ended
+SELECT mark FROM (SELECT mark, tenant FROM treadle_dead INDEXED BY treadle_dead_ended
     ORDER BY ended DESC, tenant DESC, mark DESC LIMIT ?3)
 WHERE tenant >= ?1 AND tenant <= ?2
 
