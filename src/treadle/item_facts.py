@@ -97,9 +97,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The store's clock."""
     counts: tuple[Count, ...] = ()
     """Open and dead items by tenant, queue, type and status: at most `cap` of each queue and status. If there
-    may be more, the counts of that queue and status say `capped`: they are lower bounds. What all of them cost
-    together is bounded too, so in a large store fewer than `cap` are counted where there are many. Where there
-    are few, in a queue and status, they are counted exactly."""
+    may be more, the counts of that queue and status say `capped`: they are lower bounds. What all of them
+    cost together is bounded too, so in a large store fewer than `cap` are counted where there are many. Where
+    there are few, in a queue and status, they are counted exactly."""
     ages: tuple[QueueAge, ...] = ()
     unserved: tuple[UnservedType, ...] = ()
     paused: tuple[tuple[str, str | None], ...] = ()
