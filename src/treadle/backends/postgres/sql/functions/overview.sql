@@ -26,7 +26,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  most_pages constant float8 := 200;
+  most_pages constant float8 := 160;
   share float8 := most_pages * current_setting('block_size')::int / greatest(1, pg_relation_size('treadle.open_item'));
 begin
   now := treadle.clock();
@@ -66,8 +66,7 @@ as $$
 declare
   few constant int := 5000;
   most_labels constant int := 1000;
-  tenants text[] := '{}'; queues text[] := '{}'; types text[] := '{}'; at_tenant text; at_queue text; at_type text;
-  is_many boolean; portion int;
+  is_many boolean; tenants text[]; queues text[]; types text[]; portion int;
 begin
   if p_tenant is null then
     is_many := (select count(*) from (
@@ -91,16 +90,19 @@ begin
     return;
   end if;
 
-  select e.tenant, e.queue, e.type into at_tenant, at_queue, at_type from treadle.ended_item e
-    where e.outcome = 7 and e.tenant >= coalesce(p_tenant, '')
-    order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit 1;
-  for k in 1 .. most_labels loop
-    exit when at_tenant is null or at_tenant <> p_tenant;
-    tenants := tenants || at_tenant; queues := queues || at_queue; types := types || at_type;
-    select e.tenant, e.queue, e.type into at_tenant, at_queue, at_type from treadle.ended_item e
-      where e.outcome = 7 and (e.tenant, e.queue, e.type) > (at_tenant, at_queue, at_type)
-      order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit 1;
-  end loop;
+  with recursive label as (
+    (select e.tenant, e.queue, e.type from treadle.ended_item e
+     where e.outcome = 7 and e.tenant >= coalesce(p_tenant, '')
+     order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit 1)
+    union all
+    select n.* from label l cross join lateral (
+      select e.tenant, e.queue, e.type from treadle.ended_item e
+      where e.outcome = 7 and (e.tenant, e.queue, e.type) > (l.tenant, l.queue, l.type)
+      order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit 1) n
+    where p_tenant is null or l.tenant = p_tenant
+  )
+  select array_agg(l.tenant), array_agg(l.queue), array_agg(l.type) into tenants, queues, types
+    from (select * from label l where p_tenant is null or l.tenant = p_tenant limit most_labels) l;
   portion := least(p_cap, greatest(10, few / cardinality(tenants)));
   return query
     select l.tenant, l.queue, l.type, 7, least(c.seen, portion)::int, c.seen > portion
@@ -231,7 +233,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  bound constant int := 200; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
+  bound constant int := 150; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
   most int;
 begin
   -- The queues of ready items, and those of items that are parked under each type.
