@@ -61,6 +61,7 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
+from treadle.version import VERSION
 from treadle.work import Work
 from treadle.work_type import WorkType
 from treadle.worker import Worker
@@ -68,7 +69,7 @@ from treadle.worker import Worker
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Abort",

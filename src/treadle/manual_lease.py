@@ -40,7 +40,7 @@ from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
 from treadle.engine.run.undecodable import UndecodableItems
-from treadle.engine.run.worker_report import encode_worker_info, host_name, own_version
+from treadle.engine.run.worker_report import encode_worker_info, host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
 from treadle.headers import headers_of
@@ -49,6 +49,7 @@ from treadle.log_lines import WARNING, error_text, log_line
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
+from treadle.version import VERSION
 from treadle.worker_info import WorkerInfo
 
 MOST_CLAIMS: Final = 100
@@ -166,7 +167,7 @@ async def claim_one(
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))
     info = encode_worker_info(
-        WorkerInfo(host=host_name(), pid=os.getpid(), version=own_version(), lease=lease, room=1, manual=True)
+        WorkerInfo(host=host_name(), pid=os.getpid(), version=VERSION, lease=lease, room=1, manual=True)
     )
     for _ in range(MOST_CLAIMS):
         await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, info=info))

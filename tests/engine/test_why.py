@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -457,6 +459,49 @@ async def test_a_silent_worker_keeps_its_item_until_another_claims(
     assert "w0, which runs it, has been without a lease for" in why.reasons[0].text
     await app.backend.beat(Heartbeat(worker="w2", lease=60))
     assert kinds(await app.why(handle)) == ["lease_lapsed"]
+
+
+VICTIM = """
+import asyncio, sys
+from treadle import Treadle, work
+
+@work(name="hang")
+async def hang() -> None:
+    print("running", flush=True)
+    await asyncio.Event().wait()
+
+async def main() -> None:
+    async with Treadle(sys.argv[1], work=[hang], worker_id="victim", lease=1):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_killed_worker_is_named(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Its process got `kill -9`. The item runs until another worker claims."""
+    url = f"sqlite:///{tmp_path / 'work.db'}" if kind == "sqlite" else request.getfixturevalue("prepared_url")
+
+    @work(name="hang")
+    async def hang() -> None: ...
+
+    app = Treadle(url, work=[hang])
+    handle = await app.enqueue(hang())
+    python = asyncio.create_subprocess_exec(sys.executable, "-c", VICTIM, url, stdout=asyncio.subprocess.PIPE)
+    victim = await python
+    try:
+        assert victim.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            assert await victim.stdout.readline() == b"running\n"
+        assert f"pid {victim.pid})" in (await until_kind(app, handle, "running")).text
+    finally:
+        victim.kill()
+        await victim.wait()
+    why = await until_why(lambda: app.why(handle), "lease_lapsed", "no_worker")
+    assert f"pid {victim.pid}), which runs it, has been silent for" in why.reasons[0].text
+    assert f"pid {victim.pid}), was last seen" in why.reasons[1].text
+    await app.close()
 
 
 async def test_items_that_have_ended(make_app: MakeApp) -> None:

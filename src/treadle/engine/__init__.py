@@ -39,11 +39,15 @@
 | | refused | whether a refusal is due to the outcome or to the store |
 | | after_commit | what happens once a settlement is in the store |
 | | heartbeat | keep the worker's lease; learn which leases are lost |
+| | worker_report, declines | what the worker says about itself in its heartbeats; what `accept` declined |
 | | loops, shutdown | start and end the background loops; drain and give back |
 | wait | waiters, wait_result | futures of everything this process waits for; what waiting returns |
 | | wakeups, announce | wake-ups between processes; events of items and groups |
 | | unwatched_groups | groups that end with a value that no process waits for |
 | schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
-| | fire, fired_items, store_clock | fire an occurrence once in the fleet; what it submits; the clock of the store |
+| | fire, fired_items | fire an occurrence once in the fleet; what it submits |
+| | store_clock | the clock of the store |
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
+| why | read, facts, meaning | ask the store; what was found out; what it means for an operator |
+| | wording | words for times, workers, items and commands |
 """

@@ -17,6 +17,7 @@ import msgspec
 
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
+from treadle.version import VERSION
 from treadle.worker_info import WorkerInfo
 
 from .attempt import AttemptRunner
@@ -54,7 +55,7 @@ class WorkerReport:
         self._fixed = WorkerInfo(
             host=host_name(),
             pid=os.getpid(),
-            version=own_version(),
+            version=VERSION,
             lease=core.settings.lease,
             heartbeat=core.settings.heartbeat,
             queues=worker.queues,
@@ -135,13 +136,6 @@ class WorkerReport:
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()[:255]
-
-
-def own_version() -> str:
-    """The version of treadle."""
-    from treadle import __version__  # it imports this module
-
-    return __version__
 
 
 def encode_worker_info(info: WorkerInfo) -> bytes:

@@ -41,7 +41,7 @@ def _dependency(explained: Explanation) -> Reason:
     text = f"{explained.met:,} of {counted(total, 'prerequisite')} {counts}, needs {explained.need:,}"
     if waits_for:
         names = [item_name(each.id, each.type, each.status) for each in waits_for]
-        # `open` counts all that can still count, those that nobody has submitted included.
+        # `open` counts all that can still count, those that were never submitted included.
         total_open = max(len(waits_for), explained.open - len(_missing(explained)))
         text += f"; waits for {listed(names, total_open)}"
     lost = [each for each in explained.prerequisites if _ended_in_vain(explained, each)]
@@ -76,7 +76,7 @@ def _was(names: list[str]) -> str:
 
 def doomed_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that can only end dead: also who could settle it."""
-    return [_doomed(explained), *_nobody_settles(explained)]
+    return [_doomed(explained), *_unsettled(explained)]
 
 
 def _doomed(explained: Explanation) -> Reason:
@@ -100,7 +100,7 @@ def _doomed(explained: Explanation) -> Reason:
             assert_never(verdict)
 
 
-def _nobody_settles(explained: Explanation) -> list[Reason]:
+def _unsettled(explained: Explanation) -> list[Reason]:
     """Doomed items are settled by a worker that has their type or, if none has, by any: of their queue and
     tenant. A pause does not matter."""
     item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)

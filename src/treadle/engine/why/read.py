@@ -213,8 +213,13 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
     reasons = list(reasons_of(facts))
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
-    status = "unknown" if reasons[0].kind == "unknown" else "paused" if facts.paused else "active"
-    return Why(id=name, status=status, reasons=tuple(reasons))
+    return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
+
+
+def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unknown", "paused", "active"]:
+    if reasons[0].kind == "unknown":
+        return "unknown"
+    return "paused" if facts.paused else "active"
 
 
 async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence[Reason]) -> list[Reason]:
